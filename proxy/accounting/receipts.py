@@ -84,6 +84,8 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tokens of reasoning that the client sent and that had to be left out; the model may think them again."""
     form: str = ""
     """`mild`, `bare` or `own`: the form that its provider took after it had refused the full one; else empty."""
+    client: str = ""
+    """The client's program, such as `claude-cli`; empty where it named none."""
 
 
 class Receipt(RequestOutcome, frozen=True, kw_only=True, gc=False):

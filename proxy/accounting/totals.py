@@ -1,4 +1,4 @@
-"""Receipts added up by request, frame, conversation, model or day.
+"""Receipts added up by request, frame, conversation, model, day or client.
 
 The sum over the rows is the sum over the receipts. `without_fixed` leaves out the client's tools and system text on
 both sides at the same price, so that no saving changes. Days are in the time zone that the caller passes.
@@ -18,8 +18,9 @@ from proxy.accounting.receipts import ANSWERED_STATUS, SUMMARY_STATUS, Receipt
 from proxy.core.ledger import Usage
 from proxy.core.recall import RereadCount
 
-GroupBy = Literal["request", "frame", "conversation", "model", "day"]
+GroupBy = Literal["request", "frame", "conversation", "model", "day", "client"]
 NO_FRAME = "(no frame)"
+NO_CLIENT = "(unnamed)"
 
 
 class Balance(msgspec.Struct, kw_only=True, gc=False):
@@ -183,6 +184,11 @@ def day_of(created: int, zone: tzinfo | None) -> str:
     return datetime.fromtimestamp(created / 1000, zone).date().isoformat()
 
 
+def client_of(receipt: Receipt) -> str:
+    """The client's program, under one name for all that name none, and for what was stored before clients were."""
+    return receipt.client or NO_CLIENT
+
+
 def group_receipts(
     receipts: Iterable[Receipt],
     by: GroupBy = "conversation",
@@ -198,6 +204,7 @@ def group_receipts(
         "conversation": lambda receipt: receipt.conversation,
         "model": lambda receipt: receipt.model,
         "day": lambda receipt: day_of(receipt.created, zone),
+        "client": client_of,
     }
     rows: dict[str, ReceiptTotals] = {}
     for receipt in receipts:

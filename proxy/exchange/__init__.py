@@ -13,7 +13,7 @@ from proxy.exchange.client_response import send_error_response
 from proxy.exchange.previous_responses import stored_extras_at
 from proxy.exchange.resolver import tool_settings
 from proxy.exchange.rounds import ClientRequest, Services
-from proxy.exchange.services import AppServices, build_services
+from proxy.exchange.services import AppServices, build_services, learned_traits
 from proxy.exchange.thread.activation import forbids_user_after_result
 from proxy.exchange.thread.attach_subagent import is_long_enough
 from proxy.exchange.thread.block_format import block_format_for
@@ -37,6 +37,7 @@ __all__ = [
     "forbids_user_after_result",
     "is_compaction_endpoint",
     "is_long_enough",
+    "learned_traits",
     "on_idle",
     "passthrough",
     "pipeline",

@@ -154,8 +154,8 @@ class Services:
     """None if it is off."""
     learned_forms: LearnedForms = field(default_factory=LearnedForms)
     """What upstreams accept that refused the full form of a request."""
-    models_without_usage: set[tuple[str, str]] = field(default_factory=set)
-    """(upstream, model) pairs that refuse the usage option."""
+    models_without_usage: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(upstream, model) pairs that refuse the usage option, with the time of the first refusal in ms."""
     models_ignoring_refusals: dict[tuple[str, str], int] = field(default_factory=dict)
     """(upstream, model) pairs that called our tools though they were told not to, with the time of it in ms."""
 
@@ -429,7 +429,8 @@ class RoundSender:
                 continue
             if got.status < 300:
                 if uncounted and len(self._services.models_without_usage) < MAX_MODELS_WITHOUT_USAGE:
-                    self._services.models_without_usage.add((self._route.upstream.name, self._route.model))
+                    pair = self._route.upstream.name, self._route.model
+                    self._services.models_without_usage.setdefault(pair, self._services.now())
                 return got
             if self._was_refused_for_usage(got.status, refusal):
                 uncounted = True

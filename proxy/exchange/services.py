@@ -4,7 +4,7 @@ per process; `build_services` adds the parts of one dialect. Opens nothing, star
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from hashlib import sha256
@@ -36,7 +36,7 @@ from proxy.exchange.notes.warnings import FailingFrameBlocker, LoopWarning
 from proxy.exchange.notes.window_pressure import PressureWarning
 from proxy.exchange.previous_responses import round_to_store
 from proxy.exchange.resolver import Resolver, tool_settings
-from proxy.exchange.rounds import Services
+from proxy.exchange.rounds import REFUSALS_IGNORED_MS, Services
 from proxy.exchange.thread.activation import (
     ContextPolicy,
     client_model_binds_reasoning,
@@ -47,7 +47,7 @@ from proxy.exchange.thread.block_format import block_format_for
 from proxy.exchange.turn import Toolkit
 from proxy.store import ConversationCache, Store
 from proxy.telemetry import EventBus, Metrics
-from proxy.upstream import ContextWindow, ContextWindows, LearnedForms, Routes, UnknownModel
+from proxy.upstream import ContextWindow, ContextWindows, LearnedForms, LearnedTrait, Routes, UnknownModel
 
 NONCE_DIGITS = 12
 """Hex digits."""
@@ -105,6 +105,24 @@ class AppServices:
         except UnknownModel:
             return self.context_windows.window("", self.config.upstream_model_of(model), conversation)
         return self.context_windows.window(route.upstream.name, route.model, conversation)
+
+
+def learned_traits(process: AppServices, services: Iterable[Services]) -> list[LearnedTrait]:
+    """What this process has learned of its upstreams from refusals and still goes by: by upstream and model, newest
+    first."""
+    now = process.now()
+    found = [*process.learned_forms.traits(now), *process.context_windows.traits(now)]
+    for of_dialect in services:
+        found += _round_traits(of_dialect, now)
+    return sorted(set(found), key=lambda trait: (trait.upstream, trait.model, -trait.since))
+
+
+def _round_traits(parts: Services, now: int) -> Iterator[LearnedTrait]:
+    for pair, since in parts.models_without_usage.items():
+        yield LearnedTrait(*pair, "no_usage", since, None)
+    for pair, since in parts.models_ignoring_refusals.items():
+        if now - since <= REFUSALS_IGNORED_MS:
+            yield LearnedTrait(*pair, "calls_anyway", since, since + REFUSALS_IGNORED_MS)
 
 
 def build_services(process: AppServices, dialect: Dialect) -> Services:

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -37,6 +38,7 @@ from proxy.exchange import (
     build_services,
     build_summarizer,
     is_compaction_endpoint,
+    learned_traits,
     on_idle,
     send_error_response,
 )
@@ -170,6 +172,7 @@ class App:
         )
         process = self._build_app_services(secret, live, conversations, flights)
         self._services = {dialect.name: build_services(process, dialect) for dialect in DIALECTS.values()}
+        self._learned_traits = partial(learned_traits, process, tuple(self._services.values()))
         self._secret = secret
         self._tenancy = TenantResolver(self.config.tenancy, self._key_ring, secret, self.config.front)
         self._api_arguments = (
@@ -433,6 +436,7 @@ class App:
             self.config,
             self.event_bus,
             count_tokens=self._counter.count,
+            learned_traits=self._learned_traits,
         )
         by_key = self.tenant_of if self.config.tenancy in ("key", "credential") else None
         by_front = self.tenant_of if self._front is not None else None

@@ -93,6 +93,11 @@ class EventBus:
         """Told of everything that happened in this process."""
         self.tracer: Tracer | None = None
 
+    @property
+    def newest_number(self) -> int:
+        """Of the newest event, 0 before the first."""
+        return self._number
+
     def publish_ledger_events(self, ledger: Ledger, events: Sequence[LedgerEvent]) -> None:
         for happening in proxy_events_of(ledger, events):
             self.publish(happening)

@@ -11,6 +11,7 @@ from proxy.upstream.content_coding import (
 )
 from proxy.upstream.context_windows import ContextWindow, ContextWindows
 from proxy.upstream.http import Answer, ConnectionPool, HttpUpstream, RawHeaders, Upstream
+from proxy.upstream.learned_traits import LearnedTrait, TraitKind
 from proxy.upstream.litellm.loader import unavailable_reason
 from proxy.upstream.request_forms import LearnedForms, RequestForm
 from proxy.upstream.routing import Route, Routes, UnknownModel, outgoing_headers
@@ -25,10 +26,12 @@ __all__ = [
     "DecodedTooLarge",
     "HttpUpstream",
     "LearnedForms",
+    "LearnedTrait",
     "RawHeaders",
     "RequestForm",
     "Route",
     "Routes",
+    "TraitKind",
     "UnknownCoding",
     "UnknownModel",
     "Upstream",

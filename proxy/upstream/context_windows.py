@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -18,6 +18,7 @@ import msgspec
 from proxy.accounting import Tariff
 from proxy.core.ledger import Usage
 from proxy.upstream import overflow_errors as overflow
+from proxy.upstream.learned_traits import LearnedTrait, TraitKind
 
 log = logging.getLogger(__name__)
 
@@ -149,6 +150,16 @@ class ContextWindows:
         self._refused_conversations[upstream, model, conversation] = None
         _evict_oldest(self._refused_conversations, (upstream, model, conversation))
         log.info("window learned", extra={"upstream": upstream, "model": model[:80], "tokens": learned.tokens})
+
+    def traits(self, now: int) -> Iterator[LearnedTrait]:
+        """The windows that were learned and are believed. `now` is in ms since the epoch, at the time of the clock."""
+        for (upstream, model), learned in self._learned.items():
+            if self._is_valid(learned):
+                named = learned.source == "named"
+                until = now + round((learned.valid_until - self._clock()) * 1000)
+                lasts = round((NAMED_LIMIT_TTL_S if named else REFUSED_SIZE_TTL_S) * 1000)
+                kind: TraitKind = "window_named" if named else "window_size"
+                yield LearnedTrait(upstream, model, kind, until - lasts, until, learned.tokens)
 
     def _learn(self, learned: _LearnedWindow, tokens: int, source: WindowSource, seconds: float) -> None:
         learned.tokens, learned.source, learned.valid_until = tokens, source, self._clock() + seconds

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
+
+from proxy.upstream.learned_traits import LearnedTrait, TraitKind
 
 LEARNED_FORM_TTL_S = 3600.0
 """How long a learned form is used before the full one is tried again."""
@@ -49,6 +51,9 @@ class RequestForm(StrEnum):
     """As mild, and no tool."""
     OWN = "own"
     """The client's own request."""
+
+
+_TRAITS: dict[RequestForm, TraitKind] = {RequestForm.MILD: "mild", RequestForm.BARE: "bare", RequestForm.OWN: "own"}
 
 
 def is_form_refusal(status: int, body: bytes, *, knows_api: bool) -> bool:
@@ -109,6 +114,14 @@ class LearnedForms:
         self._unexplained.pop(key, None)
         if len(self._learned) < MAX_LEARNED_FORMS or key in self._learned:
             self._learned[key] = form, self._clock()
+
+    def traits(self, now: int) -> Iterator[LearnedTrait]:
+        """The forms in use. `now` is in ms since the epoch, at the time of the clock."""
+        for (upstream, model), (form, since) in self._learned.items():
+            age_s = self._clock() - since
+            if age_s < LEARNED_FORM_TTL_S:
+                began = now - round(age_s * 1000)
+                yield LearnedTrait(upstream, model, _TRAITS[form], began, began + round(LEARNED_FORM_TTL_S * 1000))
 
     def confirm_full(self, upstream: str, model: str) -> None:
         """The full form was accepted, so an unexplained refusal before was an outage."""

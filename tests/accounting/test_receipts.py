@@ -684,7 +684,7 @@ def test_the_sum_over_calls_is_the_total(accountant: Accountant) -> None:
     assert whole.tokens_saved == 5970
     assert whole.saved == pytest.approx(sum(receipt.saved for receipt in made))
     assert whole.peak_in == 5000
-    for by in ("request", "frame", "conversation", "model", "day"):
+    for by in ("request", "frame", "conversation", "model", "day", "client"):
         rows = group_receipts(made, by)
         assert sum(row.tokens_sent for row in rows) == 6030
         assert sum(row.cost for row in rows) == pytest.approx(whole.cost)
@@ -836,7 +836,7 @@ def test_totals_are_the_sums_of_their_rows_whatever_they_are_grouped_by(
     made = made if fixed else [without_fixed(receipt) for receipt in made]
     again = {receipt.id: read for receipt, read in zip(made, reads, strict=False)}
     whole = sum_receipts(made, again=again)
-    bys: tuple[GroupBy, ...] = ("request", "frame", "conversation", "model", "day")
+    bys: tuple[GroupBy, ...] = ("request", "frame", "conversation", "model", "day", "client")
     for by in bys:
         rows = group_receipts(made, by, again=again)
         for name in WHOLE:

@@ -166,7 +166,7 @@ def test_a_report_of_an_empty_store_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--by", "mood"], "allowed: request, frame, conversation, model, day"),
+        (["--by", "mood"], "allowed: request, frame, conversation, model, day, client"),
         (["--json", "--csv"], "choose one"),
         (["--conversation", "nothing"], "no conversation 'nothing'"),
     ],

@@ -319,7 +319,7 @@ def test_the_sums_are_those_of_their_rows_and_of_the_receipts(
     a_plan_and_a_recall(provider, chat)
     receipts = chat.proxy.receipts()
 
-    for by in ("request", "frame", "conversation", "model", "day"):
+    for by in ("request", "frame", "conversation", "model", "day", "client"):
         for fixed in ("true", "false"):
             told = chat.proxy.get(f"/stack/totals?by={by}&fixed={fixed}")
             for name in (

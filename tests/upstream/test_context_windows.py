@@ -15,6 +15,7 @@ from proxy.upstream.context_windows import (
     ContextWindows,
     prompt_limit,
 )
+from proxy.upstream.learned_traits import LearnedTrait
 from proxy.upstream.overflow_errors import named_limit
 
 KNOWN, UNKNOWN = "claude-haiku-4-5", "some-model"
@@ -80,6 +81,20 @@ def test_a_refusal_that_names_a_limit_teaches_it_for_a_day(limits: ContextWindow
     assert limits.window("other", UNKNOWN, "c").tokens == 128_000
     clock.seconds += NAMED_LIMIT_TTL_S
     assert limits.window("up", UNKNOWN, "c").source == "assumed"
+
+
+def test_learned_windows_are_told_with_their_times(limits: ContextWindows, clock: Clock) -> None:
+    limits.learn_from_refusal("up", KNOWN, "c", 70_000, NAMED)
+    limits.learn_from_refusal("up", UNKNOWN, "c", 50_000, SPOKEN)
+    clock.seconds += 600
+    began, day, hour = 1_000_000, 86_400_000, 3_600_000
+
+    assert list(limits.traits(now=began + 600_000)) == [
+        LearnedTrait("up", KNOWN, "window_named", began, began + day, 64_000),
+        LearnedTrait("up", UNKNOWN, "window_size", began, began + hour, 50_000),
+    ]
+    clock.seconds += REFUSED_SIZE_TTL_S
+    assert [trait.kind for trait in limits.traits(now=0)] == ["window_named"]
 
 
 def test_what_one_conversation_was_refused_for_shortens_no_other(limits: ContextWindows) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from proxy.upstream.learned_traits import LearnedTrait
 from proxy.upstream.request_forms import (
     LEARNED_FORM_TTL_S,
     LearnedForms,
@@ -81,6 +82,17 @@ def test_what_helped_is_used_for_an_hour_and_then_the_full_form_is_tried_again()
     assert forms.form_for("up", "other") is RequestForm.FULL
     now[0] = LEARNED_FORM_TTL_S
     assert forms.form_for("up", "m") is RequestForm.FULL
+
+
+def test_what_is_in_use_is_told_with_its_times() -> None:
+    now = [500.0]
+    forms = LearnedForms(lambda: now[0])
+    forms.learn("up", "m", RequestForm.BARE, explained=True)
+    now[0] += 60
+
+    assert list(forms.traits(now=1_000_000)) == [LearnedTrait("up", "m", "bare", 940_000, 4_540_000)]
+    now[0] += LEARNED_FORM_TTL_S
+    assert list(forms.traits(now=9_000_000)) == []
 
 
 def test_a_refusal_without_a_cause_must_be_seen_again_and_again() -> None:

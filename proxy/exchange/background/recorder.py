@@ -37,6 +37,7 @@ from proxy.dialects import Dialect, compaction_usages, object_in, replace_surrog
 from proxy.errors import StoreError
 from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.thread.placement import Placement
+from proxy.exchange.thread.session_headers import client_name
 from proxy.store import Body, RequestRecord, SentRecord, Store, UsageRecord
 from proxy.telemetry import MAX_FIELD_CHARS, EventBus, LogFields, Metrics, log_field, truncate_field
 from proxy.upstream import RawHeaders
@@ -266,6 +267,7 @@ class RequestRecordBuilder(msgspec.Struct):
             would_send=self.tokens_would_send,
             decisions=tuple(self.decisions),
             form=self.form,
+            client=client_name(standing.parsed_request.headers) if standing else "",
             lost_reasoning=self._lost_reasoning_tokens(events) if events else 0,
         )
 

@@ -1,4 +1,4 @@
-"""Session ids that clients send in headers (measured, CLIENTS.md sections 1 and 8).
+"""What clients tell of themselves in headers: session ids (measured, CLIENTS.md sections 1 and 8), and their name.
 
 A session header names a thread; a parent or agent header marks it as delegated. Cache keys and request ids do not
 count, because clients share or repeat them.
@@ -6,6 +6,7 @@ count, because clients share or repeat them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 SESSION_HEADERS = (
@@ -24,6 +25,9 @@ AGENT_HEADER = b"x-claude-code-agent-id"
 PARENT_HEADERS = (b"x-parent-session-id", b"x-codex-parent-thread-id")
 """The session that delegated this one (opencode, Codex)."""
 MAX_SESSION_BYTES = 200
+_PRODUCT = re.compile(rb"[A-Za-z][\w.+-]{0,39}(?:/[A-Za-z][\w.+-]{0,19})?")
+"""The first product of a user agent. Behind the slash stands a version, which begins with a digit, or the language of
+an SDK (`OpenAI/Python 1.54`)."""
 
 Headers = Iterable[tuple[bytes, bytes]]
 """Names in lower case."""
@@ -44,6 +48,12 @@ def parent_hint(headers: Headers) -> str:
     return _first_header(told, PARENT_HEADERS) or (
         _first_header(told, SESSION_HEADERS) if _first_header(told, (AGENT_HEADER,)) else ""
     )
+
+
+def client_name(headers: Headers) -> str:
+    """The client's program by its user agent, without version and machine: `claude-cli`, `OpenAI/Python`; or empty."""
+    found = _PRODUCT.match(dict(headers).get(b"user-agent", b"").strip())
+    return found[0].decode("ascii", "replace") if found else ""
 
 
 def _first_header(told: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> str:

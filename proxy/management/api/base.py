@@ -33,6 +33,7 @@ from proxy.management.api.openapi import methods_at
 from proxy.management.views import MAX_TIMESTAMP_MS, quote_reference
 from proxy.store import Store
 from proxy.telemetry import EventBus
+from proxy.upstream import LearnedTrait
 
 MAX_FAULTS_REPORTED = 5
 """Faults of a request that the message lists."""
@@ -161,6 +162,8 @@ class ApiContext:
     count_tokens: CountTokens = estimate_tokens
     subagents_counted_since: dict[str | None, int] = field(default_factory=dict)
     """Start of the subagent statistics (ms) by tenant, None for an operator; missing: everything stored counts."""
+    learned_traits: Callable[[], Sequence[LearnedTrait]] = tuple
+    """What the upstreams' refusals have taught this process."""
 
 
 ResponseDocs = dict[int | str, dict[str, Any]]

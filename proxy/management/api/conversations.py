@@ -390,6 +390,7 @@ async def show_totals(
     caller: CurrentCaller,
     by: Annotated[GroupBy, Query(description="What a row stands for")] = "day",
     conversation: Annotated[str, Query(description="Only requests of this conversation")] = "",
+    client: Annotated[str, Query(description="Only requests of this client, by a row of `by=client`")] = "",
     fixed: Annotated[bool, Query(description="With the client's tools and system text")] = True,
     limit: Limit = 1000,
     offset: Offset = 0,
@@ -398,7 +399,9 @@ async def show_totals(
     end; `total` is that of all rows."""
     context = caller.context
     names = context.config.observed_tools
-    view = await totals.totals_view(context.store, caller.scope, by, conversation, names=names, fixed=fixed)
+    view = await totals.totals_view(
+        context.store, caller.scope, by, conversation, names=names, fixed=fixed, client=client
+    )
     end = max(0, len(view["rows"]) - offset)
     return JsonResponse({**view, "rows": view["rows"][max(0, end - limit) : end]})
 

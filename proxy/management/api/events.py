@@ -7,7 +7,7 @@ stream ends when its client leaves or the process drains.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query
@@ -65,16 +65,21 @@ async def stream_events(
 
 
 async def stream_events_to(
-    context: ApiContext, scope: str | None, conversation: str, after: int | None
+    context: ApiContext,
+    scope: str | None,
+    conversation: str,
+    after: int | None,
+    more: Callable[[], bytes] = bytes,
 ) -> AsyncIterator[bytes]:
-    """Events for one listener until it leaves or the process drains."""
+    """Events for one listener until it leaves or the process drains. `more` is asked twice a second for further events
+    of the stream, encoded."""
     with context.feed.listen(scope, conversation, after) as listener:
         yield b": listening\n\n"
         last_sent = time.monotonic()
         while not context.is_draining():
             events, missed = await listener.wait_for_events(DRAIN_CHECK_INTERVAL_S)
-            if events or missed:
-                yield _encode_events(events, missed)
+            if told := _encode_events(events, missed) + more():
+                yield told
             elif time.monotonic() - last_sent > KEEPALIVE_INTERVAL_S:
                 yield b": nothing new\n\n"
             else:

@@ -23,7 +23,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy.auth import Tenant
-from proxy.errors import ProxyError, Unauthorized
+from proxy.errors import ProxyError, StoreError, Unauthorized
 from proxy.management.api import ApiContext, LimitsMiddleware, RequestRateLimiter
 from proxy.management.console import (
     conversation_list_page,
@@ -35,8 +35,9 @@ from proxy.management.console import (
     overview_page,
     request_page,
 )
-from proxy.management.console.rendering import Visitor, read_form, render
+from proxy.management.console.rendering import Visitor, read_form, render, visitor_of
 from proxy.management.console.sessions import Sessions
+from proxy.management.console.store_trouble import LOST_FORM_WORDS, agents_meanwhile, slow_words, unread_words
 
 STATIC_FILES = Path(__file__).with_name("static")
 CONTENT_SECURITY_POLICY = (
@@ -51,6 +52,9 @@ SECURITY_HEADERS = {
     "cross-origin-opener-policy": "same-origin",
 }
 SAFE_METHODS = frozenset({"GET", "HEAD"})
+PAGE_TIMEOUT_S = 120.0
+"""A page that takes longer is given up: a disk that hangs gives no answer and no error."""
+EVENTS_PATH = "/console/events"
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +74,7 @@ def build_console(context: ApiContext, sessions: Sessions) -> ASGIApp:
         *live_feed.ROUTES,
     ]
     handlers: Mapping[Any, Any] = {
+        StoreError: _show_store_error,
         ProxyError: _show_error,
         HTTPException: _show_http_error,
         Exception: _show_unexpected_error,
@@ -90,7 +95,11 @@ class _ConsoleAccess:
         self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in SECURITY_HEADERS.items():
@@ -109,11 +118,17 @@ class _ConsoleAccess:
         tenant = find_tenant()
         state = scope.setdefault("state", {})
         state["visitor"] = Visitor(self._context, tenant, self._sessions.form_token(cookie, tenant) if tenant else "")
+        state["newest_event"] = self._context.feed.newest_number  # before the page reads what it shows
         state["sessions"] = self._sessions
         state["tenant"] = tenant
         state["is_signed_in"] = lambda: find_tenant() is not None
         answer = self._early_answer(request, scope["state"]["visitor"])
-        await (answer or self._app)(scope, receive, send_with_headers)
+        try:
+            async with asyncio.timeout(None if scope["path"] == EVENTS_PATH else PAGE_TIMEOUT_S):
+                await (answer or self._app)(scope, receive, send_with_headers)
+        except TimeoutError:
+            if not has_begun:
+                await _show_trouble(request, 503, slow_words(PAGE_TIMEOUT_S))(scope, receive, send_with_headers)
 
     def _early_answer(self, request: Request, visitor: Visitor) -> Response | None:
         """The answer to who is not signed in, or None."""
@@ -183,7 +198,20 @@ async def _sign_out(request: Request) -> Response:
 # ------------------------------------------------------------------------------------------------------------- errors
 async def _show_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProxyError)  # noqa: S101 - registered for nothing else
-    return render(request, "error.html", status=error.status, message=str(error), code=error.code)
+    return render(request, "error.html", status=error.status, message=str(error))
+
+
+async def _show_store_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, StoreError)  # noqa: S101 - registered for nothing else
+    return _show_trouble(request, error.status, unread_words(error))
+
+
+def _show_trouble(request: Request, status: int, message: str) -> Response:
+    """A page that tries again by itself, unless a form was sent."""
+    is_safe = request.method in SAFE_METHODS
+    meanwhile = agents_meanwhile(visitor_of(request).context)
+    lost = "" if is_safe else LOST_FORM_WORDS
+    return render(request, "store_error.html", status=status, message=message, meanwhile=meanwhile, lost=lost)
 
 
 async def _show_http_error(request: Request, error: Exception) -> Response:
@@ -192,10 +220,10 @@ async def _show_http_error(request: Request, error: Exception) -> Response:
         404: "There is no such page. The menu above lists those there are.",
         405: "This page cannot be asked for in this way. Go back and use the buttons of the page.",
     }.get(error.status_code, error.detail)
-    return render(request, "error.html", status=error.status_code, message=message, code="")
+    return render(request, "error.html", status=error.status_code, message=message)
 
 
 async def _show_unexpected_error(request: Request, error: Exception) -> Response:
     """The log names the error, the page does not."""
     log.error("a page of the console failed", extra={"path": request.url.path}, exc_info=error)
-    return render(request, "error.html", status=500, message="The page failed; the proxy's log says more.", code="")
+    return render(request, "error.html", status=500, message="The page failed; the proxy's log says more.")

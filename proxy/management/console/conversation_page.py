@@ -53,6 +53,8 @@ FATE_WORDS = {
     "hidden": "between proxy and model only",
 }
 TIMELINE_HEIGHT = 72
+CONTEXT_ELEMENT = "context"
+"""The id of the part of the page that a step of the slider replaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,25 +108,23 @@ async def show(request: Request) -> Response:
     ledger = await lookup.ledger_of(context.store, visitor.scope, request.path_params["conversation"])
     tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
     records = await context.store.requests(tenant, conversation, MAX_REQUESTS)
-    row = await conversations.conversation_row(context.store, ledger)
-    in_flight = await context.inbox.list_in_flight(tenant, conversation)
-    messages = message_rows(await context.inbox.list_messages(tenant, conversation), context.inbox.now())
+    path_state = await run_in_threadpool(newest_path_state, ledger)
     wanted = request.query_params.get("at", "")
     only_sent = request.query_params.get("view", "was") == "sent"
+    picture = await run_in_threadpool(_picture, ledger, path_state, records, wanted, only_sent=only_sent)
+    if request.headers.get("hx-target") == CONTEXT_ELEMENT:  # a step of the slider
+        return render(request, "_context.html", **picture)
+    row = await conversations.conversation_row(context.store, ledger, path_state=path_state)
+    in_flight = await context.inbox.list_in_flight(tenant, conversation)
+    messages = message_rows(await context.inbox.list_messages(tenant, conversation), context.inbox.now())
+    steps = picture["steps"]
 
     def build() -> dict[str, Any]:
-        path_state = newest_path_state(ledger)
-        steps = steps_of(records)
-        at = _chosen_step(wanted, len(steps))
         totals = _tokens_by_frame(path_state)
         return {
             "tree": tree_rows(ledger, path_state, totals, _cost_by_frame(steps)),
             "most_tokens": max(totals.values(), default=0),
             "most_cost": max(_cost_by_frame(steps).values(), default=0.0),
-            "steps": steps,
-            "at": at,
-            "step": steps[at - 1] if steps else None,
-            "icicle": icicle_at(ledger, steps[at - 1].entry, path_state, only_sent=only_sent) if steps else Icicle(),
             "columns": columns_of(steps),
             "newest": list(reversed(steps[-ROWS_IN_TABLE:])),
             "active_path": _active_path(path_state),
@@ -139,14 +139,30 @@ async def show(request: Request) -> Response:
         models=sorted({thread.model for thread in ledger.threads.values() if thread.model}),
         in_flight=in_flight_rows(in_flight),
         messages=[message for message in messages if message["state"] == "waiting"],
-        view="sent" if only_sent else "was",
         wake_at=context.config.wake_at_tokens,
-        fates=FATE_WORDS,
         status_meanings=STATUS_MEANINGS,
         timeline_height=TIMELINE_HEIGHT,
         done=request.query_params.get("done", ""),
+        **picture,
         **values,
     )
+
+
+def _picture(
+    ledger: Ledger, path_state: PathState, records: Sequence[RequestRecord], wanted: str, *, only_sent: bool
+) -> dict[str, Any]:
+    """What `_context.html` shows: the context at one request. Raises BadRequest."""
+    steps = steps_of(records)
+    at = _chosen_step(wanted, len(steps))
+    return {
+        "conversation": ledger.conversation.id,
+        "steps": steps,
+        "at": at,
+        "step": steps[at - 1] if steps else None,
+        "icicle": icicle_at(ledger, steps[at - 1].entry, path_state, only_sent=only_sent) if steps else Icicle(),
+        "view": "sent" if only_sent else "was",
+        "fates": FATE_WORDS,
+    }
 
 
 # --------------------------------------------------------------------------------------------------------------- tree

@@ -1,5 +1,5 @@
-"""`/console/operation`: the health of the proxy and its store, the settings that are not as they come, the client keys,
-and the newest events. For operators."""
+"""`/console/operation`: the health of the proxy and its store, what was learned of the upstreams, the settings that are
+not as they come, the client keys, and the newest events. For operators."""
 
 from __future__ import annotations
 
@@ -19,13 +19,55 @@ from starlette.routing import Route
 from proxy.auth import IssuedKey, issue_key, list_keys, revoke_key
 from proxy.errors import BadRequest, Forbidden, InvalidConfiguration, NotFound, StoreError
 from proxy.management.api import KeyRow, key_rows
-from proxy.management.console.rendering import Visitor, format_short_tokens, format_usd, read_form, render, visitor_of
+from proxy.management.console.rendering import (
+    Visitor,
+    format_short_tokens,
+    format_tokens,
+    format_usd,
+    read_form,
+    render,
+    visitor_of,
+)
 from proxy.management.views import health_view
 from proxy.telemetry import EventListener
+from proxy.upstream import LearnedTrait, TraitKind
 
 MAX_EVENTS = 60
 SECRET_KEYS = frozenset({"api_key", "headers", "key"})
 """Settings whose values are not shown."""
+WORDS_BY_TRAIT: dict[TraitKind, tuple[str, str]] = {
+    "mild": (
+        "It refused a request with everything that the proxy adds.",
+        "It gets no guidance, and no tool of the proxy but stack_recall; the proxy's texts are written into the "
+        "messages beside them.",
+    ),
+    "bare": (
+        "It refused a request with the proxy's tools.",
+        "It gets none of them, so the model cannot ask back what was folded; the proxy's texts are written into the "
+        "messages beside them.",
+    ),
+    "own": (
+        "It refused all that the proxy adds.",
+        "It gets each request as the client sent it: nothing is folded.",
+    ),
+    "window_named": (
+        "It refused a request as too long, and said that it takes {tokens} tokens.",
+        "Conversations that it refused for their length are kept below that.",
+    ),
+    "window_size": (
+        "It refused a request of {tokens} tokens as too long.",
+        "Conversations that it refused for their length are kept below that.",
+    ),
+    "no_usage": (
+        "It refuses to be asked how many tokens a stream has used.",
+        "It is not asked, so what its streams cost is an estimate.",
+    ),
+    "calls_anyway": (
+        "It called the proxy's tools in a round for which it was told to call none.",
+        "No such round is asked for: the client gets what was said before.",
+    ),
+}
+"""What happened, and what the proxy does since."""
 
 
 def _require_operator(request: Request) -> Visitor:
@@ -45,14 +87,31 @@ async def show(request: Request, *, new_key: str = "", message: str = "") -> Res
         "operation.html",
         health=health,
         store=context.store.health(),
+        trouble=context.store.write_error(),
         settings=list(changed_settings(context.config, context.config.sources)),
         tenancy=context.config.tenancy,
         keys=await _load_keys(visitor),
         upstreams=context.config.upstreams,
+        learned=[_learned_row(trait) for trait in context.learned_traits()],
+        is_shared=context.store.is_shared,
         events=list(reversed(events)),
         new_key=new_key,
         message=message,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedRow:
+    """What one upstream's model has taught the proxy."""
+
+    trait: LearnedTrait
+    what: str
+    since_then: str
+
+
+def _learned_row(trait: LearnedTrait) -> LearnedRow:
+    what, since_then = WORDS_BY_TRAIT[trait.kind]
+    return LearnedRow(trait, what.format(tokens=format_tokens(trait.tokens)), since_then)
 
 
 @dataclass(frozen=True, slots=True)

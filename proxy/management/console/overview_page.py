@@ -8,20 +8,26 @@ import io
 import json
 from collections import Counter
 from collections.abc import Sequence
-from typing import cast, get_args
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proxy.accounting import GroupBy, Receipt
-from proxy.errors import BadRequest
+from proxy.accounting import Receipt
 from proxy.management.api import JsonResponse
+from proxy.management.console.overview_filter import (
+    CHARTS,
+    GROUPS,
+    WHOSE,
+    Chart,
+    client_options,
+    read_filter,
+    tenant_options,
+)
 from proxy.management.console.rendering import render, visitor_of
-from proxy.management.views import load_receipts, sum_receipts_by, totals_view
+from proxy.management.views import Totals, load_receipts, only_of_client, sum_receipts_by, totals_view
 
-GROUPS: tuple[GroupBy, ...] = ("day", "model", "conversation", "frame")
 MAX_CHART_POINTS = 400
 MAX_ROWS = 200
 ACTING_STATUSES = frozenset({"full", "passive"})
@@ -42,9 +48,10 @@ STATUS_MEANINGS = {
 
 async def show(request: Request) -> Response:
     visitor = visitor_of(request)
-    by = _group_of(request)
-    context, scope = visitor.context, visitor.scope
-    loaded = await load_receipts(context.store, scope)
+    chosen = read_filter(request)
+    context, scope, by = visitor.context, chosen.scope_of(visitor), chosen.by
+    everything = await load_receipts(context.store, scope)
+    loaded = only_of_client(everything, chosen.client)
     sums = await sum_receipts_by(context.store, scope, by, loaded, context.config.observed_tools)
     rows = list(sums.rows)[-MAX_ROWS:]
     rows.reverse()
@@ -53,48 +60,53 @@ async def show(request: Request) -> Response:
         "overview.html",
         by=by,
         groups=GROUPS,
+        charts=CHARTS,
+        chosen=chosen,
+        clients=client_options(everything.receipts, chosen.client),
+        tenants=await tenant_options(visitor, chosen.tenant),
+        whose=WHOSE.get(context.config.tenancy, ""),
         rows=rows,
         left_out=max(0, len(sums.rows) - MAX_ROWS),
         total=sums.total,
         unsettled=loaded.unsettled,
         capped=loaded.capped,
-        chart=await run_in_threadpool(_chart_points, loaded.receipts),
+        points=await run_in_threadpool(_chart_points, loaded.receipts, chosen.chart),
         statuses=_status_rows(loaded.receipts),
         wake_at=context.config.wake_at_tokens,
         mode=context.config.mode,
     )
 
 
-def _group_of(request: Request) -> GroupBy:
-    by = request.query_params.get("by", "day")
-    if by not in get_args(GroupBy):
-        raise BadRequest(f"There is no table by that name; there are {', '.join(GROUPS)}.")
-    return cast(GroupBy, by)
-
-
-def _chart_points(receipts: Sequence[Receipt]) -> str:
-    """JSON of four lists for the chart: seconds since the epoch, USD untouched, USD paid, USD of our own overhead, each
-    added up so far. A long history is thinned out; the last point is always there."""
+def _chart_points(receipts: Sequence[Receipt], chart: Chart) -> str:
+    """JSON of four lists for the chart: seconds since the epoch, untouched, as it was, of it our own overhead; USD or
+    tokens, each added up so far. A long history is thinned out; the last point is always there."""
+    amounts_of = _money if chart == "money" else _tokens
     times: list[float] = []
-    untouched, paid, own = [], [], []
-    sum_untouched = sum_paid = sum_own = 0.0
+    lines: list[list[float]] = [[], [], []]
+    sums = [0.0, 0.0, 0.0]
     for receipt in sorted(receipts, key=lambda each: each.created):
-        sum_untouched += receipt.cost_untouched
-        sum_paid += receipt.cost
-        sum_own += _own_cost(receipt)
         times.append(receipt.created / 1000)
-        untouched.append(round(sum_untouched, 6))
-        paid.append(round(sum_paid, 6))
-        own.append(round(sum_own, 6))
+        for at, amount in enumerate(amounts_of(receipt)):
+            sums[at] += amount
+            lines[at].append(round(sums[at], 6))
     step = max(1, len(times) // MAX_CHART_POINTS)
     kept = [*range(0, len(times) - 1, step), len(times) - 1] if times else []
-    return json.dumps([[values[at] for at in kept] for values in (times, untouched, paid, own)])
+    return json.dumps([[values[at] for at in kept] for values in (times, *lines)])
 
 
-def _own_cost(receipt: Receipt) -> float:
-    """The share of the cost that our tools, texts and hidden rounds had, by tokens."""
-    own = receipt.own_tools + receipt.own_texts + receipt.own_rounds
-    return receipt.cost * min(1.0, own / receipt.tokens_sent) if receipt.tokens_sent else 0.0
+def _money(receipt: Receipt) -> tuple[float, float, float]:
+    """The cost of our overhead is its share of the tokens."""
+    share = min(1.0, _own_tokens(receipt) / receipt.tokens_sent) if receipt.tokens_sent else 0.0
+    return receipt.cost_untouched, receipt.cost, receipt.cost * share
+
+
+def _tokens(receipt: Receipt) -> tuple[float, float, float]:
+    return receipt.tokens_in, receipt.tokens_sent, min(_own_tokens(receipt), receipt.tokens_sent)
+
+
+def _own_tokens(receipt: Receipt) -> int:
+    """Of our tools, texts and hidden rounds."""
+    return receipt.own_tools + receipt.own_texts + receipt.own_rounds
 
 
 def _status_rows(receipts: Sequence[Receipt]) -> list[dict[str, object]]:
@@ -106,17 +118,17 @@ def _status_rows(receipts: Sequence[Receipt]) -> list[dict[str, object]]:
 
 
 async def totals_json(request: Request) -> Response:
-    visitor = visitor_of(request)
-    context = visitor.context
-    view = await totals_view(context.store, visitor.scope, _group_of(request), names=context.config.observed_tools)
-    return JsonResponse(view)
+    return JsonResponse(await _totals(request))
+
+
+async def _totals(request: Request) -> Totals:
+    visitor, chosen = visitor_of(request), read_filter(request)
+    store, names = visitor.context.store, visitor.context.config.observed_tools
+    return await totals_view(store, chosen.scope_of(visitor), chosen.by, names=names, client=chosen.client)
 
 
 async def totals_csv(request: Request) -> Response:
-    visitor = visitor_of(request)
-    context = visitor.context
-    by = _group_of(request)
-    view = await totals_view(context.store, visitor.scope, by, names=context.config.observed_tools)
+    view = await _totals(request)
     columns = [name for name, value in view["total"].items() if not isinstance(value, dict)]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore")
@@ -125,7 +137,7 @@ async def totals_csv(request: Request) -> Response:
     return Response(
         text.getvalue().encode("utf-8", "backslashreplace"),
         media_type="text/csv; charset=utf-8",
-        headers={"content-disposition": f'attachment; filename="callstack-{by}.csv"'},
+        headers={"content-disposition": f'attachment; filename="callstack-{view["by"]}.csv"'},
     )
 
 

@@ -75,6 +75,7 @@ def render_text(request: Request, template: str, **values: object) -> str:
     common: Mapping[str, object] = {
         "visitor": visitor_of(request),
         "version": __version__,
+        "newest_event": request.state.newest_event,
         "path": request.url.path,
         "address": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         "origin": str(request.base_url).rstrip("/"),

@@ -87,6 +87,7 @@ from proxy.management.views.totals import (
     load_receipts,
     local_time,
     local_zone,
+    only_of_client,
     sum_receipts_by,
     totals_view,
 )
@@ -167,6 +168,7 @@ __all__ = [
     "message_position_of",
     "message_rows",
     "newest_path_state",
+    "only_of_client",
     "parse_timestamp",
     "path_state_of",
     "path_state_of_tip",

@@ -66,15 +66,17 @@ async def conversation_rows_of(store: Store, conversations: Iterable[Conversatio
     return rows
 
 
-async def conversation_row(store: Store, ledger: Ledger, until: int | None = None) -> ConversationRow:
-    """`until` (ms since the epoch): `ledger` is as it was then, and later requests are not counted. Raises
-    ConversationUnreadable."""
+async def conversation_row(
+    store: Store, ledger: Ledger, until: int | None = None, *, path_state: PathState | None = None
+) -> ConversationRow:
+    """`until` (ms since the epoch): `ledger` is as it was then, and later requests are not counted. `path_state`: its
+    newest, if the caller has it. Raises ConversationUnreadable."""
     conversation = ledger.conversation
     stored = await store.requests(conversation.tenant, conversation.id, MAX_REQUESTS_COUNTED)
     requests = [request for request in stored if until is None or request.created <= until]
-    tree = (
-        await asyncio.to_thread(newest_path_state, ledger)
-    ).tree  # requests that are being answered do not wait for it
+    if path_state is None:  # in a thread: requests that are being answered do not wait for it
+        path_state = await asyncio.to_thread(newest_path_state, ledger)
+    tree = path_state.tree
     root = root_of(tree)
     money = sum_balances(request.receipt for request in requests)
     return {

@@ -375,6 +375,7 @@ class ReceiptView(TypedDict, total=False):
     would_send: int
     decisions: list[CostDecisionView]
     lost_reasoning: int
+    client: str
     rounds: int
     tokens_in: int
     tokens_sent: int

@@ -1,11 +1,11 @@
-"""Sums receipts by day, model, frame and so on, with titles for the rows. Requests in flight have no receipt and are
-counted apart. Days are those of this machine's time zone, which the answer names."""
+"""Sums receipts by day, model, client, frame and so on, with titles for the rows. Requests in flight have no receipt
+and are counted apart. Days are those of this machine's time zone, which the answer names."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import cast
 
@@ -16,6 +16,7 @@ from proxy.accounting import (
     GroupBy,
     Receipt,
     ReceiptTotals,
+    client_of,
     group_receipts,
     sum_receipts,
     without_fixed,
@@ -59,6 +60,13 @@ class _ConversationDetails:
     rereads: dict[str, RereadCount] = field(default_factory=dict)
 
 
+def only_of_client(loaded: LoadedReceipts, client: str) -> LoadedReceipts:
+    """The receipts of one client's requests; all for an empty name. What has no receipt names no client."""
+    if not client:
+        return loaded
+    return replace(loaded, receipts=[each for each in loaded.receipts if client_of(each) == client], unsettled=0)
+
+
 async def load_receipts(
     store: Store, scope: TenantScope, conversation: str = "", *, fixed: bool = True, limit: int = MAX_RECEIPTS
 ) -> LoadedReceipts:
@@ -84,10 +92,17 @@ def decode_receipt(record: RequestRecord) -> Receipt | None:
 
 
 async def totals_view(  # noqa: PLR0913  whose receipts, which of them, and how they are told
-    store: Store, scope: TenantScope, by: GroupBy, conversation: str = "", *, names: ToolRoles, fixed: bool = True
+    store: Store,
+    scope: TenantScope,
+    by: GroupBy,
+    conversation: str = "",
+    *,
+    names: ToolRoles,
+    fixed: bool = True,
+    client: str = "",
 ) -> Totals:
     """The response of `/stack/totals`. `names` says which tools read files."""
-    loaded = await load_receipts(store, scope, conversation, fixed=fixed)
+    loaded = only_of_client(await load_receipts(store, scope, conversation, fixed=fixed), client)
     sums = await sum_receipts_by(store, scope, by, loaded, names)
     return {
         "by": by,

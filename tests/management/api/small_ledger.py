@@ -94,7 +94,7 @@ def records_of(tenant: str, name: str, title: str = "Make the suite green") -> t
     _pushes(at, ids)
     _works(at, ids)
     at.thread()
-    at.records += _request(at, ids)
+    at.records += _request(at, ids, f"agent-{name}")
     return at.records, ids
 
 
@@ -121,9 +121,9 @@ def _works(at: Writing, ids: Written) -> None:
     at.round(1, message("assistant", "Billing is green."), last=True)
 
 
-def _request(at: Writing, ids: Written) -> list[Record]:
+def _request(at: Writing, ids: Written, program: str) -> list[Record]:
     outcome = RequestOutcome(id=ids.request, conversation=ids.conversation, frame=ids.root, model="gpt-5",
-                             status="full", created=at.now)  # fmt: skip
+                             status="full", created=at.now, client=program)  # fmt: skip
     account = Accountant(lambda: at.now).open([("head", 100), ("all", 9_000)], ("", "", "gpt-5"))
     account.add_round([("head", 100), ("line", 2_000)])
     receipt = account.settle(outcome, [Usage(2_100, 50)])

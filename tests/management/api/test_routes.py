@@ -156,12 +156,23 @@ async def test_a_difference_names_what_was_kept_left_out_and_inserted(served: Se
 @pytest.mark.rows("X-16")
 async def test_totals_are_the_sum_of_the_receipts(served: Served) -> None:
     """X-16: sum over calls = totals."""
-    for by in ("request", "frame", "conversation", "model", "day"):
+    for by in ("request", "frame", "conversation", "model", "day", "client"):
         told = (await served.ask(f"/stack/totals?by={by}")).json
 
         assert fits(shapes.Totals, told)
         assert told["total"]["tokens_in"] == sum(row["tokens_in"] for row in told["rows"]) == 9_100
         assert told["unsettled"] == 0
+
+
+async def test_totals_of_one_client(served: Served) -> None:
+    told = {key: (await served.ask("/stack/totals?by=client", key=key)).json["rows"] for key in ("ours", "admin")}
+    of_one = (await served.ask("/stack/totals?by=model&client=agent-b", key="admin")).json["total"]
+    of_nobody = (await served.ask("/stack/totals?client=agent-b", key="ours")).json["total"]
+
+    assert [row["key"] for row in told["ours"]] == ["agent-a"]
+    assert sorted(row["key"] for row in told["admin"]) == ["agent-a", "agent-b"]
+    assert (of_one["requests"], of_one["tokens_in"]) == (1, 9_100)
+    assert of_nobody["requests"] == 0
 
 
 async def test_a_mode_set_by_a_person_stays_and_can_be_taken_back(served: Served) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
+import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, ViewportSize, expect, sync_playwright
 
 from llm_test_provider import ScriptedProvider, calls, says
 from proxy.auth import console_code, issue_key
@@ -29,6 +32,8 @@ SERIOUS = ("serious", "critical")
 WAIT_MS = 15_000
 REFUSED_AGAIN_MS = 4_000
 """The event stream of a page is opened again after 3 s."""
+RECOVERY_MS = 25_000
+"""A store that failed is tried again after ten seconds."""
 expect.set_options(timeout=WAIT_MS)
 
 pytestmark = [
@@ -88,6 +93,7 @@ def paths_of(proxy: ServedProxy) -> dict[str, str]:
     request = f"/console/requests/{requests[5]['id']}"
     return {
         "overview": "/console?by=frame",
+        "filtered": "/console?by=client&chart=tokens&client=(unnamed)",
         "conversations": "/console/conversations?q=rounding",
         "conversation": f"/console/conversations/{conversation['id']}",
         "earlier": f"/console/conversations/{conversation['id']}?at=20&view=sent",
@@ -155,6 +161,30 @@ def test_scrubbing_shows_the_context_grow_and_fold(browser: Browser, demo: Serve
         page.get_by_role("link", name="what was sent").click()
         expect(page.locator("rect.sent").first).to_be_attached()
         assert page.locator("rect.folded").count() == 0
+
+
+def test_a_chosen_request_stays_while_the_page_grows(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    """A step of the slider brings the picture alone; what comes later brings the rest, and leaves the choice."""
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        tell("first task")
+        conversation = tell("second task")
+        with opened(browser, proxy) as page:
+            page.goto(f"{proxy.origin}/console/conversations/{conversation}")
+            slider, rows = page.get_by_role("slider"), page.locator("table tbody tr")
+            with page.expect_response("**/console/conversations/*at=1*") as step:
+                slider.press("Home")
+            expect(page.get_by_role("heading", name="request 1 of 2")).to_be_visible()
+            assert "<table" not in step.value.text()
+            tell("third task")
+            expect(rows).to_have_count(3)
+            expect(page.get_by_role("heading", name="request 1 of 3")).to_be_visible()
+            expect(slider).to_be_focused()
+            page.get_by_role("link", name="what was sent").click()
+            page.goto(f"{proxy.origin}/console/conversations/{conversation}")
+            tell("fourth task")
+            expect(page.get_by_role("heading", name="request 4 of 4")).to_be_visible()
 
 
 def test_a_message_of_a_request_opens_in_place(browser: Browser, demo: ServedProxy) -> None:
@@ -233,6 +263,57 @@ def test_a_page_grows_while_an_agent_works(browser: Browser, provider: ScriptedP
             assert page.evaluate("window.unchanged")
             assert page.locator("#say").input_value() == "half a sent"
             expect(overview.locator(".figures")).to_contain_text("3")
+
+
+def test_the_overview_of_one_client_by_keyboard_and_live(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    """The filter stands in the address, and holds when the page is brought up to date and when the chart changes."""
+
+    def works(agent: str) -> None:
+        provider.will(says("done"))
+        assert ask(proxy.origin, body_of(f"task of {agent}"), headers={"user-agent": f"{agent}/1.0"}).status == 200
+
+    with ServedProxy(provider.url, tmp_path / "data") as proxy:
+        for agent in ("claude-cli", "claude-cli", "codex"):
+            works(agent)
+        with opened(browser, proxy) as page:
+            page.get_by_label("client").focus()
+            page.keyboard.type("cod")
+            page.keyboard.press("Tab")
+            page.keyboard.press("Enter")
+            page.wait_for_url("**/console?client=codex")
+            counted = page.locator(".figures div").filter(has_text="Requests").locator("b")
+            expect(counted).to_have_text("1")
+            works("claude-cli")
+            works("codex")
+            expect(counted).to_have_text("2")
+            expect(page.get_by_label("client")).to_have_value("codex")
+            page.get_by_role("link", name="tokens", exact=True).press("Enter")
+            page.wait_for_url("**/console?chart=tokens&client=codex")
+            expect(page.locator("#chart .u-legend")).to_contain_text("came from the agents")
+            expect(counted).to_have_text("2")
+            page.get_by_role("link", name="Show all requests").press("Enter")
+            expect(counted).to_have_text("5")
+
+
+def test_what_happens_while_a_page_is_on_its_way_is_shown(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    """The stream of events begins after the page was made, and tells of nothing that was before."""
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        tell("first task")
+        with opened(browser, proxy) as page:
+            page.goto("about:blank")
+
+            def late(route: Route) -> None:
+                tell("second task")
+                route.continue_()
+
+            page.route("**/console.js", late)
+            page.goto(f"{proxy.origin}/console")
+            counted = page.locator(".figures div").filter(has_text="Requests").locator("b")
+            expect(counted).not_to_have_text("1")
 
 
 def test_what_the_reader_folded_stays_folded(browser: Browser, provider: ScriptedProvider, tmp_path: Path) -> None:
@@ -315,3 +396,113 @@ def test_a_key_that_is_revoked_while_its_page_is_open(browser: Browser, build: B
     page.wait_for_timeout(REFUSED_AGAIN_MS)  # the stream of events is refused too, which must not say otherwise
     expect(signed_out).to_be_visible()
     context.close()
+
+
+# ------------------------------------------------------------------------------------------------- a store that fails
+@contextmanager
+def without_store(proxy: ServedProxy) -> Iterator[None]:
+    """Where its file was is something else, which the proxy finds out when it writes."""
+    file = proxy.data / "callstack.db"
+    aside = file.with_name("aside.db")
+    file.rename(aside)
+    file.mkdir()
+    yield
+    file.rmdir()
+    aside.rename(file)
+
+
+@contextmanager
+def with_locked_store(proxy: ServedProxy) -> Iterator[None]:
+    """Another program holds the write lock."""
+    other = sqlite3.connect(proxy.data / "callstack.db", isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    yield
+    other.rollback()
+    other.close()
+
+
+FAILURES = {
+    "gone": (without_store, "callstack.db is not a regular file", "What you see is from before"),
+    "locked": (with_locked_store, "database is locked", "Another program holds its lock"),
+}
+"""What happens, why, and what the page adds. A store that is locked can be read, but for what is on its way to it."""
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_store_that_fails_under_an_open_page_is_said_and_the_page_recovers(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path, failure: str
+) -> None:
+    """What stands on the page stays; a line says what fails, why, and what becomes of the agents. Nobody loads it
+    again."""
+    entered, why, more = FAILURES[failure]
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        conversation = tell("first task")
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{proxy.origin}/console?code={console_code(TOKEN)}")
+        page.goto(f"{proxy.origin}/console/conversations/{conversation}")
+        operation = context.new_page()
+        operation.goto(f"{proxy.origin}/console/operation")
+        page.bring_to_front()
+        page.evaluate("window.unchanged = true")
+        rows = page.locator("table tbody tr")
+        expect(rows).to_have_count(1)
+        with entered(proxy):
+            provider.will(says("passed on"))
+            assert ask(proxy.origin, body_of("meanwhile", awake=True)).status == 200
+            told = page.get_by_role("status")
+            expect(told).to_contain_text(re.compile("^The store (cannot be read|takes nothing new): "))
+            expect(told).to_contain_text(why)
+            expect(told).to_contain_text(more)
+            expect(operation.get_by_role("status")).to_contain_text("Agents go on meanwhile")
+            expect(rows).to_have_count(1)
+        expect(told).to_be_hidden(timeout=RECOVERY_MS)
+        expect(operation.get_by_role("status")).to_be_hidden()
+        tell("second task")
+        expect(rows).to_have_count(2)
+        assert page.evaluate("window.unchanged")
+        context.close()
+
+
+def test_a_page_that_is_opened_while_the_store_fails_says_why_and_comes_by_itself(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        conversation = tell("first task")
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(f"{proxy.origin}/console?code={console_code(TOKEN)}")
+        with without_store(proxy):
+            provider.will(says("passed on"))
+            ask(proxy.origin, body_of("meanwhile", awake=True))
+            page.goto(f"{proxy.origin}/console/conversations/{conversation}")
+            alert = page.get_by_role("alert")
+            expect(alert).to_contain_text("The store cannot be read")
+            expect(alert).to_contain_text("Look whether its file and folder are there")
+            expect(page.get_by_text("comes back by itself")).to_be_visible()
+            assert "Traceback" not in page.content()
+        expect(page.get_by_role("heading", name=re.compile("request 1 of 1"))).to_be_visible()
+        context.close()
+
+
+def test_a_store_that_hangs_is_said(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that neither answers nor fails: the page says so after ten seconds, and is current afterwards."""
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        tell("first task")
+        with opened(browser, proxy) as page:
+            counted = page.locator(".figures div").filter(has_text="Requests").locator("b")
+            expect(counted).to_have_text("1")
+            reads, answers = proxy.app._store.requests, threading.Event()
+
+            async def hang(*asked: Any, **more: Any) -> Any:
+                await asyncio.to_thread(answers.wait)
+                return await reads(*asked, **more)
+
+            monkeypatch.setattr(proxy.app._store, "requests", hang)
+            tell("second task")
+            expect(page.get_by_role("status")).to_contain_text("has not answered for 10 s")
+            answers.set()
+            expect(page.get_by_role("status")).to_be_hidden()
+            expect(counted).to_have_text("2")

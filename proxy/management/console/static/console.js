@@ -3,6 +3,9 @@
 
 const REFRESH_MS = 1000;
 const SHARE = 20; // all visible pages together ask the proxy for a twentieth of the time at most
+const RETRY_MS = 3000; // after a refresh that failed
+const SLOW_MS = 10000; // so long a refresh may take before the reader is told
+const AWAY = "The proxy is away; trying again …";
 const body = document.body;
 
 // ---------------------------------------------------------------------------------------------------------- live pages
@@ -19,6 +22,7 @@ function pauseAfter(took) {
 }
 
 function refresh() {
+  if (!body.dataset.live) return;
   if (document.hidden) {
     stale = true;
     return;
@@ -36,11 +40,16 @@ body.addEventListener("htmx:afterRequest", () => {
   asked = 0;
 });
 
-function tell(text) {
+// What is wrong, in words; the first of these that is not empty is shown.
+const problems = { page: "", connection: "", store: "" };
+
+function tell(about, text) {
+  problems[about] = text;
   const state = document.getElementById("live-state");
-  if (state) {
-    state.textContent = text;
-    state.hidden = !text;
+  const shown = problems.page || problems.connection || problems.store;
+  if (state && state.textContent !== shown) {
+    state.textContent = shown;
+    state.hidden = !shown;
   }
 }
 
@@ -51,14 +60,19 @@ function onEvent({ data }) {
   if (signedOut) return;
   if (data.pages) {
     visiblePages = data.pages;
+  } else if (data.number !== undefined) {
+    if (data.number > Number(body.dataset.event)) refresh(); // it happened while this page was on its way
+  } else if (data.store !== undefined) {
+    if (data.store !== problems.store) refresh();
+    tell("store", data.store);
   } else if (data.state === "refused") {
     wasAway = true;
     refresh();
   } else if (data.state === "away") {
     wasAway = true;
-    tell("The proxy is away; trying again …");
+    tell("connection", AWAY);
   } else if (data.state === "open") {
-    tell("");
+    tell("connection", "");
     if (wasAway) refresh();
     wasAway = false;
   } else if (body.dataset.live === "all" || !data.conversation || data.conversation === body.dataset.live) {
@@ -67,13 +81,13 @@ function onEvent({ data }) {
 }
 
 let worker = null;
-if (body.dataset.live && window.SharedWorker) {
+if (body.hasAttribute("data-listens") && window.SharedWorker) {
   worker = new SharedWorker("/console/static/event_worker.js");
   worker.port.onmessage = onEvent;
   worker.port.postMessage(document.visibilityState);
   addEventListener("pagehide", () => worker.port.postMessage("bye"));
   addEventListener("pageshow", (event) => event.persisted && location.reload());
-} else if (body.dataset.live) {
+} else {
   setInterval(refresh, 10 * REFRESH_MS); // a browser without shared workers asks from time to time
 }
 
@@ -85,14 +99,54 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 
-body.addEventListener("htmx:responseError", (event) => {
-  const status = event.detail.xhr.status;
-  signedOut = status === 401;
-  if (signedOut) tell("You are signed out. Load the page again to sign in.");
-  else if (status === 404) tell("What this page showed was deleted.");
-  else tell("The page could not be brought up to date; load it again.");
+// The slider changes the address, and only the picture: the whole page is then asked for as the address stands.
+body.addEventListener("htmx:configRequest", ({ detail }) => {
+  if (detail.elt.id === "live") detail.path = location.pathname + location.search;
 });
-body.addEventListener("htmx:sendError", () => tell("The proxy is away; trying again …"));
+
+let slow = 0;
+
+body.addEventListener("htmx:beforeSend", () => {
+  clearTimeout(slow);
+  slow = setTimeout(() => tell("page", "The proxy or its store has not answered for 10 s; waiting …"), SLOW_MS);
+});
+
+body.addEventListener("htmx:afterRequest", (event) => {
+  clearTimeout(slow);
+  if (event.detail.successful && !signedOut) {
+    tell("page", "");
+    tell("connection", "");
+  }
+});
+
+function reasonIn(page) {
+  return new DOMParser().parseFromString(page, "text/html").querySelector("[role=alert]")?.textContent.trim();
+}
+
+body.addEventListener("htmx:responseError", (event) => {
+  const { status, responseText } = event.detail.xhr;
+  signedOut = status === 401;
+  if (signedOut) tell("page", "You are signed out. Load the page again to sign in.");
+  else if (status === 404) tell("page", "What this page showed was deleted.");
+  else {
+    const reason = reasonIn(responseText) || "The page could not be brought up to date.";
+    tell("page", `${reason} What you see is from before; trying again …`);
+    setTimeout(refresh, RETRY_MS);
+  }
+});
+body.addEventListener("htmx:sendError", () => {
+  tell("connection", AWAY);
+  setTimeout(refresh, RETRY_MS);
+});
+
+// A page that could not be shown because of the store comes by itself.
+if (document.querySelector("[data-retry]")) {
+  setInterval(async () => {
+    if (document.hidden) return;
+    const answer = await fetch(location.href).catch(() => null);
+    if (answer && answer.status < 500) location.reload();
+  }, RETRY_MS);
+}
 
 // Rows that the reader folded stay folded when the page is brought up to date.
 if (window.Idiomorph) {
@@ -103,11 +157,16 @@ if (window.Idiomorph) {
 // --------------------------------------------------------------------------------------------------------------- times
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
+function words(at, ago) {
+  if (Math.abs(ago) >= 3600) return clock.format(at);
+  if (ago < 0) return `in ${Math.ceil(-ago / 60)} min`;
+  return ago < 60 ? "just now" : `${Math.floor(ago / 60)} min ago`;
+}
+
 function showTimes() {
   for (const each of document.querySelectorAll("time[datetime]")) {
     const at = new Date(each.getAttribute("datetime"));
-    const ago = (Date.now() - at) / 1000;
-    const text = ago < 60 ? "just now" : ago < 3600 ? `${Math.floor(ago / 60)} min ago` : clock.format(at);
+    const text = words(at, (Date.now() - at) / 1000);
     if (each.textContent !== text) each.textContent = text;
     each.title = at.toISOString();
   }
@@ -116,6 +175,8 @@ function showTimes() {
 // --------------------------------------------------------------------------------------------------------------- chart
 let chart = null;
 let drawn = "";
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const exact = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 
 function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -125,24 +186,27 @@ function drawChart() {
   const place = document.getElementById("chart");
   if (!place || !window.uPlot) return;
   const width = place.clientWidth;
-  const key = `${width} ${place.dataset.points} ${matchMedia("(prefers-color-scheme: dark)").matches}`;
+  const key = `${width} ${place.dataset.unit} ${place.dataset.points} ${matchMedia("(prefers-color-scheme: dark)").matches}`;
   if (key === drawn && place.querySelector(".uplot")) return;
   drawn = key;
   chart?.destroy();
-  const dollars = (_, values) => values.map((value) => `$${value < 1 ? value.toFixed(3) : value.toFixed(2)}`);
+  const inUsd = place.dataset.unit === "usd";
+  const short = inUsd ? (v) => `$${v < 1 ? v.toFixed(3) : v.toFixed(2)}` : (v) => compact.format(v).replace("K", "k");
+  const full = inUsd ? (v) => `$${v.toFixed(4)}` : (v) => exact.format(v);
   const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
   const points = { show: place.dataset.points.length < 120 };
-  const value = (_, v) => (v === null ? "–" : `$${v.toFixed(4)}`);
+  const value = (_, v) => (v === null ? "–" : full(v));
+  const [untouched, sent, own] = place.dataset.lines.split("|");
   chart = new window.uPlot({
     width,
     height: 260,
-    axes: [axis, { ...axis, values: dollars, size: 64 }],
+    axes: [axis, { ...axis, values: (_, values) => values.map(short), size: 64 }],
     scales: { y: { range: (_, low, high) => [Math.min(0, low), high || 1] } },
     series: [
       { label: "time" },
-      { label: "untouched", stroke: color("--soft"), width: 2, value, points },
-      { label: "paid", stroke: color("--sent"), width: 2, value, points },
-      { label: "of it our own overhead", points, stroke: color("--recalled"), fill: `${color("--recalled")}44`, width: 1, value },
+      { label: untouched, stroke: color("--soft"), width: 2, value, points },
+      { label: sent, stroke: color("--sent"), width: 2, value, points },
+      { label: own, points, stroke: color("--recalled"), fill: `${color("--recalled")}44`, width: 1, value },
     ],
   }, JSON.parse(place.dataset.points), place);
 }

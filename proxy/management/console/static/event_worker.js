@@ -8,6 +8,8 @@ const RETRY_MS = 3000;
 const ports = new Map(); // page -> whether it is visible
 let source = null;
 let state = "";
+let number = 0; // of the newest event
+let store = ""; // why it fails, in words
 
 function tellAll(message) {
   for (const port of ports.keys()) port.postMessage(message);
@@ -18,16 +20,32 @@ function change(to) {
   tellAll({ state });
 }
 
+function changeStore(to) {
+  store = to;
+  tellAll({ store });
+}
+
 function listen() {
   source = new EventSource("/console/events");
-  source.onopen = () => change("open");
+  source.onopen = () => {
+    change("open");
+    if (store) changeStore(""); // the proxy says it again where it still holds
+  };
   source.onerror = () => {
     // Closed: the proxy answered, and refused. The page asks it why.
     change(source.readyState === EventSource.CLOSED ? "refused" : "away");
     if (source.readyState === EventSource.CLOSED) setTimeout(listen, RETRY_MS);
   };
+  source.addEventListener("at", (event) => {
+    number = JSON.parse(event.data).number;
+    tellAll({ number });
+  });
+  source.addEventListener("store", (event) => changeStore(JSON.parse(event.data).problem));
   for (const name of NAMES) {
-    source.addEventListener(name, (event) => tellAll({ conversation: JSON.parse(event.data).conversation || "" }));
+    source.addEventListener(name, (event) => {
+      number = Number(event.lastEventId) || number;
+      tellAll({ conversation: JSON.parse(event.data).conversation || "" });
+    });
   }
 }
 
@@ -41,4 +59,6 @@ self.onconnect = (event) => {
   };
   if (!source) listen();
   else if (state) port.postMessage({ state });
+  if (store) port.postMessage({ store });
+  if (number) port.postMessage({ number });
 };

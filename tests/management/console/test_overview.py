@@ -1,0 +1,163 @@
+"""The overview's filters: which client, whose requests, money or tokens. All of them stand in the address."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from llm_test_provider import ScriptedProvider, says
+from tests.management.console.conftest import Building, Person
+from tests.wire.proxied import ServedProxy
+from tests.wire.talking import ask, body_of
+
+CLAUDE, CODEX = "claude-cli/2.0.14 (external, cli)", "codex_cli_rs/0.42.0 (Debian 13.0.0; x86_64)"
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[ServedProxy]:
+    """Two requests of claude-cli, one of codex_cli_rs, and one of a client that names itself not at all."""
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data") as running:
+        for agent in (CLAUDE, CLAUDE, CODEX, ""):
+            provider.will(says("done"))
+            assert ask(running.origin, body_of(f"task of {agent}"), headers={"user-agent": agent}).status == 200
+        yield running
+
+
+@pytest.fixture
+def person(proxy: ServedProxy) -> Person:
+    operator = Person(proxy.origin)
+    assert operator.open_link().status == 303
+    return operator
+
+
+def page_of(person: Person, query: str = "") -> str:
+    answer = person.get(f"/console{query}")
+    assert answer.status == 200, answer
+    return answer.body.decode()
+
+
+def options(page: str, name: str) -> list[str]:
+    """Texts of a list, the chosen one marked by a star."""
+    found = re.search(rf'<select name="{name}">(.*?)</select>', page)
+    return [
+        f"*{text}" if chosen else text
+        for chosen, text in re.findall(r"<option[^>]*?( selected)?>([^<]*)", found[1] if found else "")
+    ]
+
+
+def points(page: str) -> list[list[float]]:
+    [told] = re.findall(r'data-points="([^"]*)"', page)
+    lines: list[list[float]] = json.loads(unescape(told))
+    return lines
+
+
+def requests_in(page: str) -> int:
+    return int(re.findall(r"Requests</span><b>(\d+)", page)[0])
+
+
+def test_clients_can_be_chosen_by_the_name_of_their_program(person: Person) -> None:
+    page, of_one = page_of(person), page_of(person, "?client=claude-cli")
+
+    assert options(page, "client") == ["all clients", "claude-cli", "codex_cli_rs", "(unnamed)"]
+    assert options(of_one, "client") == ["all clients", "*claude-cli", "codex_cli_rs", "(unnamed)"]
+    assert (requests_in(page), requests_in(of_one)) == (4, 2)
+    assert [len(points(each)[0]) for each in (page, of_one)] == [4, 2]
+    assert "Money over time, <bdi>claude-cli</bdi>" in of_one
+
+
+def test_what_names_no_client_is_one_of_them(person: Person) -> None:
+    assert requests_in(page_of(person, "?client=(unnamed)")) == 1
+
+
+def test_the_chart_shows_tokens_as_well(proxy: ServedProxy, person: Person) -> None:
+    page = page_of(person, "?chart=tokens&client=claude-cli")
+    rows = proxy.page("/stack/totals?by=client")["rows"]
+    [claude] = [row for row in rows if row["key"] == "claude-cli"]
+
+    _, came, sent, _ = points(page)
+    assert (came[-1], sent[-1]) == (claude["tokens_in"], claude["tokens_sent"])
+    assert 'data-unit="tokens"' in page
+
+
+def test_every_link_keeps_the_other_filters(person: Person) -> None:
+    page = page_of(person, "?chart=tokens&client=claude-cli&by=model")
+    links = [unescape(link) for link in re.findall(r'href="(/console\?[^"]*|/console/totals[^"]*)"', page)]
+    asked = [{name: values[0] for name, values in parse_qs(urlsplit(link).query).items()} for link in links]
+
+    assert {"by": "model", "client": "claude-cli"} in asked  # money
+    assert {"by": "frame", "chart": "tokens", "client": "claude-cli"} in asked
+    assert {"by": "model", "chart": "tokens"} in asked  # all clients
+    kept = dict(re.findall(r'type="hidden" name="(\w+)" value="(\w+)"', page))
+    assert (kept["by"], kept["chart"]) == ("model", "tokens")
+    assert 'hx-get="/console?chart=tokens&amp;client=claude-cli&amp;by=model"' in page
+    assert all(person.get(link).status == 200 for link in links)
+
+
+def test_csv_and_json_are_of_the_same_requests(proxy: ServedProxy, person: Person) -> None:
+    query = "by=model&client=codex_cli_rs"
+    told = json.loads(person.get(f"/console/totals.json?{query}").body)
+    [row] = csv.DictReader(io.StringIO(person.get(f"/console/totals.csv?{query}").body.decode()))
+
+    assert told == proxy.page(f"/stack/totals?{query}")
+    assert (told["total"]["requests"], row["requests"]) == (1, "1")
+
+
+def test_a_row_of_the_table_by_client_leads_to_that_client(person: Person) -> None:
+    assert 'href="/console?client=codex_cli_rs"' in page_of(person, "?by=client")
+
+
+def test_a_client_that_is_not_there_is_said_with_a_way_back(person: Person) -> None:
+    page = page_of(person, "?client=%3Cb%3Enobody&by=model")
+
+    assert "There is no request of <bdi>&lt;b&gt;nobody</bdi>" in page
+    assert 'href="/console?by=model"' in page
+
+
+def test_where_all_is_of_one_client_nothing_is_asked(tmp_path: Path) -> None:
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data") as running:
+        provider.will(says("done"))
+        ask(running.origin, body_of(), headers={"user-agent": CLAUDE})
+        person = Person(running.origin)
+        person.open_link()
+
+        assert "<select" not in page_of(person)
+
+
+@pytest.mark.parametrize("query", ["?chart=x", "?by=x&client=claude-cli"])
+def test_a_chart_that_is_not_there_is_said(person: Person, query: str) -> None:
+    assert person.get(f"/console{query}").status == 400
+
+
+# ------------------------------------------------------------------------------------------------------------- tenants
+def test_an_operator_chooses_a_client_key(build: Building) -> None:
+    site = build(tenancy="key")
+    admin = site.owner("admin")
+
+    page = page_of(admin, "?tenant=key-ours&by=client")
+    assert options(page, "tenant") == ["all", "admin", "*ours", "theirs"]
+    assert requests_in(page) == 1
+    assert "agent-a" in page
+    assert "agent-b" not in page
+    assert requests_in(page_of(admin)) == 2
+    assert json.loads(admin.get("/console/totals.json?tenant=key-theirs").body)["total"]["requests"] == 1
+    assert "by the client key <bdi>ours</bdi>" in page_of(admin, "?tenant=key-ours&client=agent-b")
+
+
+@pytest.mark.parametrize("page", ["/console", "/console/totals.json", "/console/totals.csv"])
+def test_nobody_else_sees_requests_of_another_key(build: Building, page: str) -> None:
+    site = build(tenancy="key")
+    owner = site.owner("ours")
+
+    assert owner.get(f"{page}?tenant=key-theirs").status == 403
+    assert owner.get(f"{page}?tenant=key-ours").status == 200
+    shown = owner.get(page).body.decode()
+    assert "theirs" not in shown
+    assert "agent-b" not in shown
