@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from proxy.accounting import TableColumn, TokenCounter, format_columns
+from proxy.accounting import TableColumn, Tariff, TokenCounter, format_amounts, format_columns
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
 from proxy.cli.output import (
     one_line,
@@ -210,17 +210,19 @@ def diff(
     as_json: AsJson = False,
 ) -> None:
     """The client's body against each body sent for it, message by message."""
-    view = run_async(_load_diff(settings_at(config, data), request))
+    settings = settings_at(config, data)
+    view = run_async(_load_diff(settings, request))
     if as_json:
         print_json(view)
         return
+    receipt = view["receipt"]
     print_line(f"request {view['id']}  {view['status']}", "cyan")
-    for line in receipt_text(view["receipt"]):
+    for line in receipt_text(receipt, settings.tariff_of(receipt.get("model", ""))):
         print_line(line)
     if any(not one["same"] and one["readable"] for one in view["rounds"]):
         print_line("- left out  + inserted by the proxy  ~ in the bytes first sent for it  B bytes")
     if not view["rounds"]:
-        print_line("Nothing was sent for it, or the client's bytes were passed on and not kept twice.")
+        print_line("It was sent as it came." if receipt.get("rounds") else "Nothing was sent for it.")
     for one in view["rounds"]:
         _print_round(one)
 
@@ -230,26 +232,65 @@ async def _load_diff(config: Config, request: str) -> RequestDiff:
         return requests.request_diff(await requests.stored_request(store, None, request))
 
 
-def receipt_text(receipt: ReceiptView) -> list[str]:
-    """Cost and decisions of the cost gate, refused ones included; empty while the request is being answered."""
+def receipt_text(receipt: ReceiptView, tariff: Tariff) -> list[str]:
+    """What the request cost, how that comes about, and decisions of the cost gate, refused ones included; empty while
+    the request is being answered."""
     if not receipt:
         return []
-    tokens = f"{receipt['tokens_in']:,} tokens came, {receipt['tokens_sent']:,} were sent"
-    money = f"{receipt['cost']:.6f} USD, untouched {receipt['cost_untouched']:.6f} ({receipt['basis']})"
+    cost, untouched, saved = format_amounts([receipt["cost"], receipt["cost_untouched"], abs(receipt["saved"])])
+    share = f" ({100 * abs(receipt['saved']) / receipt['cost_untouched']:.1f} %)" if receipt["cost_untouched"] else ""
+    balance = f"{'lost' if receipt['saved'] < 0 else 'saved'} ${saved}{share}" if float(saved) else "nothing saved"
     lost = receipt.get("lost_reasoning", 0)
-    reasoning = [f"{lost:,} tokens of reasoning had to be left out"] if lost else []
-    return [f"{tokens}; {money}", *reasoning, *map(_decision_text, receipt.get("decisions", []))]
+    return [
+        f"it cost ${cost}, and untouched it would have cost ${untouched}: {balance}",
+        f"{receipt['tokens_in']:,} tokens came, {receipt['tokens_sent']:,} were sent",
+        *([_usage_text(receipt), _prices_text(receipt, tariff)] if receipt["rounds"] else []),
+        *([f"{lost:,} tokens of reasoning had to be left out"] if lost else []),
+        *map(_decision_text, receipt.get("decisions", [])),
+    ]
+
+
+def _usage_text(receipt: ReceiptView) -> str:
+    """What the provider charges for, by its own figures where it told them."""
+    usage, sent = receipt["usage"], receipt["sent"]
+    rounds = "" if receipt["rounds"] == 1 else f" in {receipt['rounds']} rounds"
+    answer = f"{usage['output']:,} of the answer" if usage["output"] else "an answer it did not count"
+    if receipt["basis"] == "reported":
+        fresh = max(0, usage["input"] - usage["cached"] - usage["written"])
+        kinds = _kinds_text(usage["cached"], usage["written"], fresh)
+        return f"the provider counted {usage['input']:,} tokens{rounds}: {kinds}, and {answer}"
+    kinds = _kinds_text(sent["cached"], sent["written"], sent["uncached"])
+    told = f"{usage['input']:,} tokens" if usage["input"] else "no tokens"
+    return f"the provider counted {told}{rounds} and none from its cache yet; we estimate {kinds}, and {answer}"
+
+
+def _kinds_text(cached: int, written: int, fresh: int) -> str:
+    kinds = [(cached, "from its cache"), (written, "written to it"), (fresh, "at full price")]
+    return ", ".join(f"{tokens:,} {kind}" for tokens, kind in kinds if tokens) or "0"
+
+
+def _prices_text(receipt: ReceiptView, tariff: Tariff) -> str:
+    output = "an answer of unknown price" if tariff.output is None else f"${tariff.output:g} for the answer"
+    known = "" if receipt["priced"] else ", assumed for a model in no table"
+    write = f", {tariff.write:g} times to write to it" if tariff.write != 1 else ""
+    prices = f"${tariff.input:g} a million, {tariff.read:g} times that from the cache{write}, {output}"
+    return f"prices of {receipt['model'] or 'the model'}{known}: {prices}"
 
 
 def _decision_text(view: CostDecisionView) -> str:
     """One decision of the cost gate; cost and gain in input tokens."""
     if not view["done"] and not view["removed"]:
         return f"{view['kind']}: nothing that could leave is worth it yet"
-    answer = "done" if view["done"] else "not now"
-    line = f"{view['removed']:,} tokens leave, {view['compaction']:,} stand for them, {view['behind']:,} stay behind"
-    worth = f"gain {view['gain']:,.0f}, cost {view['cost']:,.0f} over {pluralize(view['requests'], 'request')}"
     asked, why = f"{view['kind']} {view['subject']}".rstrip(), view["reason"].replace("_", " ")
-    return f"{asked}: {answer} ({why}); {line}; {worth}"
+    leaves, stays = ("leave", "stand") if view["done"] else ("would leave", "would stand")
+    line = (
+        f"{view['removed']:,} tokens {leaves}, {view['compaction']:,} {stays} for them, {view['behind']:,} behind them"
+    )
+    worth = (
+        f"worth {view['gain']:,.0f} tokens of input over {pluralize(view['requests'], 'request')} to come, which are "
+        f"assumed, at a price of {view['cost']:,.0f} now"
+    )
+    return f"{asked}: {'done' if view['done'] else 'not now'} ({why}); {line}; {worth}"
 
 
 def _print_round(one: RoundDiff) -> None:

@@ -112,6 +112,15 @@ def test_a_difference_marks_what_was_left_out_and_inserted(stocked: Stocked) -> 
     assert "9,100 tokens came, 2,100 were sent" in shown.out
 
 
+def test_a_difference_says_what_the_request_cost_and_how_that_comes_about(stocked: Stocked) -> None:
+    shown = " ".join(stocked.shell.on_data("diff", stocked.older.request).out.split())
+
+    assert "it cost $0.002100, and untouched it would have cost $0.009100: saved $0.007000 (76.9 %)" in shown
+    counted = "the provider counted 2,100 tokens and none from its cache yet"
+    assert f"{counted}; we estimate 2,100 at full price, and 50 of the answer" in shown
+    assert "prices of gpt-5, assumed for a model in no table: $1 a million" in shown
+
+
 def test_a_difference_as_json_is_what_the_api_tells(stocked: Stocked) -> None:
     told = json.loads(stocked.shell.on_data("diff", stocked.older.request[:6], "--json").out)
 
