@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import http.client
 import random
+import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,33 +35,38 @@ TOOLS_RUN = "proxy.exchange.loop:_run_stack_calls"
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A point in a turn of so many hidden rounds, and whether the client has its whole answer by then."""
+    """A point in a turn of so many hidden rounds; how many of its rounds are on disk then, where that is certain; and
+    whether the client has its whole answer."""
 
     point: KillPoint
+    stored: int | None
     hidden: int = 2
     is_answered: bool = False
 
 
 MOMENTS = {
-    "nothing of it is committed": Moment(KillPoint("before", COMMIT)),
-    "half of a transaction is written": Moment(KillPoint("after", "proxy.store.statements:BlockInsert.run", 3)),
-    "a transaction is committed, and nobody was told": Moment(KillPoint("after", COMMIT)),
-    "a hidden round is on disk, the next one not asked for": Moment(KillPoint("after", TOOLS_RUN)),
+    "nothing of it is committed": Moment(KillPoint("before", COMMIT), 0),
+    "half of a transaction is written": Moment(KillPoint("after", "proxy.store.statements:BlockInsert.run", 3), 0),
+    "a transaction is committed, and nobody was told": Moment(KillPoint("after", COMMIT), None),
+    "a hidden round is on disk, the next one not asked for": Moment(KillPoint("after", TOOLS_RUN), 1),
+    "a hidden round has come, and is not stored": Moment(KillPoint("before", TOOLS_RUN, 2), 1),
     "the line of the last round is made, and not sent": Moment(
-        KillPoint("before", "proxy.exchange.rounds:RoundSender.send", 3)
+        KillPoint("before", "proxy.exchange.rounds:RoundSender.send", 3), 2
     ),
-    "a hidden round has come, and is not stored": Moment(KillPoint("before", TOOLS_RUN, 2)),
     "the last round has come, and is not stored": Moment(
-        KillPoint("before", "proxy.exchange.request_handler:RequestHandler.store_last_round")
+        KillPoint("before", "proxy.exchange.request_handler:RequestHandler.store_last_round"), 2
     ),
     "all is stored, and the client has not its end": Moment(
-        KillPoint("before", "proxy.exchange.client_response:ClientResponse.end")
+        KillPoint("before", "proxy.exchange.client_response:ClientResponse.end"), 3
     ),
     "the client has its end, and its receipt is not written": Moment(
-        KillPoint("before", "proxy.exchange.background.recorder:RequestRecordBuilder._store"), is_answered=True
+        KillPoint("before", "proxy.exchange.background.recorder:RequestRecordBuilder._store"), 3, is_answered=True
     ),
     "the client has its end, and the answer waits to be written": Moment(
-        KillPoint("before", "proxy.exchange.background.recorder:RequestRecordBuilder._publish"), 0, is_answered=True
+        KillPoint("before", "proxy.exchange.background.recorder:RequestRecordBuilder._publish"),
+        None,
+        0,
+        is_answered=True,
     ),
 }
 """Where a turn is when its process dies."""
@@ -109,11 +115,12 @@ def dies_and_goes_on(agent: Agent, moment: Moment, dies_next_at: KillPoint | Non
     has_settled(proxy, agent.chat.last)
     agent.hears()
     after, streamed = agent.plans(moment.hidden), agent.chance.random() < 0.5
-    before = len(agent.lines())
+    before, rounds = len(agent.lines()), rounds_on_disk(proxy)
     proxy.arm()
     answer = agent.asks(streamed=streamed)
     proxy.has_died()
     is_intact(proxy)
+    assert moment.stored in (None, rounds_on_disk(proxy) - rounds)
     proxy.start(dies_next_at)
     told = agent.lines()[before:]
     is_whole = answer is not None and answer.ended and answer.status == 200
@@ -202,6 +209,11 @@ def dies_and_folds_once(session: Session, dies_next_at: KillPoint | None) -> Non
     assert [line.raw] * len(told) == told
     again = provider.received[-1].messages
     assert again[: len(line.messages)] == line.messages
+
+
+def rounds_on_disk(proxy: DyingProxy) -> int:
+    with closing(sqlite3.connect(proxy.database)) as reading:
+        return int(reading.execute("SELECT count(*) FROM rounds").fetchone()[0])
 
 
 def has_settled(proxy: DyingProxy, last: Answer | None) -> None:
