@@ -7,7 +7,7 @@ reads an answer correctly, since whatever this process burns is missing on the o
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -15,6 +15,9 @@ from urllib.parse import urlsplit
 import payloads
 
 PATH = "/v1/chat/completions"
+OK = 200
+END = "\r\n"
+NO_HEADERS: Mapping[str, str] = {}
 
 
 class RequestFailed(Exception):
@@ -41,13 +44,14 @@ class Round:
 
 
 class Connection:
-    """One keep-alive connection. Use as an async context manager."""
+    """One keep-alive connection. Use as an async context manager. It takes `buffer` bytes before they are read."""
 
-    def __init__(self, base: str) -> None:
+    def __init__(self, base: str, buffer: int = 1 << 20) -> None:
         self._host, self._port = urlsplit(base).hostname or "127.0.0.1", urlsplit(base).port or 80
+        self._buffer = buffer
 
     async def __aenter__(self) -> Self:
-        self._reader, self._writer = await asyncio.open_connection(self._host, self._port, limit=1 << 20)
+        self._reader, self._writer = await asyncio.open_connection(self._host, self._port, limit=self._buffer)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -56,23 +60,40 @@ class Connection:
 
     async def send(self, body: bytes, method: str = "POST", path: str = PATH) -> Answer:
         """The answer to one request. Raises RequestFailed when it is no 200."""
-        head = (
-            f"{method} {path} HTTP/1.1\r\nhost: {self._host}:{self._port}\r\nauthorization: Bearer sk-bench\r\n"
-            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
-        )
         started = time.perf_counter()
-        self._writer.write(head.encode() + body)
-        lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin1").lower().split("\r\n")
-        headers = dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
+        status, headers = await self.ask(body, method, path)
         first = time.perf_counter()
         if headers.get("transfer-encoding") == "chunked":
             first, answer = await self._chunks()
         else:
             answer = await self._reader.readexactly(int(headers.get("content-length", "0")))
         done = time.perf_counter()
-        if " 200" not in lines[0]:
-            raise RequestFailed(f"{lines[0]}: {answer[:300]!r}")
+        if status != OK:
+            raise RequestFailed(f"{status}: {answer[:300]!r}")
         return Answer(answer, (first - started) * 1000, (done - started) * 1000)
+
+    async def ask(
+        self, body: bytes, method: str = "POST", path: str = PATH, more: Mapping[str, str] = NO_HEADERS
+    ) -> tuple[int, dict[str, str]]:
+        """Status and headers of the answer to one request; its body is still to be read. `more`: further headers."""
+        head = (
+            f"{method} {path} HTTP/1.1\r\nhost: {self._host}:{self._port}\r\nauthorization: Bearer sk-bench\r\n"
+            f"content-type: application/json\r\ncontent-length: {len(body)}\r\n"
+            f"{''.join(f'{name}: {value}{END}' for name, value in more.items())}\r\n"
+        )
+        self._writer.write(head.encode() + body)
+        lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin1").lower().split(END)
+        return int(lines[0].split()[1]), dict(line.split(": ", 1) for line in lines[1:] if ": " in line)
+
+    async def pieces(self, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
+        """The body as it comes, in chunks as they were sent. Raises IncompleteReadError where it breaks off."""
+        if headers.get("transfer-encoding") != "chunked":
+            yield await self._reader.readexactly(int(headers.get("content-length", "0")))
+            return
+        while size := int(await self._reader.readuntil(b"\r\n"), 16):
+            yield await self._reader.readexactly(size)
+            await self._reader.readexactly(2)
+        await self._reader.readexactly(2)
 
     async def _chunks(self) -> tuple[float, bytes]:
         """When the first chunk came, and all of them together."""

@@ -82,6 +82,19 @@ def _ask_fork_server(order: str) -> int:
 
 def serve_forks() -> None:
     """Fork for each order on stdin; in the child the command line runs, and its end is the end of the process."""
+    command_line = imported_command_line()
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            _become(json.loads(line))
+            end_with(command_line)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        sys.stdout.write(f"{code}\n")
+        sys.stdout.flush()
+
+
+def imported_command_line() -> Callable[[], None]:
+    """`main` of the command line, when all that its commands import is here and ready to be forked."""
     from proxy import __main__ as command_line
     from proxy.accounting.o200k import load_o200k
     from proxy.cli.main import COMMANDS
@@ -93,17 +106,10 @@ def serve_forks() -> None:
     load_o200k()
     gc.collect()
     gc.freeze()  # or the first collection of every child copies the memory of all that was imported
-    for line in sys.stdin:
-        child = os.fork()
-        if not child:
-            _become(json.loads(line))
-            _end_with(command_line.main)
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        sys.stdout.write(f"{code}\n")
-        sys.stdout.flush()
+    return command_line.main
 
 
-def _end_with(main: Callable[[], None]) -> NoReturn:
+def end_with(main: Callable[[], None]) -> NoReturn:
     """Run `main`, and end as the interpreter would, without freeing one by one what was imported."""
     code = 0
     try:

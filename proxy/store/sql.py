@@ -257,7 +257,11 @@ class SqlStore:
         self._unfinished.discard(asked)
 
     async def _finish_deletions(self) -> None:
-        for asked in await self._read(deleting.unfinished_deletions):
+        unfinished = await self._read(deleting.unfinished_deletions)
+        if not unfinished:
+            # Where a process was killed behind the end of a deletion, the note that named it is overwritten in the log.
+            await self._run_in_writer(self._database.truncate_log)
+        for asked in unfinished:
             self._must_shrink = self._must_compact = True
             self._must_rewrite = self._must_rewrite or bool(asked.conversation)
             self._unfinished.add(asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from proxy.config.sources import load_config
+from tests.crash.killed_at import DyingCommands, KillPoint
 from tests.harness import PATIENCE_MS, RunningProxy, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,6 +60,44 @@ class KillableProxy(RunningProxy):
             self._process = None
 
     stop = kill
+
+
+class DyingProxy(KillableProxy):
+    """A proxy that dies by itself, at the point of its code that `start` names. All its processes are forks of one."""
+
+    def __init__(self, stage: Stage, **settings: object) -> None:
+        super().__init__(stage, None, **settings)
+        self._commands = DyingCommands(stage.folder / f"armed-{self.port}", stage.folder / "proxy.log")
+
+    def start(self, dies_at: KillPoint | None = None) -> DyingProxy:
+        """Returns once it answers. The calls of its point count from `arm` on."""
+        self._commands.begin(dies_at, *self._words)
+        self._commands.read_until("clients")
+        return self
+
+    def dies_while_it_starts(self, point: KillPoint) -> None:
+        self._commands.begin(point, *self._words, armed=True)
+        self.has_died()
+
+    @property
+    def _words(self) -> list[str]:
+        return ["serve", "--port", str(self.port), *self._assigned]
+
+    def arm(self) -> None:
+        self._commands.arm()
+
+    def has_died(self) -> None:
+        """Returns once it has. Fails where it lives on: its code did not come by the point."""
+        assert self._commands.end() == -signal.SIGKILL, "its code did not come by the point"
+
+    def kill(self) -> None:
+        self._commands.kill()
+
+    stop = kill
+
+    def leave(self) -> None:
+        super().leave()
+        self._commands.close()
 
 
 class KillableReplicas(KillableProxy):

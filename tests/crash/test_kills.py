@@ -22,6 +22,7 @@ import pytest
 from llm_test_provider import Cut, ReceivedRequest, ScriptedProvider
 from llm_test_provider import ScriptedAnswer as Scripted
 from tests import laws
+from tests.client_dialects import neutral
 from tests.crash.killable import KillableProxy
 from tests.harness import Answer, ClientHabits, Conversation, Stage
 from tests.properties import disk
@@ -67,14 +68,15 @@ class Agent:
             self.chat.history.append({"role": "user", "content": self.words.user()})
             self.tree.user_speaks()
 
-    def plans(self) -> Oracle:
-        """Script a turn of up to three hidden rounds; the tree it leads to."""
+    def plans(self, hidden: int | None = None) -> Oracle:
+        """Script a turn of up to three hidden rounds, or so many and one for the client alone; the tree it leads to."""
         after, rounds = self.tree.copy(), []
-        for _ in range(self.chance.choice((0, 1, 1, 2, 3))):
+        for _ in range(self.chance.choice((0, 1, 1, 2, 3)) if hidden is None else hidden):
             done = Round(self.words.text() if self.chance.random() < 0.3 else "", (self.op(after),))
             after.group(done.ops, alone=True)
             rounds.append(done)
         last = self.chance.choice((Round(self.words.text()), Round("", (), 2), Round("", (self.op(after),), 1)))
+        last = last if hidden is None else replace(last, ops=())
         after.group(last.ops, alone=not last.client)
         after.turn_ends(answered=not last.client)
         self.player.rounds, self.player.taken = [*rounds, last], 0
@@ -100,7 +102,8 @@ class Agent:
 
     # ----------------------------------------------------------------------------------------------------- what we see
     def lines(self) -> list[laws.Body]:
-        return [laws.Body.read(received.raw) for received in self.stage.provider.asked]
+        tongue = self.stage.tongue
+        return [laws.Body.read(neutral(tongue, received.raw)) for received in self.stage.provider.asked]
 
     def holds_the_tree(self, answer: Answer) -> None:
         conversation, thread = answer.headers["x-stack-conversation"], answer.headers["x-stack-thread"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from proxy.store.database.sqlite import SqliteFile
+from proxy.store.delete import Deletion, note_as_finished
 from proxy.store.sql import SqlStore
 from tests.management.api.small_ledger import written
 
@@ -42,6 +44,35 @@ def test_a_deletion_whose_copies_were_left_is_finished_by_the_next_start_of_the_
         assert bool(left) is not sets_aside
         assert await again.load("local", kept) is not None
         await again.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_name_of_what_was_forgotten_goes_with_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between the end of a deletion and the cut of the log, which overwrites the note that named it."""
+    killed = tmp_path / "killed"
+    killed.mkdir()
+
+    async def scenario() -> None:
+        store, forgotten, kept = await filled(tmp_path)
+        monkeypatch.setattr(store, "_note_as_finished", lambda asked: left_behind(store, asked))
+        await store.delete_conversations("local", forgotten)
+        await store.close()
+        assert bytes_with(killed, forgotten)
+
+        again = SqlStore(SqliteFile(killed / "callstack.db"))
+        await again.start()
+        assert bytes_with(killed, forgotten) == []
+        assert await again.load("local", kept) is not None
+        await again.close()
+
+    def left_behind(store: SqlStore, asked: Deletion) -> None:
+        """The files as `kill -9` leaves them."""
+        note_as_finished(store._database.write_connection, asked)
+        for file in tmp_path.glob("callstack.db*"):
+            shutil.copy(file, killed)
 
     asyncio.run(scenario())
 
