@@ -38,7 +38,14 @@ class RequestAccount:
     """One client request while it is under way: note every round as it leaves, settle once."""
 
     def __init__(
-        self, accountant: Accountant, key: CacheKey, chain: PromptChain, *, goes_on: bool, elsewhere_at: int
+        self,
+        accountant: Accountant,
+        key: CacheKey,
+        chain: PromptChain,
+        *,
+        goes_on: bool,
+        elsewhere_at: int,
+        is_stored: bool,
     ) -> None:
         self._accountant, self._key = accountant, key
         self._tariff = tariff = accountant.tariff_of(key[2])
@@ -48,6 +55,7 @@ class RequestAccount:
         is_warm = goes_on and not accountant.untouched_cache.has_seen(key, line)
         is_warm = is_warm or 0 < elsewhere_at >= accountant.clock() - tariff.ttl_s * 1000
         self._is_taken_as_warm = is_warm and len(chain) > 2
+        self._is_stored = is_stored
         self._untouched, self._untouched_known = accountant.untouched_cache.record_and_recall(
             key, line, tariff, accountant.clock(), warm=self._is_taken_as_warm
         )
@@ -73,7 +81,9 @@ class RequestAccount:
         )
         for refused in self._refused_rounds:  # what was refused is in no cache
             use = with_shorter_prefix(use, self._rounds[refused].use.prefix, self._tariff)
-        self._rounds.append(SentRound(use, known, line.tokens[0] if line.tokens else 0, is_assumed=warm))
+        self._rounds.append(
+            SentRound(use, known, line.tokens[0] if line.tokens else 0, is_assumed=warm and self._is_stored)
+        )
         self._newest_chain = line
         self._own = (own_tools, own_texts, own_traces)
         self.tokens_sent += line.total
@@ -290,12 +300,13 @@ class Accountant:
         *,
         goes_on: bool = True,
         elsewhere_at: int = 0,
+        is_stored: bool = False,
     ) -> RequestAccount:
         """An account for a request; `chain` is what the client sent, `key` has the name of the model sent upstream.
         `goes_on`: its beginning was sent before, by another process if not by this one. `elsewhere_at` is when another
         process sent it last (ms), if it did since this one: what that put into the provider's cache is not known here,
         so the client's own request is taken to have met all but its last message, which tells no saving too large."""
-        return RequestAccount(self, key, chain, goes_on=goes_on, elsewhere_at=elsewhere_at)
+        return RequestAccount(self, key, chain, goes_on=goes_on, elsewhere_at=elsewhere_at, is_stored=is_stored)
 
     def meets_first(self, tenant: str, conversation: str) -> bool:
         """Whether this process has had no request of the conversation yet."""

@@ -385,11 +385,23 @@ def test_what_we_changed_after_a_restart_is_not_taken_for_a_cold_cache(clock: Cl
     accountant = Accountant(clock, tariff_of=lambda _: PLAIN)
     came = [HEAD, ("a", 50), ("work", 450), ("b", 100)]
 
-    account = accountant.open(came, ("t", "u", "m"), goes_on=True)
+    account = accountant.open(came, ("t", "u", "m"), goes_on=True, is_stored=True)
     account.add_round([HEAD, ("a", 50), ("trace", 50), ("b", 100)])
     receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2_200, 0, cached=2_050),))
 
     assert receipt.cost_untouched == pytest.approx((0.1 * 2_500 + 100) * 2e-6)
+
+
+def test_a_history_that_nobody_is_known_to_have_sent_is_as_warm_as_the_provider_says(clock: Clock) -> None:
+    """Its head is in the cache, because other conversations have the same."""
+    accountant = Accountant(clock, tariff_of=lambda _: PLAIN)
+    came = [HEAD, ("a", 50), ("work", 450), ("b", 100)]
+
+    account = accountant.open(came, ("t", "u", "m"), goes_on=True)
+    account.add_round([*came, ("ours", 10)])
+    receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2_610, 0, cached=2_000),))
+
+    assert receipt.cost_untouched > 1.2 * (0.1 * 2_500 + 100) * 2e-6, "that is what it would be if all were warm"
 
 
 def test_a_cache_that_is_cold_after_a_restart_is_cold_on_both_sides(clock: Clock) -> None:

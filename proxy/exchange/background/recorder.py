@@ -118,7 +118,10 @@ class RequestRecordBuilder(msgspec.Struct):
         new = self.recorder.accountant.meets_first(self.tenant, standing.conversation)
         goes_on = new and any(m.role == "assistant" for m in standing.request.messages)
         elsewhere_at = standing.cached_conversation.take_elsewhere_time()
-        self.account = self._open_account(client_chain(standing.request), goes_on=goes_on, elsewhere_at=elsewhere_at)
+        is_stored = standing.ledger.conversation.created < standing.parsed_request.now
+        self.account = self._open_account(
+            client_chain(standing.request), goes_on=goes_on, elsewhere_at=elsewhere_at, is_stored=is_stored
+        )
         self.add_decisions(map(receipt_decision, standing.decisions))
         return self
 
@@ -130,9 +133,12 @@ class RequestRecordBuilder(msgspec.Struct):
         self.overhead_ms = (perf_counter() - self.arrived) * 1000
         return self
 
-    def _open_account(self, chain: PromptChain, *, goes_on: bool = False, elsewhere_at: int = 0) -> RequestAccount:
+    def _open_account(
+        self, chain: PromptChain, *, goes_on: bool = False, elsewhere_at: int = 0, is_stored: bool = False
+    ) -> RequestAccount:
         key = self.tenant, self.upstream, self.model
-        return self.recorder.accountant.open(chain, key, goes_on=goes_on, elsewhere_at=elsewhere_at)
+        accountant = self.recorder.accountant
+        return accountant.open(chain, key, goes_on=goes_on, elsewhere_at=elsewhere_at, is_stored=is_stored)
 
     # ---------------------------------------------------------------------------------------------------------- note
     def add_sent_round(
