@@ -37,7 +37,7 @@ BilledRound = tuple[SentRound, Usage | None]
 class RequestAccount:
     """One client request while it is under way: note every round as it leaves, settle once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is known of the request when it comes
         self,
         accountant: Accountant,
         key: CacheKey,
@@ -305,7 +305,8 @@ class Accountant:
         """An account for a request; `chain` is what the client sent, `key` has the name of the model sent upstream.
         `goes_on`: its beginning was sent before, by another process if not by this one. `elsewhere_at` is when another
         process sent it last (ms), if it did since this one: what that put into the provider's cache is not known here,
-        so the client's own request is taken to have met all but its last message, which tells no saving too large."""
+        so the client's own request is taken to have met all but its last message, which tells no saving too large.
+        `is_stored`: the conversation is known from the store."""
         return RequestAccount(self, key, chain, goes_on=goes_on, elsewhere_at=elsewhere_at, is_stored=is_stored)
 
     def meets_first(self, tenant: str, conversation: str) -> bool:
