@@ -52,7 +52,7 @@ EXIT_WAIT_S = 1.0
 MODEL_WIDTH, TOKENS_WIDTH = 16, 25
 """Characters of columns on a terminal."""
 STATUS_WORDS = {
-    "asleep": "still small; it passes unchanged until folding finished work would pay",
+    "asleep": "it passes unchanged, because it is small or folding would not pay yet",
     "full": "kept as frames; finished ones leave what is sent, and can be recalled",
     "side": "beside the conversation, such as a title; it passes unchanged",
     "bypass": "passed as it came, for the reason in brackets",

@@ -358,7 +358,7 @@ class App:
         else:
             self.deferred_tasks.run_pending()
             management = await self._management_app()
-            await management(scope, receive, self._with_logged_refusals(send))
+            await management(scope, receive, self._with_logged_refusals(send, signs_in=_is_console(path)))
         return True
 
     def _may_manage(self, scope: Scope) -> bool:
@@ -401,10 +401,12 @@ class App:
         kind, page = exposed(self.metrics, self._store.health(), self._cached_count(), self._started_at)
         await _send_response(reply, 200, kind, page, body=scope["method"] == "GET")
 
-    def _with_logged_refusals(self, send: Send) -> Send:
+    def _with_logged_refusals(self, send: Send, *, signs_in: bool) -> Send:
+        """`signs_in`: a 401 is the page that asks who somebody is, and no error."""
 
         async def telling(message: Message) -> None:
-            if message["type"] == "http.response.start" and message["status"] >= 400:
+            asks_who = signs_in and message["type"] == "http.response.start" and message["status"] == 401
+            if message["type"] == "http.response.start" and message["status"] >= 400 and not asks_who:
                 word = dict(message["headers"]).get(b"x-stack-status", b"error; reason=proxy_error").decode()
                 named = self._record_refusal(word.partition("reason=")[2], message["status"])
                 headers = [header for header in message["headers"] if header[0] != b"x-stack-status"]

@@ -41,7 +41,7 @@ def test_a_word_is_explained_once() -> None:
     second = shown(formatter, status="asleep", model="m", tokens_in=1, tokens_sent=1, saved=0.0)
 
     assert [len(first), len(second)] == [2, 1]
-    assert "asleep: still small" in first[1]
+    assert "asleep: it passes unchanged" in first[1]
 
 
 def test_a_loss_is_called_one_and_nothing_moves_the_cursor() -> None:

@@ -117,3 +117,11 @@ def test_what_goes_well_on_the_management_api_is_no_news(proxy: ServedProxy, jou
     for path in ("/health", "/metrics", "/stack/conversations", "/"):
         assert ask(proxy.origin, method="GET", path=path).status == 200
     assert journal.requests == []
+
+
+def test_the_page_that_asks_who_somebody_is_is_no_error(start: Starting, journal: LogCapture) -> None:
+    proxy = start(tenancy="key")
+    page, api = (ask(proxy.origin, method="GET", path=path) for path in ("/console/", "/stack/conversations"))
+
+    assert (page.status, api.status) == (401, 401)
+    assert [line["stack_reason"] for line in journal.requests] == ["unauthorized"]

@@ -66,12 +66,12 @@ def _context(done: Sequence[ReplayResult]) -> str:
     if not left:
         return f"Of {_millions(row.tokens_in)} tokens that came in, nothing would have left the context."
     gone = needs.behind_ref + needs.lost
-    times = pluralize(gone, "time")
-    again = f"a name from it was used again {times}, {needs.behind_ref:,} with the ref that recalls it in sight"
-    if not gone:
-        again = "no name from it was used again without it"
+    recalled = f"{needs.behind_ref:,} of them beside a note that says how to recall it"
+    again = f"{pluralize(gone, 'time')} to a name in it, {recalled}" if gone else "to nothing in it"
     sent = f"{_millions(row.tokens_sent)} of {_millions(row.tokens_in)} input tokens would have been sent"
-    return f"{sent}; of the context, {_millions(left)} would have left, and {again}."
+    return (
+        f"{sent}; {_millions(left)} tokens of finished work would have left the context. The agent came back {again}."
+    )
 
 
 def _millions(tokens: int) -> str:
