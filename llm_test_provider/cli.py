@@ -42,7 +42,7 @@ async def serve(scenario_path: Path, host: str, port: int, say: Callable[[str], 
         remember=False,
     )
     async with provider:
-        say(f"scripted provider on {provider.url}  ({scenario.script.left} answers in {scenario_path.name})")
+        say(f"scripted provider on {provider.url}  ({scenario.script.scripted} answers in {scenario_path.name})")
         await asyncio.get_running_loop().create_future()
 
 

@@ -200,6 +200,12 @@ class Script:
         return taken(received) if callable(taken) else taken
 
     @property
+    def scripted(self) -> int:
+        """Answers of all rules, whether given or not."""
+        with self._lock:
+            return sum(len(rule.answers) for rule in (*self.rules, self.queue))
+
+    @property
     def left(self) -> int:
         """Answers not given yet; those of looping rules are not counted."""
         with self._lock:
