@@ -7,6 +7,7 @@ pytest --replicas      of the scenarios a third, on two proxies that share a dat
 """
 
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
@@ -19,6 +20,9 @@ from tests.postgresql_server import PostgresServer, program
 # How long an example takes says how busy the machine is: speed is measured by `bench/`, never by a test.
 settings.register_profile("callstack", deadline=None)
 settings.load_profile("callstack")
+
+# A process that loads readline sets it for its children, workers of pytest-xdist among them.
+os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(autouse=True)

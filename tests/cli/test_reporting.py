@@ -189,8 +189,10 @@ def test_the_difference_of_a_request_shows_what_the_gate_decided(tmp_path: Path)
     shown = " ".join(printed.split())
 
     assert "wake: nothing that could leave is worth it yet\n" in printed
-    assert "fold f12: not now (not yet); 9,000 tokens leave, 700 stand for them, 40,000 stay behind" in shown
-    assert "gain 29,050, cost 46,875 over 35 requests" in shown
+    assert (
+        "fold f12: not now (not yet); 9,000 tokens would leave, 700 would stand for them, 40,000 behind them" in shown
+    )
+    assert "worth 29,050 tokens of input over 35 requests to come, which are assumed, at a price of 46,875 now" in shown
     assert "120 tokens of reasoning had to be left out" in shown
 
 

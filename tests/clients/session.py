@@ -19,11 +19,11 @@ from typing import Any
 
 from llm_test_provider import Model, ReceivedRequest, ScriptedAnswer, ScriptedProvider, calls, says
 from proxy.accounting.pricing import tariff_for
+from tests.bill import sum_charged
 from tests.clients import installing
 from tests.clients.conftest import make_repository, run_client
 from tests.clients.serving import ROOT
 from tests.clients.test_wrap import AGENTS, KEY, PROMPT
-from tests.scenarios.test_money import sum_charged
 
 MODULES = 40
 """Files of the repository. The agent reads them, each once, so that every request brings something new."""

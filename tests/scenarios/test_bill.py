@@ -11,9 +11,10 @@ import pytest
 from llm_test_provider import Model, ScriptedProvider, says
 from llm_test_provider.tokens import default_counter
 from proxy.accounting import tariff_for
+from tests.bill import sum_charged
 from tests.client_dialects import CHAT, TestDialect
 from tests.harness import Conversation, RecordingProvider, bash, does, running_stage
-from tests.scenarios.test_money import CACHED_MODELS, charged_without_a_proxy, sum_charged
+from tests.scenarios.test_money import CACHED_MODELS, charged_without_a_proxy
 
 MODES = ("shadow", "passive", "active")
 SAME = 0.005

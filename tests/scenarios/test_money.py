@@ -13,13 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from llm_test_provider import Ending, Model, ScriptedProvider, Usage, overflow, says, status
-from llm_test_provider.script import ReceivedRequest
 from llm_test_provider.tokens import Counter
 from proxy.accounting.pricing import Tariff, tariff_for
+from tests.bill import MILLION, charged, sum_charged
 from tests.client_dialects import messages
 from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall, texts
 
-MILLION = 1_000_000
 CLOSE = 0.01
 """Share of a bill by which what is told of it may be off."""
 STRANGE = 50
@@ -121,18 +120,6 @@ PLAYS = [frames, hidden_rounds_alone, a_plan_and_a_recall, two_branches, a_clien
 def near(bill: float, requests: int, row: Tariff) -> Any:
     """What a receipt may tell of `bill`."""
     return pytest.approx(bill, rel=CLOSE, abs=CLOSE * bill + requests * STRANGE * row.input / MILLION)
-
-
-def charged(usage: Usage, row: Tariff) -> float:
-    """USD for one answer of the provider."""
-    dear = (row.long_input, row.long_output) if 0 < row.long_context < usage.prompt else (1.0, 1.0)
-    fresh, short = usage.prompt - usage.cached - usage.written, usage.written - usage.written_long
-    paid = fresh + row.read * usage.cached + row.write * short + 2 * usage.written_long
-    return (paid * row.input * dear[0] + usage.completion * (row.output or 0.0) * dear[1]) / MILLION
-
-
-def sum_charged(asked: list[ReceivedRequest], row: Tariff) -> float:
-    return sum(charged(received.usage, row) for received in asked if received.usage)
 
 
 def charged_without_a_proxy(
