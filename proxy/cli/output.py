@@ -102,10 +102,10 @@ def _wrap_line(line: str, width: int, hang: int) -> Iterator[str]:
     yield written
 
 
-def print_line(text: str = "", color: str | None = None) -> None:
-    """Print a line on stdout, on several where it is too long. `color` is one of typer's names, ignored unless stdout
-    is a terminal."""
-    typer.secho("\n".join(wrap_text(escape_unsafe(text), output_width())), fg=color)
+def print_line(text: str = "", color: str | None = None, *, to_copy: bool = False) -> None:
+    """Print a line on stdout, on several where it is too long and is not there `to_copy`. `color` is one of typer's
+    names, ignored unless stdout is a terminal."""
+    typer.secho("\n".join(wrap_text(escape_unsafe(text), None if to_copy else output_width())), fg=color)
 
 
 def print_balance(saved: float, untouched: float) -> None:

@@ -29,7 +29,7 @@ from proxy.cli.context import (
     load_settings,
     read_server_file,
 )
-from proxy.cli.output import align_columns, escape_unsafe, pluralize, print_error, print_line, print_note
+from proxy.cli.output import escape_unsafe, one_line, pluralize, print_error, print_line, print_note
 from proxy.cli.wrap.agent_process import run_agent
 from proxy.cli.wrap.agents import AGENTS, Agent, Launch, LaunchSettings, agent_named
 from proxy.cli.wrap.explainer import Explainer
@@ -217,8 +217,8 @@ def _print_plan(plan: Plan) -> None:
     rows += [("file", str(DRY_RUN_FOLDER / name)) for name in configured.files]
     rows += [("upstream", f"{each.url} ({', '.join(each.speaks)})") for each in plan.settings.upstreams.values()]
     rows += [("mode", plan.settings.mode), ("data", str(plan.settings.data))]
-    for line in align_columns(rows):
-        print_line(line)
+    for name, value in rows:
+        print_line(f"{name:<10}{one_line(value)}", to_copy=True)
 
 
 def _explanation(plan: Plan, running: SharedProxy) -> str:
