@@ -164,10 +164,6 @@ def text_element(name: str, text: str, **attributes: str) -> str:
     return f"<{name}{_attributes(attributes)}>{escape_xml(text)}</{name}>"
 
 
-OWN_TEXT_START = "<stack-context"
-"""How texts of ours that stand in messages of their own begin."""
-
-
 def element(name: str, attributes: Mapping[str, str], *content: str) -> str:
     """An XML element with one child a line. `content` is markup already; empty children are left out."""
     inner = "\n".join(part for part in content if part)

@@ -7,6 +7,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from proxy.core.ledger.messages import Message, Request, identity_of
 from proxy.dialects.dialect import RenderOptions
@@ -311,6 +313,32 @@ def test_what_stands_for_work_behind_a_system_message_waits_for_the_closing_word
     assert [each["role"] for each in sent] == expected
     assert [m.role for m in ANTHROPIC_MESSAGES.in_sent_order(line, asked.messages)] == expected
     assert ANTHROPIC_MESSAGES.in_sent_order(asked.messages, asked.messages) is asked.messages
+
+
+NOTE = '<stack-context note="loop" nonce="0">You repeat yourself.</stack-context>'
+CLOSING = {"role": "assistant", "content": "Done."}
+STEPS: dict[str, list[object]] = {
+    "user": [USER],
+    "note of ours": [user_message(NOTE)],
+    "system": [REMINDER],
+    "said": [CLOSING],
+    "called": [CALLED],
+    "work that left in front of closing words": [user_message(TRACE), CLOSING],
+    "work that left in front of calls": [user_message(TRACE), CALLED],
+}
+
+
+@given(st.lists(st.sampled_from(sorted(STEPS)), max_size=8), st.sampled_from(["said", "called"]))
+def test_l2_an_answer_moves_nothing_that_was_sent_before_it(steps: list[str], answer: str) -> None:
+    """Else the provider's cache breaks where nothing left, and what the model answered stands in front of it."""
+
+    def sent(names: list[str]) -> list[bytes]:
+        line = [each if isinstance(each, Message) else message(each) for name in names for each in STEPS[name]]
+        return [each.wire for each in ANTHROPIC_MESSAGES.in_sent_order(line, ())]
+
+    before = sent(steps)
+
+    assert sent([*steps, answer])[: len(before)] == before
 
 
 def test_a_tool_of_ours_has_an_input_schema() -> None:

@@ -40,7 +40,7 @@ from proxy.core.compaction.llm_summary import (
 )
 from proxy.core.compaction.one_line_outputs import plan_one_line_outputs
 from proxy.core.compaction.segments import original_tokens, reasoning_tokens, tokens_in_context
-from proxy.core.compaction.trace import SpanFacts
+from proxy.core.compaction.trace import TRACE_START, SpanFacts
 from proxy.core.compaction.truncate_outputs import (
     NO_OUTPUT_RULES,
     OutputRule,
@@ -57,6 +57,7 @@ __all__ = [
     "MIN_SPAN_TOKENS",
     "NO_OUTPUT_RULES",
     "REASON_SEPARATOR",
+    "TRACE_START",
     "CachePrices",
     "CompactionDecision",
     "CompactionInput",

@@ -58,6 +58,7 @@ TRACE_SECTIONS = ("results", "progress", "files", "commands", "decisions", "erro
 NO_CONTENT = "none"
 """What an empty section of an earlier version says."""
 TRACE_NOTE = "earlier work"
+TRACE_START = f'<stack-context note="{TRACE_NOTE}"'
 _EMPTY_NAMES = f"<{NAMES_SECTION}></{NAMES_SECTION}>\n"
 CLOSING_MESSAGE_HINT = "as its closing message says"
 OPEN_PLAN_HEADING = "open in the plan then:"

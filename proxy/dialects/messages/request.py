@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
+from proxy.core.compaction import TRACE_START
 from proxy.core.ledger import Message, Request, RequestSlice
-from proxy.core.text import OWN_TEXT_START
 from proxy.dialects import raw_json as slices
 from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_tools
 from proxy.dialects.dialect import AppendedTools, Body, Dialect, Headers, RenderOptions
@@ -182,17 +182,19 @@ def _order_system_messages(line: Sequence[Message]) -> Iterator[int]:
     """Each system message stands in front of the assistant's next message or at the end: the API takes it nowhere else,
     and what stood behind it may have left. One without content says only how to answer, and may stand anywhere.
 
-    A text of ours directly behind one stands for what has left there. It waits until the assistant's closing words are
-    said, so that all in front of it stays in the provider's cache."""
+    Where all work between a system message and the assistant's closing words has left, what stands for it follows those
+    words, so that the system message stays in the provider's cache. Nothing else moves behind an answer: it was sent in
+    front of it. Two traces are none such case, because the first was there while the second part went on."""
     waiting: list[int] = []
     held: list[int] = []
     for at, message in enumerate(line):
         if message.role == "system" and message.text:
             waiting.append(at)
         elif message.role == "assistant" and message.wire != EMPTY_RUN:
-            yield from (*waiting, at, *held) if not message.calls else (*held, *waiting, at)
+            follows = len(held) == 1 and not message.calls
+            yield from (*waiting, at, *held) if follows else (*held, *waiting, at)
             waiting, held = [], []
-        elif waiting and message.role == "user" and message.text.startswith(OWN_TEXT_START):
+        elif waiting and message.role == "user" and message.text.startswith(TRACE_START):
             held.append(at)
         else:
             yield from (*held, at)
