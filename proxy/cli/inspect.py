@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from proxy.accounting import TableColumn, Tariff, TokenCounter, format_amounts, format_columns
+from proxy.accounting import TableColumn, Tariff, TokenCounter, format_amounts, format_columns, percent_saved
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
 from proxy.cli.output import (
     one_line,
@@ -238,7 +238,8 @@ def receipt_text(receipt: ReceiptView, tariff: Tariff) -> list[str]:
     if not receipt:
         return []
     cost, untouched, saved = format_amounts([receipt["cost"], receipt["cost_untouched"], abs(receipt["saved"])])
-    share = f" ({100 * abs(receipt['saved']) / receipt['cost_untouched']:.1f} %)" if receipt["cost_untouched"] else ""
+    percent = percent_saved(abs(receipt["saved"]), receipt["cost_untouched"])
+    share = "" if percent is None else f" ({percent:.1f} %)"
     balance = f"{'lost' if receipt['saved'] < 0 else 'saved'} ${saved}{share}" if float(saved) else "nothing saved"
     lost = receipt.get("lost_reasoning", 0)
     return [
@@ -261,7 +262,8 @@ def _usage_text(receipt: ReceiptView) -> str:
         return f"the provider counted {usage['input']:,} tokens{rounds}: {kinds}, and {answer}"
     kinds = _kinds_text(sent["cached"], sent["written"], sent["uncached"])
     told = f"{usage['input']:,} tokens" if usage["input"] else "no tokens"
-    return f"the provider counted {told}{rounds} and none from its cache yet; we estimate {kinds}, and {answer}"
+    gap = "did not tell all of it" if usage["cached"] else "none from its cache yet"
+    return f"the provider counted {told}{rounds} and {gap}; we estimate {kinds}, and {answer}"
 
 
 def _kinds_text(cached: int, written: int, fresh: int) -> str:

@@ -109,7 +109,10 @@ class CountingExporter(SpanExporter):
         self._is_failing = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        result = self._exporter.export(spans)
+        try:
+            result = self._exporter.export(spans)
+        except Exception:  # the SDK would swallow it, and nobody would count the spans
+            result = SpanExportResult.FAILURE
         failed = result is not SpanExportResult.SUCCESS
         self._count("lost" if failed else "sent", len(spans))
         if failed and not self._is_failing:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proxy.accounting import ReceiptTotals, format_amounts
+from proxy.accounting import ReceiptTotals, format_amounts, percent_saved
 from proxy.cli.context import (
     ConfigFile,
     DataDirectory,
@@ -270,7 +270,12 @@ def outcome_text(receipts: Sequence[Mapping[str, Any]], flag: str, forecast: Rec
         return "callstack: no request of the agent came through the proxy"
     more = " or more" if len(receipts) >= MAX_REQUESTS_SUMMED else ""
     count = f"{pluralize(len(receipts), 'request')}{more}"
-    balance = _balance_text(receipts) if forecast is None else _forecast_text(forecast)
+    if forecast is not None:
+        balance = _forecast_text(forecast)
+    elif all(receipt.get("status") == "shadow" for receipt in receipts):
+        balance = "mode active not measured"
+    else:
+        balance = _balance_text(receipts)
     return f"{count}, {balance}; look: callstack console{flag}"
 
 
@@ -290,7 +295,8 @@ def _forecast_text(active: ReceiptTotals) -> str:
 def _amount_text(saved: float, untouched: float) -> str:
     """With its share of the untouched cost; empty where it is nothing."""
     (amount,) = format_amounts([abs(saved)])
-    share = f" ({100 * abs(saved) / untouched:.1f} %)" if untouched else ""
+    percent = percent_saved(abs(saved), untouched)
+    share = "" if percent is None else f" ({percent:.1f} %)"
     return f"${amount}{share}" if float(amount) else ""
 
 

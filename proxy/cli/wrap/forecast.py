@@ -21,7 +21,7 @@ from proxy.replay import (
 
 def replay_as_active(settings: Config, conversations: Iterable[str]) -> ReceiptTotals | None:
     """Their totals; None where none of them can be replayed. Raises ProxyError where the store cannot be read."""
-    options = ReplayOptions(settings.model_copy(update={"mode": "active"}), "", "recorded", "")
+    options = ReplayOptions(settings.model_copy(update={"mode": "active"}))
     played: list[ReplayResult] = []
     for recording in run_async(_recordings(settings, conversations, options)):
         with suppress(NotReplayable):

@@ -169,6 +169,7 @@ def printed() -> Iterator[Mapping[tuple[str, int], str]]:
     """What each command printed at each width."""
     place = Place()
     if len(str(place.folder)) != len(SAME_LENGTH_HOME):
+        # Only where the system keeps temporary files below another folder than /tmp, as macOS does.
         pytest.skip("lines with a path of another length break elsewhere")
     try:
         demos = place.prepare()

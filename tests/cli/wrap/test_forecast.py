@@ -72,3 +72,7 @@ def test_a_loss_and_nothing_are_said_as_such(stage: Stage, provider: ScriptedPro
     assert outcome_text([{}], "", forecast).startswith("1 request, mode active would save nothing; look: ")
     forecast.saved = -0.002
     assert "mode active would lose $0.0020" in outcome_text([{}], "", forecast)
+
+
+def test_what_was_not_measured_is_not_called_nothing() -> None:
+    assert outcome_text([{"status": "shadow", "saved": 0.0}], "").startswith("1 request, mode active not measured; ")

@@ -500,6 +500,7 @@ def test_a_store_that_hangs_is_said(
                 await asyncio.to_thread(answers.wait)
                 return await reads(*asked, **more)
 
+            # Patched: a disk that neither answers nor fails cannot be had by itself.
             monkeypatch.setattr(proxy.app._store, "requests", hang)
             tell("second task")
             expect(page.get_by_role("status")).to_contain_text("has not answered for 10 s")

@@ -39,6 +39,7 @@ def break_store(site: Site, monkeypatch: pytest.MonkeyPatch, code: str = "store_
     def fails(*_: Any, **__: Any) -> Any:
         raise StoreError(text, code=code)
 
+    # Patched: a store of its own that fails for each of these reasons in turn is not to be had on one machine.
     for name in READS:
         monkeypatch.setattr(site.proxy.app._store, name, fails)
     monkeypatch.setattr(site.proxy.app._store, "write_error", lambda: StoreError(text, code=code))
@@ -109,6 +110,7 @@ def test_a_store_that_hangs_is_given_up(build: Building, monkeypatch: pytest.Mon
     async def hang(*_: Any, **__: Any) -> Any:
         await asyncio.Event().wait()
 
+    # Patched: a disk that hangs cannot be had by itself, and the real time to wait is ten seconds.
     monkeypatch.setattr(site.proxy.app._store, "requests", hang)
     monkeypatch.setattr(app, "PAGE_TIMEOUT_S", 0.2)
 
