@@ -17,7 +17,13 @@ from proxy.accounting.pricing import (
 )
 from proxy.accounting.prompt_cache import CacheKey, CacheUse, PromptCacheModel, PromptChain, PromptPiece
 from proxy.accounting.receipts import ANSWERED_STATUS, SUMMARY_STATUS, GateDecision, Receipt, RequestOutcome, format_usd
-from proxy.accounting.request_costs import Accountant, RequestAccount, response_headers
+from proxy.accounting.request_costs import (
+    NOTHING_SENT,
+    Accountant,
+    KnownHistory,
+    RequestAccount,
+    response_headers,
+)
 from proxy.accounting.text_tables import (
     TableColumn,
     format_amounts,
@@ -42,6 +48,7 @@ from proxy.accounting.totals import (
 __all__ = [
     "ANSWERED_STATUS",
     "HOUR",
+    "NOTHING_SENT",
     "SUMMARY_STATUS",
     "UNKNOWN_TARIFF",
     "Accountant",
@@ -53,6 +60,7 @@ __all__ = [
     "ConfiguredTariff",
     "GateDecision",
     "GroupBy",
+    "KnownHistory",
     "PromptCacheModel",
     "PromptChain",
     "PromptPiece",

@@ -21,6 +21,7 @@ from proxy.accounting.prompt_cache import (
     CacheUse,
     PromptCacheModel,
     PromptChain,
+    cache_use_of,
     hash_chain,
     with_shorter_prefix,
 )
@@ -34,32 +35,42 @@ BilledRound = tuple[SentRound, Usage | None]
 """A round as simulated, and what the provider reported of it."""
 
 
+class KnownHistory(msgspec.Struct, frozen=True):
+    """What this process knows of what was sent before a request.
+
+    `begins`: the request is the first of its conversation here. `goes_on`: its beginning was sent before, by another
+    process if not by this one. `elsewhere_at` is when another process sent it last (ms), if it did since this one: what
+    that put into the provider's cache is not known here, so the client's own request is taken to have met all but its
+    last message, which tells no saving too large. `is_stored`: the conversation is known from the store."""
+
+    begins: bool = False
+    goes_on: bool = True
+    elsewhere_at: int = 0
+    is_stored: bool = False
+
+
+SENT_BEFORE = KnownHistory()
+NOTHING_SENT = KnownHistory(begins=True, goes_on=False)
+
+
 class RequestAccount:
     """One client request while it is under way: note every round as it leaves, settle once."""
 
-    def __init__(  # noqa: PLR0913 - what is known of the request when it comes
-        self,
-        accountant: Accountant,
-        key: CacheKey,
-        chain: PromptChain,
-        *,
-        goes_on: bool,
-        elsewhere_at: int,
-        is_stored: bool,
-    ) -> None:
-        self._accountant, self._key = accountant, key
+    def __init__(self, accountant: Accountant, key: CacheKey, chain: PromptChain, history: KnownHistory) -> None:
+        self._accountant, self._key, self._history = accountant, key, history
         self._tariff = tariff = accountant.tariff_of(key[2])
         self.chain = chain
         """What the client sent."""
         self._hashed_chain = line = hash_chain(chain)
-        is_warm = goes_on and not accountant.untouched_cache.has_seen(key, line)
-        is_warm = is_warm or 0 < elsewhere_at >= accountant.clock() - tariff.ttl_s * 1000
+        is_warm = history.goes_on and not accountant.untouched_cache.has_seen(key, line)
+        is_warm = is_warm or 0 < history.elsewhere_at >= accountant.clock() - tariff.ttl_s * 1000
         self._is_taken_as_warm = is_warm and len(chain) > 2
-        self._is_stored = is_stored
         self._untouched, self._untouched_known = accountant.untouched_cache.record_and_recall(
             key, line, tariff, accountant.clock(), warm=self._is_taken_as_warm
         )
         self._fixed = chain[0][1] if chain else 0
+        self._borrows_head = history.begins and not self._is_taken_as_warm and self._untouched.cached > 0
+        """Whether of the untouched request only the head was sent before, by other conversations."""
         self._rounds: list[SentRound] = []
         self._newest_chain = line
         """What was sent last."""
@@ -82,7 +93,13 @@ class RequestAccount:
         for refused in self._refused_rounds:  # what was refused is in no cache
             use = with_shorter_prefix(use, self._rounds[refused].use.prefix, self._tariff)
         self._rounds.append(
-            SentRound(use, known, line.tokens[0] if line.tokens else 0, is_assumed=warm and self._is_stored)
+            SentRound(
+                use,
+                known,
+                line.tokens[0] if line.tokens else 0,
+                is_assumed=warm and self._history.is_stored,
+                borrows_head=self._history.begins and not (warm or self._rounds) and use.cached > 0,
+            )
         )
         self._newest_chain = line
         self._own = (own_tools, own_texts, own_traces)
@@ -123,6 +140,7 @@ class RequestAccount:
         last = newest.total
         self._accountant.record_reported_usage(self._key, reported)
         answered = self._answered_rounds(reported)
+        self._accountant.record_borrowed_heads(self._key, answered)
         told = all(usage and usage.input for _, usage in answered)  # no prompt is 0 tokens: that says nothing
         basis: Literal["reported", "estimated"] = (
             "reported" if told and self._accountant.reports_cached_tokens(self._key) else "estimated"
@@ -208,9 +226,12 @@ class RequestAccount:
     def _untouched_cost(self, billed: Sequence[BilledRound], basis: str, scale: PromptScale) -> float:
         """USD of what the client sent, and of the last answer: the untouched run has no hidden rounds."""
         told = [usage for _, usage in billed if usage]
-        came = UntouchedRequest(self._untouched, self._untouched_known, self._fixed, self._tariff, scale)
-        tariff = _with_paid_write_price(self._tariff, told).for_input(came.total)
         (first, usage), (last, answer) = billed[0], billed[-1]
+        use = self._untouched
+        if self._borrows_head and not first.use.prefix and not self._accountant.shares_heads(self._key):
+            use = cache_use_of(use.total, 0, self._tariff)
+        came = UntouchedRequest(use, self._untouched_known, self._fixed, self._tariff, scale)
+        tariff = _with_paid_write_price(self._tariff, told).for_input(came.total)
         if basis == "reported" and usage:
             use = came.as_reported(first, usage, writes_are_told=self._accountant.reports_written_tokens(self._key))
         else:
@@ -292,22 +313,11 @@ class Accountant:
         """Those seen, by tenant and id."""
         self._reporting: OrderedDict[CacheKey, bool] = OrderedDict()
         """Who tells of cached tokens, and whether also of written ones."""
+        self._sharing_heads: OrderedDict[CacheKey, bool] = OrderedDict()
 
-    def open(
-        self,
-        chain: PromptChain,
-        key: CacheKey,
-        *,
-        goes_on: bool = True,
-        elsewhere_at: int = 0,
-        is_stored: bool = False,
-    ) -> RequestAccount:
-        """An account for a request; `chain` is what the client sent, `key` has the name of the model sent upstream.
-        `goes_on`: its beginning was sent before, by another process if not by this one. `elsewhere_at` is when another
-        process sent it last (ms), if it did since this one: what that put into the provider's cache is not known here,
-        so the client's own request is taken to have met all but its last message, which tells no saving too large.
-        `is_stored`: the conversation is known from the store."""
-        return RequestAccount(self, key, chain, goes_on=goes_on, elsewhere_at=elsewhere_at, is_stored=is_stored)
+    def open(self, chain: PromptChain, key: CacheKey, history: KnownHistory = SENT_BEFORE) -> RequestAccount:
+        """An account for a request; `chain` is what the client sent, `key` has the name of the model sent upstream."""
+        return RequestAccount(self, key, chain, history)
 
     def meets_first(self, tenant: str, conversation: str) -> bool:
         """Whether this process has had no request of the conversation yet."""
@@ -326,6 +336,20 @@ class Accountant:
                 self._reporting.move_to_end(key)
                 if len(self._reporting) > MAX_HEADS:
                     self._reporting.popitem(last=False)
+
+    def record_borrowed_heads(self, key: CacheKey, answered: Iterable[BilledRound]) -> None:
+        """What the newest conversation found is believed whose head only others had sent: some providers keep a cache
+        for each conversation, or answer on machines that share none."""
+        for sent, usage in answered:
+            if sent.borrows_head and usage and usage.input:
+                self._sharing_heads[key] = usage.cached > 0
+                self._sharing_heads.move_to_end(key)
+                if len(self._sharing_heads) > MAX_HEADS:
+                    self._sharing_heads.popitem(last=False)
+
+    def shares_heads(self, key: CacheKey) -> bool:
+        """Whether a new conversation finds the head of another one in the provider's cache: not until one did."""
+        return self._sharing_heads.get(key, False)
 
     def reports_cached_tokens(self, key: CacheKey) -> bool:
         return key in self._reporting

@@ -34,13 +34,15 @@ SURPRISE_SHARE = 0.03
 class SentRound(msgspec.Struct, frozen=True, gc=False):
     """A round as simulated. `known`: tokens of its beginning that were sent before, however long ago. `head`: tokens of
     its first piece. `answer`: our tokens of an answer whose usage was not reported. `is_assumed`: another process sent
-    what was before, so how much of that stands in this round is not known."""
+    what was before, so how much of that stands in this round is not known. `borrows_head`: only the head is known, and
+    from another conversation."""
 
     use: CacheUse
     known: int = 0
     head: int = 0
     answer: int = 0
     is_assumed: bool = False
+    borrows_head: bool = False
 
 
 class PromptScale(msgspec.Struct, frozen=True, gc=False):
@@ -164,16 +166,21 @@ class UntouchedRequest(msgspec.Struct, frozen=True, gc=False):
         ours, ratio = scale.tokens(self.use.prefix), usage.input / first.use.total
         believed = cacheable_tokens(round(first.use.prefix * ratio), tariff)
         surprise = usage.cached - believed
+        own = first.head - self.head
+        breaks_alike = first.use.prefix == (self.use.prefix and self.use.prefix + own)
         if abs(surprise) <= max(tariff.step, SURPRISE_SHARE * believed):
-            return ours
+            if not (breaks_alike and usage.cached):
+                return ours
+            # The report says in which step of the cache the same prefix ends, so how far off our count of it is.
+            counted = first.use.prefix * ratio
+            return ours + min(max(counted, usage.cached), usage.cached + tariff.step - 1) - counted
         if surprise < 0 and first.is_assumed and usage.cached >= round(first.head * ratio) * (1 - SURPRISE_SHARE):
             return ours  # the cache is alive: what it lacks is what we changed
         if surprise < 0:
             return ours * usage.cached / believed
         if first.known > first.use.prefix:  # it lives longer than we think
             return max(ours, scale.tokens(self.known))
-        own = first.head - self.head
-        if first.use.prefix == (self.use.prefix and self.use.prefix + own):
+        if breaks_alike:
             # Both break in the same message, and the provider knew a part of it.
             return ours + max(0.0, surprise - (0 if first.use.prefix else own * ratio))
         return ours

@@ -12,10 +12,12 @@ from msgspec.structs import replace
 from pydantic import TypeAdapter
 
 from proxy.accounting import (
+    NOTHING_SENT,
     Accountant,
     CacheUse,
     GateDecision,
     GroupBy,
+    KnownHistory,
     PromptCacheModel,
     Receipt,
     ReceiptTotals,
@@ -67,9 +69,10 @@ def settled(
     *sent: list[tuple[str, int]],
     usage: tuple[Usage | None, ...] = (),
     outcome: RequestOutcome | None = None,
+    begins: bool = False,
 ) -> Receipt:
     """One request from beginning to end."""
-    account = accountant.open(came, ("t", "u", "m"))
+    account = accountant.open(came, ("t", "u", "m"), NOTHING_SENT if begins else KnownHistory())
     for chain in sent:
         account.add_round(chain)
     return account.settle(outcome or RequestOutcome(id="r", upstream_status=200), usage)
@@ -367,13 +370,34 @@ def test_a_provider_whose_cache_missed_would_have_missed_the_untouched_request_t
     assert receipt.cost_untouched == pytest.approx(12_600 * 2e-6)
 
 
+@pytest.mark.rows("X-41")
+@pytest.mark.parametrize(
+    ("borrowed", "untouched_usd"),
+    [(2000, (0.1 * 2000 + 300) * 2e-6), (0, 2300 * 2e-6)],
+    ids=["found the head of the first", "found nothing"],
+)
+def test_a_head_that_another_conversation_sent_is_as_warm_as_the_newest_conversation_found_it(
+    accountant: Accountant, borrowed: int, untouched_usd: float
+) -> None:
+    """Three conversations with one head. We give tools to the first two, so the head of the third is new upstream, and
+    only untouched it would be one that was sent before."""
+    ours = ("head and our tools", 2100)
+    settled(accountant, [HEAD, ("a", 500)], [ours, ("a", 500)], usage=(Usage(2600, 0, cached=1),), begins=True)
+    settled(accountant, [HEAD, ("b", 400)], [ours, ("b", 400)], usage=(Usage(2500, 0, cached=borrowed),), begins=True)
+
+    third = settled(accountant, [HEAD, ("c", 300)], [HEAD, ("c", 300)], usage=(Usage(2300, 0),), begins=True)
+
+    assert third.cost == pytest.approx(2300 * 2e-6)
+    assert third.cost_untouched == pytest.approx(untouched_usd)
+
+
 def test_what_breaks_both_lines_is_known_as_far_as_the_provider_knew_it(accountant: Accountant) -> None:
     """A client that changes the end of its system text: providers find the rest of it."""
     line = [HEAD, ("a", 500), ("frame", 10_000)]
     settled(accountant, line, [HEAD, ("a", 500)], usage=(Usage(2500, 0, cached=1),))
     other = ("another head", 2000)
 
-    account = accountant.open([other, *line[1:]], ("t", "u", "m"), goes_on=False)
+    account = accountant.open([other, *line[1:]], ("t", "u", "m"), KnownHistory(goes_on=False))
     account.add_round([other, ("a", 500)])
     receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2500, 0, 1500),))
 
@@ -385,7 +409,7 @@ def test_what_we_changed_after_a_restart_is_not_taken_for_a_cold_cache(clock: Cl
     accountant = Accountant(clock, tariff_of=lambda _: PLAIN)
     came = [HEAD, ("a", 50), ("work", 450), ("b", 100)]
 
-    account = accountant.open(came, ("t", "u", "m"), goes_on=True, is_stored=True)
+    account = accountant.open(came, ("t", "u", "m"), KnownHistory(is_stored=True))
     account.add_round([HEAD, ("a", 50), ("trace", 50), ("b", 100)])
     receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2_200, 0, cached=2_050),))
 
@@ -397,7 +421,7 @@ def test_a_history_that_nobody_is_known_to_have_sent_is_as_warm_as_the_provider_
     accountant = Accountant(clock, tariff_of=lambda _: PLAIN)
     came = [HEAD, ("a", 50), ("work", 450), ("b", 100)]
 
-    account = accountant.open(came, ("t", "u", "m"), goes_on=True)
+    account = accountant.open(came, ("t", "u", "m"))
     account.add_round([*came, ("ours", 10)])
     receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2_610, 0, cached=2_000),))
 
@@ -409,7 +433,7 @@ def test_a_cache_that_is_cold_after_a_restart_is_cold_on_both_sides(clock: Clock
     settled(accountant, [("other", 2_000)], [("other", 2_000)], usage=(Usage(2_000, 0, cached=1_999),))
     came = [HEAD, ("a", 500), ("b", 100)]
 
-    account = accountant.open(came, ("t", "u", "m"), goes_on=True)
+    account = accountant.open(came, ("t", "u", "m"))
     account.add_round([HEAD, ("a", 500), ("b", 100), ("ours", 10)])
     receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2_610, 0, cached=0),))
 
@@ -420,7 +444,7 @@ def test_a_thread_that_wakes_after_a_restart_is_cold_and_untouched_it_would_be_w
     accountant = Accountant(clock, tariff_of=lambda _: PLAIN)
     came = [HEAD, ("a", 500), ("b", 100)]
 
-    account = accountant.open(came, ("t", "u", "m"), goes_on=True)
+    account = accountant.open(came, ("t", "u", "m"))
     account.take_as_cold()
     account.add_round([("head with tools", 2_100), ("a", 500), ("b", 100)])
     receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2_700, 0, cached=0),))
@@ -472,6 +496,20 @@ def test_cached_tokens_of_the_untouched_run_come_in_steps_too(clock: Clock) -> N
 
     # Untouched: 97 steps cached, 184 new. Sent, as reported: 168 new, 2,432 cached.
     assert receipt.saved == pytest.approx((1241.6 + 184 - 168 - 243.2) * 2e-6)
+
+
+@pytest.mark.rows("X-41")
+def test_the_report_says_in_which_step_the_prefix_of_both_ends(clock: Clock) -> None:
+    """We count 2,500 tokens of prefix, which are 19 steps, and 2,600 with our tools, 20 steps. The provider read 21, so
+    there are at least 88 tokens more than we count, and 20 steps of the client's."""
+    accountant = Accountant(clock, tariff_of=lambda _: IN_STEPS)
+    ours = ("head and our tools", 2100)
+    settled(accountant, [HEAD, ("a", 500)], [ours, ("a", 500)], usage=(Usage(2600, 0, cached=1),))
+    came, sent = [HEAD, ("a", 500), ("b", 400)], [ours, ("a", 500), ("b", 400)]
+
+    receipt = settled(accountant, came, sent, usage=(Usage(3000, 0, cached=21 * 128),))
+
+    assert receipt.cost_untouched == pytest.approx((2900 - 20 * 128 + 0.1 * 20 * 128) * 2e-6)
 
 
 def test_a_cache_that_lives_longer_than_we_think_makes_no_saving(accountant: Accountant, clock: Clock) -> None:

@@ -19,8 +19,10 @@ from time import perf_counter
 import msgspec
 
 from proxy.accounting import (
+    NOTHING_SENT,
     Accountant,
     GateDecision,
+    KnownHistory,
     PromptChain,
     Receipt,
     RequestAccount,
@@ -116,12 +118,13 @@ class RequestRecordBuilder(msgspec.Struct):
         """Open the account with what the client sent."""
         self.status, self.reason, self.placement = standing.status, standing.reason, standing
         new = self.recorder.accountant.meets_first(self.tenant, standing.conversation)
-        goes_on = new and any(m.role == "assistant" for m in standing.request.messages)
-        elsewhere_at = standing.cached_conversation.take_elsewhere_time()
-        is_stored = standing.ledger.conversation.created < standing.parsed_request.now
-        self.account = self._open_account(
-            client_chain(standing.request), goes_on=goes_on, elsewhere_at=elsewhere_at, is_stored=is_stored
+        history = KnownHistory(
+            begins=new,
+            goes_on=new and any(m.role == "assistant" for m in standing.request.messages),
+            elsewhere_at=standing.cached_conversation.take_elsewhere_time(),
+            is_stored=standing.ledger.conversation.created < standing.parsed_request.now,
         )
+        self.account = self._open_account(client_chain(standing.request), history)
         self.add_decisions(map(receipt_decision, standing.decisions))
         return self
 
@@ -129,16 +132,12 @@ class RequestRecordBuilder(msgspec.Struct):
         """Record a command to the proxy itself. The account is empty: without the proxy nothing would have been
         sent."""
         self.placement = standing
-        self.account = self._open_account(())
+        self.account = self._open_account((), NOTHING_SENT)
         self.overhead_ms = (perf_counter() - self.arrived) * 1000
         return self
 
-    def _open_account(
-        self, chain: PromptChain, *, goes_on: bool = False, elsewhere_at: int = 0, is_stored: bool = False
-    ) -> RequestAccount:
-        key = self.tenant, self.upstream, self.model
-        accountant = self.recorder.accountant
-        return accountant.open(chain, key, goes_on=goes_on, elsewhere_at=elsewhere_at, is_stored=is_stored)
+    def _open_account(self, chain: PromptChain, history: KnownHistory) -> RequestAccount:
+        return self.recorder.accountant.open(chain, (self.tenant, self.upstream, self.model), history)
 
     # ---------------------------------------------------------------------------------------------------------- note
     def add_sent_round(
