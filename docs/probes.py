@@ -1,4 +1,4 @@
-"""What a model can still know of a conversation that the proxy rewrote: four probes over recordings.
+"""What a model can still know of a conversation that the proxy rewrote: five probes over recordings.
 
     python docs/probes.py FILE...                         recordings, or folders; what `callstack replay` reads
     python docs/probes.py FOLDER --write docs/probes.md   put the table between the two marks of that page
@@ -30,6 +30,8 @@ PROBES = (
     ("continuation", "the last command of any kind that failed, in sight", "failing command"),
     ("decision", "decisions that left, in sight", "decisions in sight"),
     ("decision", "in sight, or brought back by one recall", "decisions reached"),
+    ("edit", "next edits whose old text is in sight, of those the client's messages show", "edits"),
+    ("edit", "the same, where nothing of the last ten requests shows it", "far edits"),
 )
 """Probe, what is counted, and the name under which `probing` counts it."""
 
@@ -77,7 +79,7 @@ def misses(done: Iterable[Probed]) -> Iterator[str]:
 
 SCRIPT = Script(
     "docs/probes.py",
-    "What a model can still know of a conversation that the proxy rewrote: four probes over recordings.",
+    "What a model can still know of a conversation that the proxy rewrote: five probes over recordings.",
     probed,
     table,
     misses,

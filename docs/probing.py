@@ -1,4 +1,4 @@
-"""Four probes of what is left of a recorded conversation after the proxy has rewritten its context.
+"""Five probes of what is left of a recorded conversation after the proxy has rewritten its context.
 
 A recording goes through the product in this process, as `callstack replay` plays it. The probes compare the result with
 the recording:
@@ -7,6 +7,7 @@ the recording:
     recall        what left the context: is it still there, or does one `stack_recall` bring it back?
     continuation  after something left: are the open plan items and the last failing command visible?
     decision      decisions that left: visible, or brought back by one `stack_recall`?
+    edit          the text that the recorded next edit replaces: is it in what was sent?
 
 The truth is read from the recording without the product's tables: changed files by the shape of a call's arguments,
 plans by the shape of their items, decisions by a few common words. Only the outcome of a command comes from the
@@ -52,6 +53,8 @@ BESIDE = 40
 """Characters on either side of a fact that must come back with it, so that the word alone is not enough."""
 SHOWN = 60
 """Characters that identify a command, an item or a decision that may have been shortened."""
+FAR_REQUESTS = 10
+"""An edit is far where nothing of the last so many requests shows the text that it replaces."""
 Json = Mapping[str, Any]
 
 
@@ -103,6 +106,8 @@ _REFUSED = re.compile(
     r"|.{0,200}\b(?:not found|does not exist|has not been read|no such file|no changes to make)",
     re.IGNORECASE,
 )
+_REPLACED = ("old_string", "oldString", "old_str", "oldText", "old_text")
+_LINE_NUMBER = re.compile(r"^\s*\d+(?:\t|→|\||: )")
 _LISTS = frozenset({"todos", "plan"})
 """Arguments that are a plan also when they are empty."""
 _OVER = frozenset({"completed", "cancelled", "canceled", "deleted", "done", "finished"})
@@ -194,6 +199,23 @@ def _changed(tool: str, arguments: Any) -> Iterator[str]:
             yield from _PATCH.findall(text)
 
 
+def replaced_texts(arguments: Any) -> Iterator[str]:
+    """The texts that an edit expects to find in its file: old texts, and the lines that a patch removes or leaves."""
+    if isinstance(arguments, str) and "*** Begin Patch" in arguments:
+        yield "\n".join(line[1:] for line in arguments.splitlines() if line[:1] in ("-", " "))
+    elif isinstance(arguments, dict):
+        yield from (arguments[name] for name in _REPLACED if isinstance(arguments.get(name), str))
+        arguments = [value for name, value in arguments.items() if name not in _REPLACED]
+    for inner in arguments if isinstance(arguments, list) else ():
+        yield from replaced_texts(inner)
+
+
+def bare_lines(text: str) -> frozenset[str]:
+    """Lines of a file without indentation and without the numbers that a tool for reading puts in front."""
+    lines = (_LINE_NUMBER.sub("", line).strip() for line in text.splitlines())
+    return frozenset(line for line in lines if line)
+
+
 def _items(value: Any) -> dict[str, str] | None:
     """A list of items with statuses, as text to status; None if `value` is no such list."""
     if not isinstance(value, list) or not all(isinstance(item, dict) and "status" in item for item in value):
@@ -228,6 +250,16 @@ class Sight:
 
     def __init__(self) -> None:
         self._flat: dict[str, str] = {}
+        self._lines: dict[str, frozenset[str]] = {}
+
+    def lines(self, messages: Iterable[Message]) -> set[str]:
+        """All lines of the messages, as `bare_lines` has them."""
+        found: set[str] = set()
+        for message in messages:
+            if message.identity not in self._lines:
+                self._lines[message.identity] = frozenset().union(*map(bare_lines, _texts(message)))
+            found |= self._lines[message.identity]
+        return found
 
     def of(self, messages: Iterable[Message]) -> str:
         for message in messages:
@@ -253,6 +285,8 @@ class _Probe:
         self._truth = Truth(config.observed_tools)
         self._last: tuple[RecordedStep, Request, Request, str] | None = None
         self._ids = 0
+        self._came: dict[str, int] = {}
+        """By identity of a message: the request that brought it, from 1."""
 
     async def request(self, step: RecordedStep) -> None:
         """Play one request of the client."""
@@ -263,6 +297,9 @@ class _Probe:
         self._last = step, client, sent, conversation
         self._truth.follow(client.messages)
         self.result.requests += 1
+        for message in client.messages:
+            self._came.setdefault(message.identity, self.result.requests)
+        self._next_edits(step, client, sent)
         if _gone(client, sent):
             self.result.rewritten += 1
             self._continuation(self._sight.of(sent.messages))
@@ -285,6 +322,20 @@ class _Probe:
         for key, command in newest:
             if command:
                 self.result.share(key).note(command, hit=flat(command)[:SHOWN] in seen)
+
+    def _next_edits(self, step: RecordedStep, client: Request, sent: Request) -> None:
+        """The edit probe, for edits of a text that the client's own messages show."""
+        olds = [old for call in (step.answer or {}).get("tool_calls") or () for old in replaced_texts(_arguments(call))]
+        wanted = [lines for lines in map(bare_lines, olds) if lines]
+        if not wanted:
+            return
+        shown, here = self._sight.lines(client.messages), self._sight.lines(sent.messages)
+        since = self.result.requests - FAR_REQUESTS
+        newest = self._sight.lines(m for m in client.messages if self._came[m.identity] > since)
+        for lines in (w for w in wanted if w <= shown):
+            self.result.share("edits").note(max(lines, key=len), hit=lines <= here)
+            if not lines <= newest:
+                self.result.share("far edits").note(max(lines, key=len), hit=lines <= here)
 
     async def end(self) -> None:
         """Apply the probes that look at the conversation after its last request."""
@@ -354,6 +405,11 @@ class _Probe:
 
 
 _GIVEN = re.compile(r"<<recall [^\n]*>>\n(.*?)\n<<end ", re.DOTALL)
+
+
+def _arguments(call: Json) -> Any:
+    """The arguments of a recorded call, decoded."""
+    return decoded(call.get("function", {}).get("arguments") or "")
 
 
 def _stored(text: str) -> str:

@@ -105,11 +105,44 @@ def test_every_probe_finds_what_a_fold_kept_and_recall_brings_back(probing: Modu
     assert shares["decisions reached"] == (1, 1)
 
 
+def test_an_edit_is_ready_while_its_old_text_is_in_sight_and_far_once_ten_requests_passed(
+    probing: ModuleType, tmp_path: Path
+) -> None:
+    """The same edit right after the file was read, and twelve requests later, when the reading has left."""
+    told = conversation()
+    old = {"file_path": "src/parser.py", "old_string": "  row 7 holds measure_of_run_7 and no more than that"}
+    edit = did(7, "Edit", {**old, "new_string": "x"}, "File updated.")
+    read = next(at for at, m in enumerate(told["messages"]) if m.get("tool_call_id") == "c2")
+    more = [m for n in range(12) for m in (user(f"And then number {n}?"), says(f"That was number {n}."))]
+    last = did(8, "Edit", {**old, "new_string": "y"}, "File updated.")
+    told["messages"] = [
+        *told["messages"][: read + 1], *edit, *told["messages"][read + 1 :], *more, user("Undo the parser."), *last,
+    ]  # fmt: skip
+    told["ts"] = [float(at) + (HOUR if at > read + 12 else 0) for at in range(len(told["messages"]))]
+    told["tools"] = [{"type": "function", "function": {"name": "Edit", "parameters": {"type": "object"}}}]
+    path = tmp_path / "edits.json"
+    path.write_text(json.dumps(told))
+
+    result = probed(probing, path)
+
+    shares = {name: (share.hit, share.of) for name, share in result.shares.items()}
+    assert shares["far edits"] == (0, 1)
+    assert shares["edits"] == (2, 3)  # with one of "a", which an edit before it shows
+
+
+def test_a_patch_replaces_the_lines_that_it_removes_or_leaves(probing: ModuleType) -> None:
+    patch = "*** Begin Patch\n*** Update File: a.py\n@@\n kept\n-gone\n+new\n*** End Patch"
+
+    assert list(probing.replaced_texts({"input": patch})) == ["kept\ngone"]
+    assert list(probing.replaced_texts({"edits": [{"oldText": "one"}, {"oldText": "two"}]})) == ["one", "two"]
+    assert probing.bare_lines("  12\tx = 1\n\n    7→  y = 2\n") == {"x = 1", "y = 2"}
+
+
 def test_nothing_is_asked_where_nothing_left(probing: ModuleType, file: Path) -> None:
     done = probed(probing, file, mode="off")
 
     assert (done.requests, done.rewritten) == (9, 0)
-    assert done.shares.keys() <= {"files precise", "files listed"}
+    assert done.shares.keys() <= {"files precise", "files listed", "edits"}
 
 
 def test_a_fact_that_recall_does_not_bring_back_is_a_miss(
