@@ -64,6 +64,13 @@ def usage_of(told: Mapping[str, Any]) -> Usage:
     return Usage(whole, output, cached, written, long)
 
 
+def usage_of_timings(told: Mapping[str, Any]) -> Usage | None:
+    """The figures of one round that llama.cpp tells beside its times, also in streams whose client asked for no usage:
+    `cache_n` tokens of the prompt were in its cache and `prompt_n` were read. None where they are not told."""
+    read, cached = _token_count(told.get("prompt_n")), _token_count(told.get("cache_n"))
+    return Usage(read + cached, _token_count(told.get("predicted_n")), cached) if read else None
+
+
 def compaction_usages(told: Mapping[str, Any]) -> tuple[Usage, ...]:
     """What the provider did before it answered, each time that it compacted what it was sent: billed like a round, and
     in none of the other figures (Anthropic's `iterations`)."""

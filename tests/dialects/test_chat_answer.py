@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from proxy.core.ledger import Usage
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.response import ChatResponseWriter
 from proxy.dialects.chat.stream import ChatRoundReader
@@ -54,6 +55,23 @@ def test_s4_02_usage_told_with_the_ending_stays_there_behind_a_hidden_round() ->
     ).out
     assert client(out).ends == ["stop", "usage", "done"]
     assert b'"usage":{"prompt_tokens":3,"completion_tokens":11,"total_tokens":14}' in out
+
+
+@pytest.mark.rows("S4-60")
+@pytest.mark.parametrize("wants_usage", [False, True])
+def test_s4_60_the_timings_of_llama_cpp_count_where_no_usage_is_told(wants_usage: bool) -> None:
+    timings = {"cache_n": 60, "prompt_n": 40, "predicted_n": 9}
+    ending = sse(
+        {"id": "chatcmpl-1", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "timings": timings}
+    )
+    stream = role() + delta({"content": "x"}) + ending + DONE
+
+    without = play(stream, wants_usage=wants_usage)
+    beside = play(role() + delta({"content": "x"}) + ending + usage(7, 2) + DONE)
+
+    assert without.out == stream
+    assert [response.usage for response in without.spoken] == [Usage(100, 9, 60)]
+    assert [response.usage for response in beside.spoken] == [Usage(7, 2)]
 
 
 def test_text_leaves_with_the_chunk_that_brought_it() -> None:

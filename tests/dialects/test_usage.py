@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Usage
-from proxy.dialects.usage import compaction_usages, merge_usage, usage_for_client, usage_of
+from proxy.dialects.usage import compaction_usages, merge_usage, usage_for_client, usage_of, usage_of_timings
 
 OPENAI = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 60}}
 DEEPSEEK = {
@@ -42,6 +42,14 @@ MOONSHOT = {"prompt_tokens": 100, "completion_tokens": 9, "cached_tokens": 60}
 )
 def test_s4_60_c13_the_input_is_the_whole_prompt_whoever_tells_it(told: dict[str, Any], written: int) -> None:
     assert usage_of(told) == Usage(input=100, output=9, cached=60, written=written)
+
+
+@pytest.mark.rows("S4-60")
+def test_what_llama_cpp_tells_beside_its_times_is_a_usage_too() -> None:
+    told = {"cache_n": 60, "prompt_n": 40, "prompt_ms": 12.5, "predicted_n": 9, "predicted_ms": 81.0}
+
+    assert usage_of_timings(told) == Usage(input=100, output=9, cached=60)
+    assert usage_of_timings({}) is usage_of_timings({"prompt_n": "40", "prompt_ms": 12.5}) is None
 
 
 def test_reasoning_that_is_told_beside_the_output_is_output_too() -> None:

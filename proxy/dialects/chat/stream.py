@@ -32,7 +32,7 @@ from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import is_thinking_part, read_message, text_message, text_of
 from proxy.dialects.json_deltas import CONSTANT, is_signed, merge_delta
 from proxy.dialects.response_writer import RoundReader
-from proxy.dialects.usage import usage_of
+from proxy.dialects.usage import usage_of, usage_of_timings
 
 ASSISTANT = "assistant"
 DONE = b"[DONE]"
@@ -62,6 +62,8 @@ class _Chunk(msgspec.Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: dict[str, Any] | None = None
     error: Any = None
+    timings: Any = None
+    """llama.cpp's, in the last chunk."""
 
 
 class _TextDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
@@ -111,6 +113,7 @@ def _parse_chunk_leniently(said: Mapping[str, Any]) -> _Chunk:
         choices,
         usage if isinstance(usage, dict) else None,
         said.get("error"),
+        said.get("timings"),
     )
 
 
@@ -148,6 +151,7 @@ class ChatRoundReader(RoundReader):
         self._parts: list[Any] = []
         self._streamed_members: dict[str, list[str]] = {}
         self._extras: dict[str, Any] = {}
+        self._timings: Mapping[str, Any] = {}
         self._call_extras: dict[int, dict[str, Any]] = {}
 
     @property
@@ -231,6 +235,8 @@ class ChatRoundReader(RoundReader):
         if chunk.usage:
             self.usage = chunk.usage
             events.append(UsageReport())
+        if isinstance(chunk.timings, dict):
+            self._timings = chunk.timings
         return tuple(events) or (UnknownEvent(),)
 
     def _read_stream_end(self) -> tuple[ChunkEvent, ...]:
@@ -332,7 +338,7 @@ class ChatRoundReader(RoundReader):
         return ModelResponse(
             self.build_message(dropped),
             self.finish_reason,
-            usage_of(self.usage) if self.usage else None,
+            usage_of(self.usage) if self.usage else usage_of_timings(self._timings),
             self.model,
             whole,
             hidden_truncated=bool(dropped)
