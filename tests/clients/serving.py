@@ -36,7 +36,7 @@ class Served:
 
     def page(self, path: str) -> Any:
         """What a page of `/stack` says."""
-        with urllib.request.urlopen(f"{self.origin}{path}", timeout=5) as told:
+        with urllib.request.urlopen(f"{self.origin}{path}", timeout=START_LIMIT_S) as told:
             return json.load(told)
 
 
