@@ -10,10 +10,10 @@ import pytest
 from proxy.auth import (
     ANONYMOUS_TENANT,
     LOCAL_TENANT,
-    KeyLimits,
     KeyRing,
     Tenant,
     TenantResolver,
+    UsageLimits,
     issue_key,
     limit_key,
     list_keys,
@@ -171,17 +171,17 @@ def test_with_credential_a_client_key_works_and_a_wrong_one_is_refused(file: Pat
 
 
 def test_limits_of_a_key_are_replaced_and_its_hash_stays(file: Path) -> None:
-    key = issue_key(file, "alice", limits=KeyLimits(usd=5, models=("a",)))
+    key = issue_key(file, "alice", limits=UsageLimits(usd=5, models=("a",)))
     issue_key(file, "bob")
 
-    assert limit_key(file, "alice", KeyLimits(tokens=7, per="day"))
-    assert not limit_key(file, "nobody", KeyLimits())
+    assert limit_key(file, "alice", UsageLimits(tokens=7, per="day"))
+    assert not limit_key(file, "nobody", UsageLimits())
 
-    assert tenant("key", file, bearer(key)).limits == KeyLimits(tokens=7, per="day")
-    assert [issued.limits for issued in list_keys(file)] == [KeyLimits(tokens=7, per="day"), KeyLimits()]
+    assert tenant("key", file, bearer(key)).limits == UsageLimits(tokens=7, per="day")
+    assert [issued.limits for issued in list_keys(file)] == [UsageLimits(tokens=7, per="day"), UsageLimits()]
 
 
 def test_a_file_from_before_there_were_limits_is_read(file: Path) -> None:
     key = issue_key(file, "alice")
     assert "limits" not in file.read_text()
-    assert tenant("key", file, bearer(key)).limits == KeyLimits()
+    assert tenant("key", file, bearer(key)).limits == UsageLimits()

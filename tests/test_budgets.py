@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from proxy.auth import BudgetChecks, KeyLimits, days_since_1970, period_at
+from proxy.auth import BudgetChecks, UsageLimits, days_since_1970, period_at
 from proxy.errors import BudgetSpent, BudgetUnknown, ModelNotAllowed, ProxyError, StoreError
 from proxy.store import MemoryStore, UsageRecord
 
@@ -14,7 +14,7 @@ NOW = datetime(2026, 2, 28, 23, 0, tzinfo=UTC)
 
 
 async def check(
-    limits: KeyLimits,
+    limits: UsageLimits,
     *used: UsageRecord,
     at: datetime = NOW,
     model: str | None = "gpt-x",
@@ -55,25 +55,25 @@ def test_a_period_is_a_day_or_a_calendar_month_in_utc(moment: datetime, per: str
 
 async def test_only_what_was_used_in_the_period_counts() -> None:
     yesterday = UsageRecord(day(NOW) - 1, cost=4.0)
-    assert await check(KeyLimits(usd=5, per="day"), yesterday, UsageRecord(day(NOW), cost=4.0)) is None
-    refused = await check(KeyLimits(usd=5), yesterday, UsageRecord(day(NOW), cost=4.0))
+    assert await check(UsageLimits(usd=5, per="day"), yesterday, UsageRecord(day(NOW), cost=4.0)) is None
+    refused = await check(UsageLimits(usd=5), yesterday, UsageRecord(day(NOW), cost=4.0))
 
     assert isinstance(refused, BudgetSpent)
     assert refused.retry_after_s == 3600
     assert "$8.00 of $5.00 a month. It begins anew on 2026-03-01" in str(refused)
-    assert await check(KeyLimits(usd=5), yesterday, at=NOW + timedelta(hours=2)) is None
+    assert await check(UsageLimits(usd=5), yesterday, at=NOW + timedelta(hours=2)) is None
 
 
 def test_small_budgets_are_told_in_digits_that_count() -> None:
-    told = [KeyLimits(usd=usd).describe() for usd in (1234.5, 0.01, 0.0025)]
+    told = [UsageLimits(usd=usd).describe() for usd in (1234.5, 0.01, 0.0025)]
     assert told == ["$1,234.50 a month", "$0.01 a month", "$0.0025 a month"]
 
 
 async def test_either_budget_ends_it() -> None:
     used = UsageRecord(day(NOW), tokens=100, cost=1.0)
-    assert await check(KeyLimits(usd=2, tokens=101), used) is None
-    assert isinstance(await check(KeyLimits(usd=2, tokens=100), used), BudgetSpent)
-    assert isinstance(await check(KeyLimits(usd=1, tokens=101), used), BudgetSpent)
+    assert await check(UsageLimits(usd=2, tokens=101), used) is None
+    assert isinstance(await check(UsageLimits(usd=2, tokens=100), used), BudgetSpent)
+    assert isinstance(await check(UsageLimits(usd=1, tokens=101), used), BudgetSpent)
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ async def test_either_budget_ends_it() -> None:
 )
 async def test_looking_and_clearing_away_are_free(method: str, path: str) -> None:
     spent = UsageRecord(day(NOW), tokens=100)
-    limits = KeyLimits(tokens=1, models=("gpt-x",))
+    limits = UsageLimits(tokens=1, models=("gpt-x",))
     assert await check(limits, spent, method=method, path=path, model=None) is None
     assert isinstance(await check(limits, spent), BudgetSpent)
 
 
 async def test_a_model_is_named_whole_or_by_a_pattern() -> None:
-    limits = KeyLimits(models=("gpt-x", "claude-*"))
+    limits = UsageLimits(models=("gpt-x", "claude-*"))
     assert await check(limits, model="claude-opus-4-8") is None
     assert isinstance(await check(limits, model="gpt-x2"), ModelNotAllowed)
     assert isinstance(await check(limits, model="GPT-X"), ModelNotAllowed)
@@ -102,7 +102,7 @@ class UnreadableStore(MemoryStore):
 
 
 async def test_where_nobody_can_say_what_was_spent_a_budget_admits_nothing() -> None:
-    refused = await check(KeyLimits(usd=5), store=UnreadableStore())
+    refused = await check(UsageLimits(usd=5), store=UnreadableStore())
     assert isinstance(refused, BudgetUnknown)
     assert refused.status == 503
-    assert await check(KeyLimits(models=("gpt-x",)), store=UnreadableStore()) is None
+    assert await check(UsageLimits(models=("gpt-x",)), store=UnreadableStore()) is None

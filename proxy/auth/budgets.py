@@ -1,4 +1,4 @@
-"""Holds the requests of a client key to its limits: models, and a budget per day or calendar month (UTC).
+"""Holds the requests of a client key or a user to their limits: models, and a budget per day or calendar month (UTC).
 
 What was used stands in the store, so replicas count together and a restart forgets nothing. Requests that are being
 answered are not counted yet: a budget ends the next request, never one under way. Only what gets a receipt is counted,
@@ -24,10 +24,12 @@ FREE_ENDINGS = ("/cancel",)
 
 BudgetPeriod = Literal["day", "month"]
 DAY_S = 86_400
+USER_TENANT_PREFIX = "user-"
+"""Begins the ids of tenants whom a proxy in front names."""
 
 
-class KeyLimits(BaseModel):
-    """What the requests of a key may cost, and for which models. What is not set is not limited."""
+class UsageLimits(BaseModel):
+    """What the requests of a key or a user may cost, and for which models. What is not set is not limited."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,7 +54,7 @@ class KeyLimits(BaseModel):
         return "; ".join(said) or "everything"
 
 
-NO_LIMITS = KeyLimits()
+NO_LIMITS = UsageLimits()
 
 
 def format_budget(usd: float) -> str:
@@ -68,13 +70,14 @@ class BudgetChecks:
         self._now = now
 
     async def check(
-        self, tenant: str, limits: KeyLimits, method: str, path: str, model_of: Callable[[], str | None]
+        self, tenant: str, limits: UsageLimits, method: str, path: str, model_of: Callable[[], str | None]
     ) -> None:
-        """Raises ModelNotAllowed, BudgetSpent or BudgetUnknown. `model_of` finds the model that is asked for."""
+        """`tenant` is an id, and `model_of` finds the model that is asked for. Raises ModelNotAllowed, BudgetSpent or
+        BudgetUnknown."""
         if method in FREE_METHODS or path.endswith(FREE_ENDINGS):
             return
         if limits.models:
-            _check_model(limits, model_of())
+            _check_model(limits, model_of(), _holder(tenant))
         if not limits.has_budget:
             return
         now = datetime.fromtimestamp(self._now() / 1000, UTC)
@@ -83,18 +86,24 @@ class BudgetChecks:
             used = sum_usage(await self._store.usage_days(tenant, days_since_1970(begins)))
         except StoreError as error:
             raise BudgetUnknown(
-                f"This key has a budget, and what it has spent cannot be read now ({error.code}). Try again later."
+                f"This {_holder(tenant)} has a budget, and what was spent of it cannot be read now ({error.code}). Try "
+                "again later."
             ) from error
-        _check_budget(limits, used, ends, now)
+        _check_budget(limits, used, ends, now, _holder(tenant))
 
 
-def _check_model(limits: KeyLimits, model: str | None) -> None:
+def _holder(tenant: str) -> str:
+    """Whose limits they are; `callstack key` and `callstack user` change them."""
+    return "user" if tenant.startswith(USER_TENANT_PREFIX) else "key"
+
+
+def _check_model(limits: UsageLimits, model: str | None, holder: str) -> None:
     if model is None or not any(fnmatchcase(model, pattern) for pattern in limits.models):
         asked = "names no model" if model is None else f"asks for {model[:80]!r}"
-        raise ModelNotAllowed(f"This key may ask for {', '.join(limits.models)}; the request {asked}.")
+        raise ModelNotAllowed(f"This {holder} may ask for {', '.join(limits.models)}; the request {asked}.")
 
 
-def _check_budget(limits: KeyLimits, used: UsageRecord, ends: datetime, now: datetime) -> None:
+def _check_budget(limits: UsageLimits, used: UsageRecord, ends: datetime, now: datetime, holder: str) -> None:
     if limits.usd is not None and used.cost >= limits.usd:
         spent, whole = format_budget(used.cost), format_budget(limits.usd)
     elif limits.tokens is not None and used.tokens >= limits.tokens:
@@ -102,8 +111,8 @@ def _check_budget(limits: KeyLimits, used: UsageRecord, ends: datetime, now: dat
     else:
         return
     raise BudgetSpent(
-        f"The budget of this key is spent: {spent} of {whole} a {limits.per}. It begins anew on {ends:%Y-%m-%d} at "
-        "00:00 UTC; whoever runs this proxy can raise it with `callstack key limit`.",
+        f"The budget of this {holder} is spent: {spent} of {whole} a {limits.per}. It begins anew on {ends:%Y-%m-%d} "
+        f"at 00:00 UTC; whoever runs this proxy can raise it with `callstack {holder} limit`.",
         retry_after_s=max(1, int((ends - now).total_seconds())),
     )
 

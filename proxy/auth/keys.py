@@ -5,22 +5,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import json
-import logging
-import os
 import re
 import secrets
-import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from proxy.auth.budgets import NO_LIMITS, KeyLimits
+from proxy.auth.budgets import NO_LIMITS, UsageLimits
+from proxy.auth.files import WatchedFile, replace_file
 from proxy.config import Mode
 from proxy.errors import InvalidConfiguration
-
-log = logging.getLogger(__name__)
 
 KEY_PREFIX = "csk_"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -36,14 +31,14 @@ class IssuedKey(BaseModel):
     created: str
     admin: bool = False
     mode: Mode | None = None
-    limits: KeyLimits = NO_LIMITS
+    limits: UsageLimits = NO_LIMITS
 
 
 _ISSUED_KEYS = TypeAdapter(list[IssuedKey])
 
 
 def issue_key(
-    file: Path, name: str, *, admin: bool = False, mode: Mode | None = None, limits: KeyLimits | None = None
+    file: Path, name: str, *, admin: bool = False, mode: Mode | None = None, limits: UsageLimits | None = None
 ) -> str:
     """Creates, stores and returns a new client key. Raises InvalidConfiguration if the name is taken or malformed."""
     if not _NAME.fullmatch(name):
@@ -85,7 +80,7 @@ def revoke_key(file: Path, name: str) -> bool:
     return True
 
 
-def limit_key(file: Path, name: str, limits: KeyLimits) -> bool:
+def limit_key(file: Path, name: str, limits: UsageLimits) -> bool:
     """Replaces the limits of a key; False if no key has that name."""
     keys = list_keys(file)
     if all(key.name != name for key in keys):
@@ -94,46 +89,29 @@ def limit_key(file: Path, name: str, limits: KeyLimits) -> bool:
     return True
 
 
-def limits_of_key(file: Path, name: str) -> KeyLimits | None:
+def limits_of_key(file: Path, name: str) -> UsageLimits | None:
     """None if no key has that name."""
     return next((key.limits for key in list_keys(file) if key.name == name), None)
 
 
 class KeyRing:
+    """The issued keys as they are now. A file that cannot be read admits nobody."""
+
     def __init__(self, file: Path) -> None:
-        self._file = file
-        self._file_version: tuple[int, int, int] | None = None
-        self._keys: tuple[IssuedKey, ...] = ()
+        self._file = WatchedFile(file, list_keys)
 
     def identify(self, presented: bytes) -> IssuedKey | None:
         """The issued key that equals this one, or None. Takes the same time for every key."""
-        self._refresh()
         digest = digest_of(presented)
         found = None
-        for key in self._keys:
+        for key in self._file.read() or ():
             if hmac.compare_digest(key.sha256, digest):
                 found = key
         return found
 
     def hash_of(self, name: str) -> str:
         """The hash of the key with this name, empty if it was never issued or was revoked."""
-        self._refresh()
-        return next((key.sha256 for key in self._keys if key.name == name), "")
-
-    def _refresh(self) -> None:
-        try:
-            status = self._file.stat()
-            version = (status.st_mtime_ns, status.st_size, status.st_ino)
-            if version != self._file_version:
-                self._keys = tuple(list_keys(self._file))
-            self._file_version = version
-        except (OSError, InvalidConfiguration) as error:
-            # Fail closed: an unreadable file admits nobody, not even the keys that it held a moment ago.
-            if self._keys:
-                log.warning(
-                    "client keys cannot be read", extra={"file": str(self._file), "reason": type(error).__name__}
-                )
-            self._keys, self._file_version = (), None
+        return next((key.sha256 for key in self._file.read() or () if key.name == name), "")
 
 
 def digest_of(key: bytes) -> str:
@@ -142,22 +120,4 @@ def digest_of(key: bytes) -> str:
 
 
 def _write(file: Path, keys: list[IssuedKey]) -> None:
-    """Replaces the file atomically, with mode 0600. Raises InvalidConfiguration if that fails."""
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _replace(file, keys)
-    except OSError as error:
-        raise InvalidConfiguration(f"{file}: the client keys cannot be written: {error.strerror}") from None
-
-
-def _replace(file: Path, keys: list[IssuedKey]) -> None:
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=".keys-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as output:
-            json.dump([key.model_dump(mode="json", exclude_defaults=True) for key in keys], output, indent=1)
-            output.flush()
-            os.fsync(output.fileno())
-        Path(temporary).replace(file)
-    except BaseException:  # also Ctrl-C: no copy of the keys stays
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    replace_file(file, [key.model_dump(mode="json", exclude_defaults=True) for key in keys], "the client keys")

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from proxy.auth.budgets import NO_LIMITS, KeyLimits
+from proxy.auth.budgets import NO_LIMITS, USER_TENANT_PREFIX, UsageLimits
 from proxy.auth.keys import KEY_PREFIX, KeyRing
 from proxy.config import FrontSettings
 from proxy.errors import Unauthorized
@@ -36,13 +36,13 @@ _ROTATING_TOKEN_PREFIXES = (b"sk-ant-oat", b"ya29.")
 @dataclass(frozen=True, slots=True)
 class Tenant:
     """`id` scopes everything stored; `name` is for people; `admin` sees all tenants on `/stack`; `mode` is the default
-    mode of its requests (empty: the configuration's)."""
+    mode of its requests (empty: the configuration's). `limits` are those of a client key."""
 
     id: str
     name: str
     admin: bool = False
     mode: str = ""
-    limits: KeyLimits = NO_LIMITS
+    limits: UsageLimits = NO_LIMITS
 
 
 LOCAL_TENANT = Tenant("local", "local", admin=True)
@@ -55,6 +55,15 @@ ANONYMOUS_TENANT = Tenant("anonymous", "anonymous")
 def tenant_of_key(name: str) -> str:
     """The id under which everything of a client key is stored."""
     return f"key-{name}"
+
+
+def tenant_of_user(name: str) -> str:
+    """The id under which everything of a user is stored whom a proxy in front names."""
+    return f"{USER_TENANT_PREFIX}{name}"
+
+
+def is_user_name(name: str) -> bool:
+    return bool(_USER.fullmatch(name.encode("utf-8", "replace")))
 
 
 def name_of_tenant(tenant: str) -> str:
@@ -112,7 +121,7 @@ class TenantResolver:
                 "one in front; if this is it, list where it sends from under front.addresses."
             )
         name = names[0].decode()
-        return Tenant(f"user-{name}", name, name in self._front.admins)
+        return Tenant(tenant_of_user(name), name, name in self._front.admins)
 
     def _tenant_by_credential(self, presented: list[bytes]) -> Tenant:
         if not presented:

@@ -57,6 +57,7 @@ COMMANDS = {
     "forget": ("frames", "Really delete conversations."),
     "config": ("settings", "How subagents are tracked; sets it while the proxy runs."),
     "key": ("settings", "The client keys this proxy issues: add, list, revoke."),
+    "user": ("settings", "Limits of the users whom a proxy in front names: limit, list, usage."),
     "doctor": ("doctor", "Check port, upstream, store, tokenizer and configuration."),
     "provider": ("programs", "Serve a scripted model, to try things against."),
 }
@@ -102,6 +103,7 @@ EXAMPLES = {
     "forget": "forget 4c2300",
     "config": "config --set subagent.min_duration=5000",
     "key": "key add laptop",
+    "user": "user limit ana@example.org --usd 50",
     "doctor": "doctor --upstream https://api.example.com",
     "provider": "provider scenario.yaml --port 9000",
 }
@@ -115,7 +117,7 @@ OVERVIEW = {
 }
 """What the first screen of help shows, in its order."""
 
-UNLISTED = ("provider", "migrate")
+UNLISTED = ("provider", "migrate", "user")
 """Commands that only docs name: for trying the proxy without a model, and for teams."""
 
 _INSPECT = ("resume", "explain", "map", "loops", "regrets", "tariffs")

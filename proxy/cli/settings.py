@@ -1,6 +1,6 @@
-"""The commands `config` and `key`: the section `subagent`, which may change while the proxy runs, and the client keys
-that this proxy issues, with their limits and what they used. A running proxy uses a change at once, and it stays after
-a restart."""
+"""The commands `config`, `key` and `user`: the section `subagent`, which may change while the proxy runs; client keys
+that this proxy issues, and users whom a proxy in front names, with their limits and what they used. A running proxy
+uses a change at once, and it stays after a restart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,21 @@ from urllib.parse import urlencode
 import typer
 from pydantic import ValidationError
 
-from proxy.auth import BudgetPeriod, IssuedKey, KeyLimits, issue_key, limit_key, limits_of_key, list_keys, revoke_key
+from proxy.auth import (
+    NO_LIMITS,
+    BudgetPeriod,
+    IssuedKey,
+    UsageLimits,
+    issue_key,
+    limit_everybody,
+    limit_key,
+    limit_user,
+    limits_of_key,
+    list_keys,
+    read_user_limits,
+    reset_user,
+    revoke_key,
+)
 from proxy.cli.api_client import call
 from proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, settings_at
 from proxy.cli.output import align_columns, format_dollars, one_line, print_csv, print_json, print_line, print_note
@@ -143,16 +157,22 @@ def limit(
     before = limits_of_key(file, name)
     if before is None:
         raise InvalidConfiguration(f"nobody is called {name!r}; `callstack key list` shows who there is")
-    named = {"usd": usd, "tokens": tokens, "per": per or None, "models": tuple(models) if models else None}
-    kept = {} if clear else before.model_dump()
-    limits = _parse_limits(kept | {limit: value for limit, value in named.items() if value is not None})
+    limits = _change_limits(NO_LIMITS if clear else before, usd, tokens, per, models)
     limit_key(file, name, limits)
     print_line(f"{name} may use: {limits.describe()}")
 
 
-def _parse_limits(named: Mapping[str, object]) -> KeyLimits:
+def _change_limits(
+    before: UsageLimits, usd: float | None, tokens: int | None, per: str, models: Sequence[str] | None
+) -> UsageLimits:
+    """`before` with what is named; None and empty values are not."""
+    named = {"usd": usd, "tokens": tokens, "per": per or None, "models": tuple(models) if models else None}
+    return _parse_limits(before.model_dump() | {limit: value for limit, value in named.items() if value is not None})
+
+
+def _parse_limits(named: Mapping[str, object]) -> UsageLimits:
     try:
-        return KeyLimits.model_validate(named)
+        return UsageLimits.model_validate(named)
     except ValidationError as error:
         detail = error.errors()[0]
         raise typer.BadParameter(f"--{detail['loc'][0]}: {detail['msg']}") from None
@@ -196,11 +216,13 @@ def _key_rows(settings: Config, issued: Sequence[IssuedKey]) -> list[dict[str, A
 
 
 def _key_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    limits, used = row["limits"], row["used"]
-    spent = f"{format_dollars(used['cost'])}, {used['tokens']:,} tokens" if used and used["requests"] else "-"
-    may = KeyLimits.model_validate(limits).describe()
+    may = UsageLimits.model_validate(row["limits"]).describe()
     marks = [f"mode {row['mode']}"] * bool(row["mode"]) + ["admin"] * row["admin"]
-    return row["name"], row["created"][:10], spent, may, ", ".join(marks)
+    return row["name"], row["created"][:10], _spent_text(row["used"]), may, ", ".join(marks)
+
+
+def _spent_text(used: Mapping[str, Any] | None) -> str:
+    return f"{format_dollars(used['cost'])}, {used['tokens']:,} tokens" if used and used["requests"] else "-"
 
 
 @key.command()
@@ -212,7 +234,7 @@ def usage(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """What each key used, and what the proxy saved it. Stays when conversations are forgotten."""
+    """What each key or user used, and what the proxy saved them. Stays when conversations are forgotten."""
     settings = settings_at(config, data)
     if by not in get_args(BudgetPeriod):
         raise typer.BadParameter(f"{by!r}; allowed: day, month", param_hint="--by")
@@ -222,12 +244,14 @@ def usage(
     elif as_csv:
         print_csv(USAGE_COLUMNS, view["rows"])
     elif view["rows"]:
-        heading = (by, "key", "requests", "tokens", "cost", "saved", "")
+        heading = (by, "who", "requests", "tokens", "cost", "saved", "")
         cells = [_usage_cells(row) for row in view["rows"]]
         for line in align_columns([heading, *cells], right=(2, 3, 4, 5, 6)):
             print_line(line)
     else:
-        print_line("Nothing was used yet. Usage is counted by key, so not with tenancy single; see callstack report.")
+        print_line(
+            "Nothing was used yet. Usage is counted by key or user, so not with tenancy single; see callstack report."
+        )
 
 
 USAGE_COLUMNS = ("period", "tenant", "name", "requests", "tokens", "cost", "cost_untouched", "saved", "saved_percent")
@@ -252,3 +276,82 @@ def revoke(name: Name, config: ConfigFile = None, data: DataDirectory = None) ->
     if not revoke_key(settings_at(config, data).keys_path, name):
         raise InvalidConfiguration(f"nobody is called {name!r}; `callstack key list` shows who there is")
     print_line(f"revoked {name}")
+
+
+user = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="Limits of users from a proxy in front."
+)
+EVERYBODY = "every other user"
+
+
+@user.command("limit")
+def limit_users(
+    name: Annotated[str, typer.Argument(help="Whose; left out: of every user without limits of their own.")] = "",
+    usd: USD_OPTION = None,
+    tokens: TOKENS_OPTION = None,
+    per: PER_OPTION = "",
+    models: MODEL_OPTION = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Forget the limits that hold now first.")] = False,
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+) -> None:
+    """Change what a user may use: what is named here; other limits stay. Without options: say what they may."""
+    settings = settings_at(config, data)
+    before = read_user_limits(settings.users_path)
+    holds = before.of(name) if name else before.everybody
+    limits = _change_limits(NO_LIMITS if clear else holds, usd, tokens, per, models)
+    if clear or per or models or usd is not None or tokens is not None:
+        if name:
+            limit_user(settings.users_path, name, limits)
+        else:
+            limit_everybody(settings.users_path, limits)
+    print_line(f"{name or EVERYBODY} may use: {limits.describe()}")
+    if settings.tenancy != "header":
+        print_note("a proxy knows users where it was started with --set tenancy=header")
+
+
+@user.command("list")
+def list_users(config: ConfigFile = None, data: DataDirectory = None, as_json: AsJson = False) -> None:
+    """What users may use, and what they used this month or day."""
+    settings = settings_at(config, data)
+    view = _users_view(settings)
+    if as_json:
+        print_json(view)
+        return
+    everybody = (EVERYBODY, "-", UsageLimits.model_validate(view["everybody"]).describe())
+    users = [
+        (one_line(row["name"]), _spent_text(row["used"]), UsageLimits.model_validate(row["limits"]).describe())
+        for row in view["users"]
+    ]
+    for line in align_columns([("name", "used", "may use"), *users, everybody], flexible=2):
+        print_line(line)
+
+
+def _users_view(settings: Config) -> dict[str, Any]:
+    """As the API has it; without `used` where no proxy has run yet."""
+    try:
+        view: dict[str, Any] = call(settings, "GET", "/stack/users?limit=1000")
+    except InvalidConfiguration:
+        limits = read_user_limits(settings.users_path)
+        rows = [
+            {"name": name, "own_limits": True, "limits": own.model_dump(mode="json"), "used": None}
+            for name, own in limits.users.items()
+        ]
+        view = {"everybody": limits.everybody.model_dump(mode="json"), "users": rows}
+    return view
+
+
+@user.command()
+def reset(
+    name: Annotated[str, typer.Argument(help="Whose own limits.")],
+    config: ConfigFile = None,
+    data: DataDirectory = None,
+) -> None:
+    """Forget a user's own limits: those of every other user hold again."""
+    file = settings_at(config, data).users_path
+    if not reset_user(file, name):
+        raise InvalidConfiguration(f"{name!r} has no limits of their own; `callstack user list` shows who has")
+    print_line(f"{name} may use: {read_user_limits(file).everybody.describe()}")
+
+
+user.command("usage")(usage)

@@ -482,6 +482,11 @@ class Config(StrictModel):
         """File of the issued client keys (hashed)."""
         return self.data / "keys.json"
 
+    @property
+    def users_path(self) -> Path:
+        """File of the limits of users, with `tenancy: header`."""
+        return self.data / "users.json"
+
 
 def _configured_fields(row: TariffRow) -> dict[str, Any]:
     said = row.model_dump(exclude={"names"}, exclude_unset=True)

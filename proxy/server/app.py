@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy import __version__
 from proxy.accounting import Accountant, TokenCounter
-from proxy.auth import BudgetChecks, Headers, KeyRing, Tenant, TenantResolver, has_operator_token
+from proxy.auth import BudgetChecks, Headers, KeyRing, Tenant, TenantResolver, WatchedUserLimits, has_operator_token
 from proxy.config import Config, LiveSettings, pattern_faults
 from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at
@@ -118,6 +118,7 @@ class App:
         self._services: dict[str, Services] = {}
         self._tenancy: TenantResolver | None = None
         self._key_ring = KeyRing(config.keys_path)
+        self._user_limits = WatchedUserLimits(config.users_path)
         self._budgets = BudgetChecks(self._store, now_ms)
         self._front = TrustedFront(config.front) if config.tenancy == "header" else None
         self._secret = b""
@@ -451,9 +452,10 @@ class App:
         return by_path
 
     async def _check_limits(self, tenant: Tenant, asked: ClientRequest) -> None:
-        if tenant.limits.has_budget:
+        limits = tenant.limits if self._front is None else self._user_limits.of(tenant.name)
+        if limits.has_budget:
             self.deferred_tasks.run_pending()  # what was just answered counts
-        await self._budgets.check(tenant.id, tenant.limits, asked.method, asked.path, lambda: _model_of(asked.body))
+        await self._budgets.check(tenant.id, limits, asked.method, asked.path, lambda: _model_of(asked.body))
 
     def _client_request(self, request: str, tenant: Tenant, scope: Scope, body: bytes) -> ClientRequest:
         headers: RawHeaders = scope["headers"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import stat
 
 import pytest
@@ -114,6 +115,26 @@ def test_a_key_has_the_limits_that_were_set_last(shell: Shell) -> None:
     assert shell.on_data("key", "limit", "bob", "--clear").out == "bob may use: everything\n"
 
 
+def test_a_user_has_their_own_limits_or_those_of_every_other_user(shell: Shell) -> None:
+    assert shell.on_data("user", "limit", "ana@example.org").out == "ana@example.org may use: everything\n"
+    everybody = shell.on_data("user", "limit", "--usd", "20", "--model", "gpt-5*")
+    ana = shell.on_data("user", "limit", "ana@example.org", "--usd", "50")
+    shell.on_data("user", "limit", "bob", "--clear")
+    rows = [re.split("  +", line) for line in shell.on_data("user", "list").out.splitlines()]
+
+    assert everybody.out == "every other user may use: $20.00 a month; gpt-5*\n"
+    assert "--set tenancy=header" in everybody.errors
+    assert ana.out == "ana@example.org may use: $50.00 a month; gpt-5*\n"
+    assert rows[1:] == [
+        ["ana@example.org", "-", "$50.00 a month; gpt-5*"],
+        ["bob", "-", "everything"],
+        ["every other user", "-", "$20.00 a month; gpt-5*"],
+    ]
+    assert shell.on_data("user", "reset", "bob").out == "bob may use: $20.00 a month; gpt-5*\n"
+    assert "no limits of their own" in shell.on_data("user", "reset", "bob").errors
+    assert "one word of printable ASCII" in shell.on_data("user", "limit", "two words", "--usd", "1").errors
+
+
 def test_a_new_key_alone_is_on_stdout_and_the_rest_is_told_beside_it(shell: Shell) -> None:
     issued = shell.on_data("key", "add", "anna")
 
@@ -156,7 +177,7 @@ def test_usage_is_told_as_a_table_as_csv_and_as_json(own_stock: Stocked) -> None
 
     assert nothing.startswith("Nothing was used yet.")
     assert [line.split() for line in table] == [
-        ["month", "key", "requests", "tokens", "cost", "saved"],
+        ["month", "who", "requests", "tokens", "cost", "saved"],
         ["2024-10", "anna", "2", "1,500", "$1.25", "$1.25", "50", "%"],
         ["2024-10", "=1+1", "1", "7", "$0.0000", "$0.0000"],
     ]

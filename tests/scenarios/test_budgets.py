@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from llm_test_provider import ScriptedProvider, Usage, says, status
-from proxy.auth import KeyLimits, issue_key, limit_key
+from proxy.auth import UsageLimits, issue_key, limit_key
 from tests.harness import Conversation, RunningProxy, Stage
 
 DEAREST = Usage(1_000_000, 1_000)
@@ -22,7 +22,7 @@ def proxy(stage: Stage) -> RunningProxy:
 def client(stage: Stage, proxy: RunningProxy, name: str, **limits: object) -> Conversation:
     """With a key of this name, whose limits are these."""
     chat = stage.chat(proxy)
-    key = issue_key(keys_of(proxy), name, limits=KeyLimits.model_validate(limits))
+    key = issue_key(keys_of(proxy), name, limits=UsageLimits.model_validate(limits))
     chat.headers = {"authorization": f"Bearer {key}"}
     return chat
 
@@ -63,7 +63,7 @@ def test_a_budget_is_still_spent_after_a_restart_and_goes_on_once_it_is_raised(
     proxy.restart()
     assert chat.says("again").status == 429
 
-    limit_key(keys_of(proxy), "ana", KeyLimits(tokens=10_000_000))
+    limit_key(keys_of(proxy), "ana", UsageLimits(tokens=10_000_000))
     provider.will(says("Better."))
 
     assert chat.asks().text == "Better."

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from llm_test_provider import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, Usage, says
+from proxy.auth import UsageLimits, limit_everybody, limit_user
+from proxy.config import Config
 from tests.wire.proxied import TOKEN, ServedProxy
 from tests.wire.stage import Starting
 from tests.wire.talking import ReceivedAnswer, ask, body_of
@@ -99,6 +102,86 @@ def test_the_console_knows_whom_the_front_has_signed_in(start: Starting) -> None
     assert issued(proxy, token[1], of("root")).status == 200
     assert issued(proxy, b"0" * 32, of("root")).status == 403
     assert issued(proxy, token[1], of("ana")).status == 403
+
+
+def test_a_user_whose_budget_is_spent_is_refused_and_the_others_go_on(
+    start: Starting, provider: ScriptedProvider
+) -> None:
+    proxy = behind(start)
+    file = users_file(proxy)
+    limit_everybody(file, UsageLimits(tokens=1_000))
+    limit_user(file, "bob", UsageLimits(tokens=10_000_000))
+    provider.will(*(says("ok", usage=Usage(5_000, 10)) for _ in range(4)))
+    for user in ("ana", "bob", "eve"):
+        assert ask(proxy.origin, body_of(), headers=of(user)).status == 200
+
+    refused = ask(proxy.origin, body_of(), headers=of("ana"))
+
+    assert (refused.status, refused.told) == (429, "error; reason=budget_spent")
+    assert refused.json["error"]["code"] == "budget_spent"
+    assert "budget of this user is spent: 5,010 of 1,000 tokens a month" in refused.json["error"]["message"]
+    assert "callstack user limit" in refused.json["error"]["message"]
+    assert ("x-should-retry", "false") in refused.headers
+    assert ask(proxy.origin, body_of(), headers=of("bob")).status == 200
+    assert len(provider.received) == 4
+
+    limit_user(file, "ana", UsageLimits(tokens=20_000))
+    provider.will(says("Raised."))
+    assert ask(proxy.origin, body_of(), headers=of("ana")).status == 200
+    assert ask(proxy.origin, body_of(), headers=of("eve")).status == 429
+
+
+def test_a_user_may_ask_for_the_models_of_every_user_alone(start: Starting, provider: ScriptedProvider) -> None:
+    proxy = behind(start)
+    limit_everybody(users_file(proxy), UsageLimits(models=("small-*",)))
+
+    refused = ask(proxy.origin, body_of(model="large"), headers=of("ana"))
+
+    assert (refused.status, refused.json["error"]["code"]) == (403, "model_not_allowed")
+    assert "This user may ask for small-*" in refused.json["error"]["message"]
+    provider.will(says("ok"))
+    assert ask(proxy.origin, body_of(model="small-7"), headers=of("ana")).status == 200
+    assert len(provider.received) == 1
+
+
+def test_limits_that_cannot_be_read_admit_nobody(start: Starting, provider: ScriptedProvider) -> None:
+    proxy = behind(start)
+    users_file(proxy).write_text("{")
+
+    refused = ask(proxy.origin, body_of(), headers=of("ana"))
+
+    assert (refused.status, refused.json["error"]["code"], provider.received) == (503, "budget_unknown", [])
+    assert look(proxy, "/stack/conversations", of("ana")).status == 200
+
+
+def test_what_users_may_and_what_they_used_is_told_to_admins_and_to_themselves(
+    start: Starting, provider: ScriptedProvider
+) -> None:
+    proxy = behind(start, admins="root")
+    limit_everybody(users_file(proxy), UsageLimits(usd=20))
+    limit_user(users_file(proxy), "zoe", UsageLimits(tokens=7))
+    provider.will(*(says("ok", usage=Usage(5_000, 10)) for _ in range(3)))
+    for user in ("ana", "bob", "bob"):
+        ask(proxy.origin, body_of(), headers=of(user))
+
+    told = look(proxy, "/stack/users", of("root")).json
+    own = look(proxy, "/stack/users", of("bob")).json["users"]
+    page = look(proxy, "/console/operation", of("root")).body.decode()
+
+    assert told["everybody"] == {"usd": 20.0, "tokens": None, "per": "month", "models": []}
+    assert [(row["name"], row["own_limits"], row["used"]["tokens"]) for row in told["users"]] == [
+        ("ana", False, 5_010),
+        ("bob", False, 10_020),
+        ("zoe", True, 0),
+    ]
+    assert own == [told["users"][1]]
+    assert "Users from the proxy in front" in page
+    assert "7 tokens a month" in page
+    assert "every other user" in page
+
+
+def users_file(proxy: ServedProxy) -> Path:
+    return Config(data=proxy.data).users_path
 
 
 def issued(proxy: ServedProxy, token: bytes, headers: dict[str, str]) -> ReceivedAnswer:

@@ -5,7 +5,7 @@ from proxy.management.api.app import OPERATOR_TENANT, build_api
 from proxy.management.api.base import ApiContext, JsonResponse, now_ms
 from proxy.management.api.events import EVENT_STREAM_TYPE, STREAM_HEADERS, stream_events_to
 from proxy.management.api.limits import LimitsMiddleware, RequestRateLimiter
-from proxy.management.api.usage import KeyRow, key_rows
+from proxy.management.api.usage import KeyRow, UserRow, key_rows, user_rows
 
 __all__ = [
     "EVENT_STREAM_TYPE",
@@ -16,8 +16,10 @@ __all__ = [
     "KeyRow",
     "LimitsMiddleware",
     "RequestRateLimiter",
+    "UserRow",
     "build_api",
     "key_rows",
     "now_ms",
     "stream_events_to",
+    "user_rows",
 ]

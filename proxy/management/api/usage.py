@@ -1,4 +1,5 @@
-"""Routes of `/stack/keys` and `/stack/usage`: the client keys with their limits, and what each tenant used.
+"""Routes of `/stack/keys`, `/stack/users` and `/stack/usage`: client keys, and users whom a proxy in front names, with
+their limits; and what each tenant used.
 
 Usage is counted by the day, in UTC, unless `tenancy` is single. It stays when conversations are deleted.
 """
@@ -15,14 +16,19 @@ from typing_extensions import TypedDict
 
 from proxy.accounting import percent_saved
 from proxy.auth import (
+    USER_TENANT_PREFIX,
     BudgetPeriod,
     IssuedKey,
+    UsageLimits,
+    UserLimits,
     days_since_1970,
     list_keys,
     name_of_tenant,
     period_at,
+    read_user_limits,
     sum_usage,
     tenant_of_key,
+    tenant_of_user,
 )
 from proxy.errors import BadRequest
 from proxy.management.api.base import CurrentCaller, JsonResponse, Limit, Offset
@@ -71,6 +77,26 @@ class KeyList(TypedDict):
     keys: list[KeyRow]
 
 
+class UserRow(TypedDict):
+    """A user whom a proxy in front names, their limits, and what they used in the present period."""
+
+    name: str
+    own_limits: bool
+    """Whether the limits are their own, and not those of everybody."""
+    limits: LimitsView
+    begins: str
+    """The first day of the period."""
+    ends: str
+    """The day on which the next one begins."""
+    used: UsageFigures
+
+
+class UserList(TypedDict):
+    everybody: LimitsView
+    """Of each user who has no limits of their own."""
+    users: list[UserRow]
+
+
 class UsageRow(UsageFigures):
     period: str
     """A day (2026-11-27) or a month (2026-11)."""
@@ -89,6 +115,15 @@ async def list_client_keys(caller: CurrentCaller, limit: Limit = 200, offset: Of
     issued = await run_in_threadpool(list_keys, caller.context.config.keys_path)
     own = _page([key for key in issued if caller.scope in (None, tenant_of_key(key.name))], limit, offset)
     return JsonResponse({"keys": await key_rows(caller.context.store, own, datetime.now(UTC))})
+
+
+@router.get("/users", response_model=UserList)
+async def list_users(caller: CurrentCaller, limit: Limit = 200, offset: Offset = 0) -> Response:
+    """The users with limits of their own, and those who used something this month, by name; without admin rights only
+    oneself."""
+    limits = await run_in_threadpool(read_user_limits, caller.context.config.users_path)
+    rows = await user_rows(caller.context.store, caller.scope, limits, datetime.now(UTC))
+    return JsonResponse({"everybody": _limits_view(limits.everybody), "users": rows[offset : offset + limit]})
 
 
 @router.get("/usage", response_model=UsageList)
@@ -115,25 +150,49 @@ async def key_rows(store: Store, keys: Iterable[IssuedKey], now: datetime) -> li
     for key in keys:
         begins, ends = period_at(now, key.limits.per)
         used = sum_usage(await store.usage_days(tenant_of_key(key.name), days_since_1970(begins)))
-        limits: LimitsView = {
-            "usd": key.limits.usd,
-            "tokens": key.limits.tokens,
-            "per": key.limits.per,
-            "models": list(key.limits.models),
-        }
         rows.append(
             {
                 "name": key.name,
                 "created": key.created,
                 "admin": key.admin,
                 "mode": key.mode,
-                "limits": limits,
+                "limits": _limits_view(key.limits),
                 "begins": begins.date().isoformat(),
                 "ends": ends.date().isoformat(),
                 "used": _figures(used),
             }
         )
     return rows
+
+
+async def user_rows(store: Store, scope: str | None, limits: UserLimits, now: datetime) -> list[UserRow]:
+    """By name. `scope` is the tenant whose row alone is wanted, None for all."""
+    month = days_since_1970(period_at(now, "month")[0])
+    days_by_tenant: dict[str, list[tuple[str, UsageRecord]]] = {tenant_of_user(name): [] for name in limits.users}
+    for tenant, used in await store.usage_days(scope, month):
+        days_by_tenant.setdefault(tenant, []).append((tenant, used))
+    rows: list[UserRow] = []
+    for tenant, days in sorted(days_by_tenant.items()):
+        if not tenant.startswith(USER_TENANT_PREFIX) or scope not in (None, tenant):
+            continue
+        name = name_of_tenant(tenant)
+        begins, ends = period_at(now, limits.of(name).per)
+        first = days_since_1970(begins)
+        rows.append(
+            {
+                "name": name,
+                "own_limits": name in limits.users,
+                "limits": _limits_view(limits.of(name)),
+                "begins": begins.date().isoformat(),
+                "ends": ends.date().isoformat(),
+                "used": _figures(sum_usage(day for day in days if day[1].day >= first)),
+            }
+        )
+    return rows
+
+
+def _limits_view(limits: UsageLimits) -> LimitsView:
+    return {"usd": limits.usd, "tokens": limits.tokens, "per": limits.per, "models": list(limits.models)}
 
 
 async def usage_rows(store: Store, scope: str | None, by: BudgetPeriod, since: str) -> list[UsageRow]:

@@ -1,10 +1,10 @@
 """`/console/operation`: the health of the proxy and its store, what was learned of the upstreams, the settings that are
-not as they come, the client keys, and the newest events. For operators."""
+not as they come, the client keys, users from a proxy in front, and the newest events. For operators."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from proxy.auth import IssuedKey, issue_key, list_keys, revoke_key
+from proxy.auth import IssuedKey, UserLimits, issue_key, list_keys, read_user_limits, revoke_key
 from proxy.errors import BadRequest, Forbidden, InvalidConfiguration, NotFound, StoreError
-from proxy.management.api import KeyRow, key_rows
+from proxy.management.api import KeyRow, UserRow, key_rows, user_rows
 from proxy.management.console.rendering import (
     Visitor,
     format_short_tokens,
@@ -91,6 +91,7 @@ async def show(request: Request, *, new_key: str = "", message: str = "") -> Res
         settings=list(changed_settings(context.config, context.config.sources)),
         tenancy=context.config.tenancy,
         keys=await _load_keys(visitor),
+        users=await _load_users(visitor) if context.config.tenancy == "header" else (),
         upstreams=context.config.upstreams,
         learned=[_learned_row(trait) for trait in context.learned_traits()],
         is_shared=context.store.is_shared,
@@ -116,7 +117,7 @@ def _learned_row(trait: LearnedTrait) -> LearnedRow:
 
 @dataclass(frozen=True, slots=True)
 class ShownKey:
-    """`used` is empty where the store cannot be read."""
+    """A key, or a user. `used` is empty where the store cannot be read."""
 
     name: str
     sees: str
@@ -138,8 +139,30 @@ def _shown_key(key: IssuedKey, row: KeyRow | None) -> ShownKey:
     sees = "everything" if key.admin else "its own"
     if row is None:
         return ShownKey(key.name, sees, key.limits.describe(), "", "")
-    used = f"{format_usd(row['used']['cost'])}, {format_short_tokens(row['used']['tokens'])} tokens"
-    return ShownKey(key.name, sees, key.limits.describe(), used, row["begins"])
+    return ShownKey(key.name, sees, key.limits.describe(), _used_text(row), row["begins"])
+
+
+def _used_text(row: KeyRow | UserRow) -> str:
+    return f"{format_usd(row['used']['cost'])}, {format_short_tokens(row['used']['tokens'])} tokens"
+
+
+async def _load_users(visitor: Visitor) -> list[ShownKey]:
+    """What every user may use comes first."""
+    context = visitor.context
+    limits = await run_in_threadpool(read_user_limits, context.config.users_path)
+    try:
+        rows = await user_rows(context.store, None, limits, datetime.now(UTC))
+    except StoreError:
+        rows = []
+    return [
+        ShownKey("every other user", "its own", limits.everybody.describe(), "", ""),
+        *(_shown_user(row, limits, context.config.front.admins) for row in rows),
+    ]
+
+
+def _shown_user(row: UserRow, limits: UserLimits, admins: Collection[str]) -> ShownKey:
+    sees = "everything" if row["name"] in admins else "its own"
+    return ShownKey(row["name"], sees, limits.of(row["name"]).describe(), _used_text(row), row["begins"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,7 @@ COMMANDS = {
     "help-branch": ("branch", "--help"),
     "help-inspect": ("inspect", "--help"),
     "help-key": ("key", "--help"),
+    "help-user": ("user", "--help"),
     "tree": ("tree", *DATA),
     "tree-details": ("tree", "{conversation}", "--details", *DATA),
     "top": ("top", "--once", *DATA),
@@ -68,6 +69,7 @@ COMMANDS = {
     "key-list": ("key", "list", *ACTED_ON),
     "key-usage": ("key", "usage", *ACTED_ON),
     "key-usage-by-day": ("key", "usage", "--by", "day", *ACTED_ON),
+    "user-list": ("user", "list", *ACTED_ON),
     "doctor": ("doctor", "--port", "0", *DATA),
     "doctor-upstream": ("doctor", "--port", "0", "--upstream", "http://127.0.0.1:9/v1", *DATA),
     "savings": ("savings", "--jobs", "1", "--details"),
@@ -101,6 +103,8 @@ DONE_BEFORE = (
         *ACTED_ON,
     ),
     ("key", "add", "build-server", "--tokens", "2000000", "--per", "day", "--admin", *ACTED_ON),
+    ("user", "limit", "--usd", "20", *ACTED_ON),
+    ("user", "limit", "ana@example.org", "--usd", "50", "--model", "gpt-5*", *ACTED_ON),
 )
 CASES = [(name, width) for name in (*DEMO, *COMMANDS) for width in WIDTHS]
 WIDENED = (
