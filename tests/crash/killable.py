@@ -12,7 +12,7 @@ from pathlib import Path
 
 from proxy.config.sources import load_config
 from tests.crash.killed_at import DyingCommands, KillPoint
-from tests.harness import PATIENCE_MS, RunningProxy, Stage
+from tests.harness import PATIENCE_MS, WAIT_S, RunningProxy, Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,6 +28,8 @@ class KillableProxy(RunningProxy):
         super().__init__(load_config(flags), stage)
         self._assigned = [part for key, value in flags.items() for part in ("--set", f"{key}={value}")]
         self._environment = {**os.environ, **(environment or {})}
+        self.source = ROOT
+        """The folder whose `proxy` runs from the next start on."""
         self._process: subprocess.Popen[str] | None = None
         stage.proxies.append(self)
 
@@ -35,7 +37,7 @@ class KillableProxy(RunningProxy):
         command = [sys.executable, "-m", "proxy", "serve", "--port", str(self.port), *self._assigned]
         with (self.stage.folder / "proxy.log").open("a") as log:
             self._process = subprocess.Popen(
-                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment
+                command, cwd=self.source, stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment
             )
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -60,6 +62,13 @@ class KillableProxy(RunningProxy):
             self._process = None
 
     stop = kill
+
+    def terminate(self) -> None:
+        """SIGTERM, as before an upgrade: it answers what it has taken, and writes down what it knows."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.communicate(timeout=WAIT_S)
+            self._process = None
 
 
 class DyingProxy(KillableProxy):
@@ -150,6 +159,22 @@ class KillableReplicas(KillableProxy):
             self._coming = None
         KillableProxy.kill(self._ports[self._asked])
         self._asked = self._other_port()
+
+    def runs_from(self, source: Path) -> None:
+        """What both of them are from the next start on."""
+        self.source = self._other.source = source
+
+    def replace(self) -> None:
+        """The one that was asked last stops, and starts again; the other one goes on alone meanwhile."""
+        self.until_both_are_back()
+        self._ports[self._asked].terminate()
+        self._asked = self._other_port()
+        self.start()
+
+    def until_both_are_back(self) -> None:
+        if self._coming is not None:
+            self._coming.join()
+            self._coming = None
 
     def stop(self) -> None:
         if self._coming is not None:
