@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -77,13 +77,15 @@ class Ending:
     """How the delivery breaks, after so many bytes or events of the body; with neither, right behind the head.
 
     close: FIN. truncate: FIN inside an announced chunk. reset: RST. half_close: FIN, but the socket stays open for
-    reading. stall: silence for `seconds` (infinity: until the client leaves), then the rest follows.
+    reading. stall: silence for `seconds` (infinity: until the client leaves) or, where it is given, until `until` says
+    True; then the rest follows.
     """
 
     how: How
     after_bytes: int | None = None
     after_events: int | None = None
     seconds: float = float("inf")
+    until: Callable[[], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +241,11 @@ def stall(
     *,
     after_bytes: int | None = None,
     after_events: int | None = None,
+    until: Callable[[], bool] | None = None,
 ) -> ScriptedAnswer:
-    """Silence in mid-answer for `seconds`; for silence before the first byte use `delay_s`."""
-    return answer.but(ending=Ending("stall", after_bytes, after_events, seconds))
+    """Silence in mid-answer for `seconds`, or until `until` says True; for silence before the first byte use
+    `delay_s`."""
+    return answer.but(ending=Ending("stall", after_bytes, after_events, seconds, until))
 
 
 def error_chunk(

@@ -298,6 +298,9 @@ async def _break(writer: asyncio.StreamWriter, delivery: Delivery, frame: Callab
     """Make the break the script asks for."""
     ending = delivery.ending
     match ending.how if ending else "close":
+        case "stall" if ending is not None and ending.until is not None:
+            while not ending.until():  # noqa: ASYNC110 - any condition of a test, which sets no event
+                await asyncio.sleep(0.02)
         case "stall":
             await _silence(ending.seconds if ending else 0)
         case "reset":

@@ -171,6 +171,12 @@ class KillableReplicas(KillableProxy):
         self._asked = self._other_port()
         self.start()
 
+    def shut_down(self) -> None:
+        """Both of them, with SIGTERM."""
+        self.until_both_are_back()
+        for each in self._ports.values():
+            each.terminate()
+
     def until_both_are_back(self) -> None:
         if self._coming is not None:
             self._coming.join()

@@ -94,9 +94,9 @@ def test_a_database_that_is_away_costs_no_request_and_no_turn(
             said.append(f"step {len(said)}")
             back = back + 1 if chat.says(said[-1]).stack_status == "full" else 0
             assert time.monotonic() < until, "it did not come back"
-    proxy.stop()
+    proxy.shut_down()  # on a busy machine the last answer may not be on disk yet: its client has it after a second
 
     kept = disk.texts(proxy.data, store)
     assert len(kept) == 1, "the conversation was doubled"
     stored = "".join(next(iter(kept.values())))
-    assert all(f'"{each}"' in stored for each in said)
+    assert [each for each in said if f'"{each}"' not in stored] == []

@@ -30,7 +30,7 @@ async def _loaded(data: Path, url: str) -> list[Ledger]:
     store = open_store(url, data)
     await store.start()
     try:
-        known = await store.conversations(None)
+        known = await store.conversations(None, limit=1_000_000)
         found = [await store.load(each.tenant, each.id) for each in known]
     finally:
         await store.close()

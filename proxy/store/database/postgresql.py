@@ -25,8 +25,10 @@ from proxy.store.database.interface import MAX_NOTES, READERS, SEARCHERS
 from proxy.store.failures import as_store_error
 
 CONNECT_TIMEOUT_S = 5
-LOCK_TIMEOUT_MS = 2_000
-"""How long a transaction waits for another writer of the same tenant before it is tried again."""
+LOCK_TIMEOUT_MS = 10_000
+"""How long a transaction waits for other writers of the same tenant. Then it is tried again, and requests that need it
+written fail, so this is longer than several replicas take for their turns when a thousand streams end at once. A writer
+that died holds no lock: the server ends its transaction."""
 STATEMENT_TIMEOUT_MS = 30_000
 """Longest statement: a search or a deletion in a large store takes seconds, a lost server no answer at all."""
 POOL_TIMEOUT_S = 5
