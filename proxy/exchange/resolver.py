@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -89,6 +90,8 @@ log = logging.getLogger(__name__)
 MODES = ("off", "shadow", "passive", "active")
 ACTING_MODES = ("passive", "active")
 """Modes in which a thread may wake and slash commands are answered."""
+TWIN_WINDOW_MS = 10_000
+"""Replicas know of each other's entries after a tenth of a second, or later where the database is slow or away."""
 _NO_POSITIONS: Set[int] = frozenset()
 KEYWORD_SCAN_BATCH = 32
 """New messages whose names are collected at once on arrival (2 ms), because a trace needs them all later."""
@@ -285,7 +288,7 @@ class Resolver:
         """Record what is new, and fold the path. `bound`: positions of new answers whose reasoning is bound to another
         conversation's context."""
         ledger, request = cached.ledger, parsed.request
-        thread = _thread_id_for(ledger, found, request)
+        thread = _thread_id_for(ledger, found, request, has_replicas=self.conversation_cache.is_shared)
         new = matching.new_entries(ledger, request, found, thread, parsed.now)
         opening = found.kind is MatchKind.NEW
         events = [_root_started_event(ledger.conversation, new, parsed.now)] if opening and new else []
@@ -551,7 +554,7 @@ def _mode_from_header(headers: Headers) -> str:
     return told
 
 
-def _thread_id_for(ledger: Ledger, found: Match, request: Request) -> str:
+def _thread_id_for(ledger: Ledger, found: Match, request: Request, *, has_replicas: bool) -> str:
     """The thread that goes on, or a new one where the path forks."""
     if found.kind is MatchKind.NEW:
         return "main"
@@ -563,7 +566,33 @@ def _thread_id_for(ledger: Ledger, found: Match, request: Request) -> str:
         return "b" + message_id(other[0], other[1].identity, ledger.conversation.id)[:8]
     if found.kind is MatchKind.CONTINUED and tip.kind is EntryKind.TURN and _other_attempt_was_continued(ledger, tip):
         return "b" + tip.id[:8]
-    return _thread_in_mode(ledger, found, request) or tip.thread
+    if in_mode := _thread_in_mode(ledger, found, request):
+        return in_mode
+    return (_thread_beside_twin(ledger, tip) if has_replicas else "") or tip.thread
+
+
+def _thread_beside_twin(ledger: Ledger, tip: Entry) -> str:
+    """Two replicas that are asked at once to go on from one answer know nothing of each other and keep its thread. The
+    branch that began later takes a name of its own with its next request. Empty where there is no such branch."""
+    first = ledger.entries[tip.parent] if tip.kind is EntryKind.TURN and tip.parent else tip
+    while (before := ledger.entries.get(first.parent)) is not None and before.kind is not EntryKind.TURN:
+        first = before
+    if before is None or first.thread != tip.thread or first.alias:
+        return ""
+    since = first.created - TWIN_WINDOW_MS
+    newest = takewhile(lambda entry: entry.created >= since, reversed(ledger.entries.values()))
+    began_earlier = any(
+        twin.parent == first.parent
+        and (twin.kind, twin.thread, twin.alias) == (first.kind, first.thread, "")
+        and _began(twin) < _began(first)
+        for twin in newest
+    )
+    return "b" + first.id[:8] if began_earlier else ""
+
+
+def _began(entry: Entry) -> tuple[int, str]:
+    """What all replicas order entries by; in the ledger of each its own ones may come first."""
+    return entry.created, entry.id
 
 
 def _thread_in_mode(ledger: Ledger, found: Match, request: Request) -> str:

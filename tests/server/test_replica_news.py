@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -96,3 +98,32 @@ def test_a_person_stops_what_the_other_one_does(replicas: list[RunningProxy], pr
         eventually(lambda: not here.get(live)["requests"])
 
     assert time.monotonic() - begun < 3
+
+
+def test_branches_that_begin_at_once_at_two_replicas_get_a_thread_each(
+    replicas: list[RunningProxy], provider: ScriptedProvider
+) -> None:
+    """Neither knows of the other one at first. The later one has a name of its own from its second request on."""
+    provider.when(lambda _: True, says("ok"), loop=True)
+    trunk = Conversation(replicas[0], streamed=False)
+    trunk.says("build it")
+    forks = [trunk.branch(2), trunk.branch(2)]
+    forks[1].proxy = replicas[1]
+    together = threading.Barrier(2)
+
+    def forked(number: int) -> None:
+        together.wait(SOON_S)
+        forks[number].says(f"try way {number}")
+
+    with ThreadPoolExecutor(2) as clients:
+        list(clients.map(forked, range(2)))
+    for _ in range(2):
+        for number, fork in enumerate(forks):
+            fork.proxy = replicas[1 - number]  # and the other way round
+            assert fork.says("go on").status == 200
+
+    told = [fork.last.headers for fork in forks if fork.last]
+    assert len({headers["x-stack-conversation"] for headers in told}) == 1
+    assert len({headers["x-stack-thread"] for headers in told}) == 2
+    [row] = replicas[0].conversations
+    assert len(row["threads"]) == 2
