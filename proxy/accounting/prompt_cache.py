@@ -25,7 +25,8 @@ MAX_PIECES = 1_000_000
 """Pieces one simulation remembers, eight bytes each; the conversations longest unused go first."""
 MAX_CHAINS_PER_CONVERSATION = 32
 """Lines one conversation keeps warm: frames, forks and branches. The longest unused go first."""
-MAX_HEADS = 4096
+MAX_CONVERSATIONS = 4096
+"""Conversations one simulation remembers, about 1.5 KB each beside their pieces, and beginnings of requests."""
 HASH_BYTES = 8
 """Bytes a piece is remembered by."""
 
@@ -134,9 +135,11 @@ class PromptCacheModel:
         return found, max(found, known)
 
     def _make_room(self) -> None:
-        while len(self._heads) > MAX_HEADS:
+        while len(self._heads) > MAX_CONVERSATIONS:
             self._heads.popitem(last=False)
-        while self._pieces > self._most_pieces and len(self._conversations) > 1:
+        while (known := len(self._conversations)) > 1 and (
+            known > MAX_CONVERSATIONS or self._pieces > self._most_pieces
+        ):
             self._pieces -= _size(self._conversations.popitem(last=False)[1])
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from proxy.accounting.pricing import Tariff, tariff_for
 from proxy.accounting.prompt_cache import (
-    MAX_HEADS,
+    MAX_CONVERSATIONS,
     CacheKey,
     CacheUse,
     PromptCacheModel,
@@ -324,7 +324,7 @@ class Accountant:
         known = (tenant, conversation) in self._conversations
         self._conversations[tenant, conversation] = None
         self._conversations.move_to_end((tenant, conversation))
-        if len(self._conversations) > MAX_HEADS:
+        if len(self._conversations) > MAX_CONVERSATIONS:
             self._conversations.popitem(last=False)
         return not known
 
@@ -334,7 +334,7 @@ class Accountant:
             if usage and (usage.cached or usage.written):
                 self._reporting[key] = bool(usage.written) or self._reporting.get(key, False)
                 self._reporting.move_to_end(key)
-                if len(self._reporting) > MAX_HEADS:
+                if len(self._reporting) > MAX_CONVERSATIONS:
                     self._reporting.popitem(last=False)
 
     def record_borrowed_heads(self, key: CacheKey, answered: Iterable[BilledRound]) -> None:

@@ -1,17 +1,20 @@
-"""Caches results of functions of short strings, such as paths, queries, hosts and model names. Longer arguments are
-computed each time, so that no client can fill the memory."""
+"""Caches results of pure functions of strings, so that no client can fill the memory. `memoize` is for short ones, such
+as paths, hosts and model names: longer arguments are computed each time. `TextCache` is for texts of messages, and
+bounded by their characters; `RecentCache` is for anything that has a size."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
-from typing import ParamSpec, TypeVar, cast
+from typing import Generic, ParamSpec, TypeVar, cast
 
 MAX_MEMOIZED_LENGTH = 1_024
 """Longest argument, in bytes or characters, whose result is cached."""
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 
 def memoize(
@@ -32,3 +35,50 @@ def memoize(
         return wrapper
 
     return decorate
+
+
+class RecentCache(Generic[Key, Value]):
+    """Values used lately, in two generations of up to half of `max_size` each: when the newer one is full, the older
+    one goes. The size of a value is what its keeper says. Any thread may use it: a race costs an entry at most."""
+
+    def __init__(self, max_size: int) -> None:
+        self._half = max_size // 2
+        self._newer: dict[Key, tuple[Value, int]] = {}
+        self._older: dict[Key, tuple[Value, int]] = {}
+        self._newer_size = 0
+
+    def find(self, key: Key) -> Value | None:
+        if (found := self._newer.get(key)) is not None:
+            return found[0]
+        return None if (old := self._older.pop(key, None)) is None else self.keep(key, *old)
+
+    def keep(self, key: Key, value: Value, size: int) -> Value:
+        """Returns `value`."""
+        if self._newer_size + size > self._half:
+            self._older, self._newer, self._newer_size = self._newer, {}, 0
+        self._newer[key] = (value, size)
+        self._newer_size += size
+        return value
+
+    def __len__(self) -> int:
+        return len(self._newer) + len(self._older)
+
+
+class TextCache(Generic[Value]):
+    """The results of a pure function of a text, which is never None. All cached texts together have about
+    `max_characters` at most. Any thread may ask; two may compute the same result."""
+
+    def __init__(self, function: Callable[[str], Value], max_characters: int) -> None:
+        self._function = function
+        self._results = RecentCache[str, Value](max_characters)
+        self.misses = 0
+        """How often the function was called."""
+
+    def __call__(self, text: str) -> Value:
+        if (known := self._results.find(text)) is not None:
+            return known
+        self.misses += 1
+        return self._results.keep(text, self._function(text), len(text))
+
+    def __len__(self) -> int:
+        return len(self._results)

@@ -21,6 +21,7 @@ from proxy.dialects.messages.request import ANTHROPIC_MESSAGES
 from proxy.dialects.parse_cache import (
     ParseCache,
     RequestParseError,
+    SliceCache,
     countable_text,
     countable_texts,
     token_count_steps,
@@ -49,6 +50,7 @@ __all__ = [
     "RequestParseError",
     "ResponseReferences",
     "ResponseWriter",
+    "SliceCache",
     "body",
     "compaction_usages",
     "countable_text",

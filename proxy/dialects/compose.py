@@ -6,30 +6,28 @@ Safe to call from several threads.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
 from proxy.core.ledger import Message
+from proxy.core.memo import RecentCache
 from proxy.dialects.dialect_list import Dialect
 from proxy.dialects.parse_cache import countable_text
 
-MAX_CACHED_MESSAGES = 4096
-"""Written messages kept."""
-MAX_CACHED_JOINED_MESSAGES = 256
-"""Joined messages kept; they hold content of the client's."""
+MAX_CACHED_BYTES = 2 << 20
+"""Of all written messages kept, and as much again of joined ones."""
 
 
 class DialectComposer:
     """A `stack.context.Scribe`. `count` counts the tokens of a text."""
 
-    def __init__(self, dialect: Dialect, count: Callable[[str], int]) -> None:
+    def __init__(self, dialect: Dialect, count: Callable[[str], int], max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._dialect = dialect
         self._count = count
-        self._written: OrderedDict[tuple[str, str, str], Message] = OrderedDict()
-        self._joined: OrderedDict[tuple[bytes, bytes], Message] = OrderedDict()
+        self._written = RecentCache[tuple[str, str, str], Message](max_bytes)
+        self._joined = RecentCache[tuple[bytes, bytes], Message](max_bytes)
 
     def tool_result(self, call: str, text: str) -> Message:
         return self._cached("tool", call, text, lambda: self._dialect.tool_result(call, text))
@@ -53,12 +51,10 @@ class DialectComposer:
         """A user message or a result with the content of a user message behind its own; None where that cannot be
         written."""
         key = (first.wire, second.wire)
-        made = self._joined.pop(key, None) or self._dialect.joined(first, second)
-        if made is not None:
-            self._joined[key] = made
-            if len(self._joined) > MAX_CACHED_JOINED_MESSAGES:
-                self._joined.popitem(last=False)
-        return made
+        if (known := self._joined.find(key)) is not None:
+            return known
+        made = self._dialect.joined(first, second)
+        return made and self._joined.keep(key, made, _kept_bytes(key, made))
 
     def assistant_message(self, text: str) -> Message:
         return self._cached("assistant", "", text, lambda: self._dialect.assistant_message(text))
@@ -75,12 +71,12 @@ class DialectComposer:
         return replace(message, tokens=self._count(countable_text(message)))
 
     def _cached(self, role: str, call: str, text: str, write: Callable[[], Message]) -> Message:
-        """Any thread may ask, so each step leaves nothing for another one to trip over: two may write the same."""
         key = (role, call, text)
-        made = self._written.pop(key, None)
-        if made is None:
-            made = self.with_token_count(write())
-        self._written[key] = made
-        if len(self._written) > MAX_CACHED_MESSAGES:
-            self._written.popitem(last=False)
-        return made
+        if (known := self._written.find(key)) is not None:
+            return known
+        made = self.with_token_count(write())
+        return self._written.keep(key, made, _kept_bytes(key, made))
+
+
+def _kept_bytes(key: Sequence[str | bytes], message: Message) -> int:
+    return message.memory_bytes + sum(map(len, key))

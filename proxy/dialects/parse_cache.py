@@ -124,9 +124,9 @@ def _last(body: bytes, end: int) -> int:
 
 
 MAX_MESSAGES = 65_536
-MAX_MESSAGE_BYTES = 48 * 1024 * 1024
-"""Of the messages that are known: as many as the conversations at hand have (`proxy.shelf`). As much again of those by
-whose order a request is told, which mostly are the same ones."""
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024
+"""Of the messages that are known: as many as the cached conversations have (`store.conversation_cache`), which mostly
+are the same ones. As much again of those by whose order a request is told."""
 MAX_RECENT_REQUESTS = 32
 """Requests of which is remembered how their messages stood."""
 CONVERSATION_KEY_BYTES = 256
@@ -135,8 +135,8 @@ MAX_TOOL_ARRAYS = 1024
 """Tool arrays kept by their names and tokens."""
 MAX_SYSTEM_HASHES = 1024
 """System texts kept by their hash."""
-ENTRY_OVERHEAD_BYTES = 300
-"""Bytes a known message costs beside itself: its hash, and its places here."""
+ENTRY_OVERHEAD_BYTES = 380
+"""Bytes a known message costs beside itself: its hash, its key, and its places here."""
 COUNTED_PER_STEP = 256
 """New messages whose tokens are filled in in one go: about 3 ms."""
 HEAVY_BYTES = 512 * 1024
@@ -197,23 +197,49 @@ _get_messages = attrgetter("messages")
 _has_token_counts = attrgetter("has_token_counts")
 
 
-class ParseCache:
-    """Messages that were read before, by the hash of their bytes: bounded, least recently used goes first."""
+class SliceCache:
+    """Slices of requests that were read before, by dialect and hash of their bytes: bounded, least recently used goes
+    first. All dialects of a process share one, so that those that nobody uses take no room."""
 
     def __init__(self, messages: int = MAX_MESSAGES, size: int = MAX_MESSAGE_BYTES) -> None:
-        self.bodies = BodyCache()
-        self._bounds = (messages, size)
+        self.bounds = (messages, size)
         self._slices: OrderedDict[bytes, RequestSlice] = OrderedDict()
+        self.size = 0
+        """Bytes of the messages, about."""
+
+    def __len__(self) -> int:
+        return len(self._slices)
+
+    def find(self, key: bytes) -> RequestSlice | None:
+        found = self._slices.get(key)
+        if found is not None:
+            self._slices.move_to_end(key)
+        return found
+
+    def keep(self, key: bytes, source: RequestSlice) -> None:
+        """In the place of what was kept under this key."""
+        if old := self._slices.pop(key, None):
+            self.size -= _size(old)
+        self._slices[key] = source
+        self.size += _size(source)
+        messages, size = self.bounds
+        while self._slices and (len(self._slices) > messages or self.size > size):
+            _, gone = self._slices.popitem(last=False)
+            self.size -= _size(gone)
+
+
+class ParseCache:
+    """What a dialect has read. Its messages are in `slices`, which others may share: the keys begin with `dialect`."""
+
+    def __init__(self, slices: SliceCache | None = None, dialect: str = "") -> None:
+        self.bodies = BodyCache()
+        self._slices = SliceCache() if slices is None else slices
+        self._dialect = dialect.encode()
         self._tools: OrderedDict[bytes, OfferedTools] = OrderedDict()
         self._system_hashes: OrderedDict[tuple[str, ...], str] = OrderedDict()
         self._recent_requests: OrderedDict[tuple[bytes, ...], _RecentRequest] = OrderedDict()
         self._recent_bytes = 0
-        """Bytes of `_lately`."""
-        self.size = 0
-        """Bytes of the messages by their hash."""
-
-    def __len__(self) -> int:
-        return len(self._slices)
+        """Bytes of `_recent_requests`."""
 
     def parse_messages(
         self, raws: list[bytes], reader: Callable[[bytes], tuple[Message, ...]]
@@ -255,7 +281,7 @@ class ParseCache:
         self._recent_requests[opening] = now
         self._recent_requests.move_to_end(opening)
         while len(self._recent_requests) > MAX_RECENT_REQUESTS or (
-            self._recent_bytes > self._bounds[1] and len(self._recent_requests) > 1
+            self._recent_bytes > self._slices.bounds[1] and len(self._recent_requests) > 1
         ):
             _, gone = self._recent_requests.popitem(last=False)
             self._recent_bytes -= gone.size
@@ -264,30 +290,17 @@ class ParseCache:
         key = _digest_of(raw)
         return self._find(key) or self._add(key, raw, reader(raw))
 
-    def _find(self, key: bytes) -> RequestSlice | None:
-        found = self._slices.get(key)
-        if found is not None:
-            self._slices.move_to_end(key)
-        return found
+    def _find(self, digest: bytes) -> RequestSlice | None:
+        return self._slices.find(self._dialect + digest)
 
-    def _add(self, key: bytes, raw: bytes, messages: tuple[Message, ...]) -> RequestSlice:
-        found = RequestSlice(raw, messages, has_token_counts=False, digest=key)
-        self._keep(key, found)
+    def _add(self, digest: bytes, raw: bytes, messages: tuple[Message, ...]) -> RequestSlice:
+        found = RequestSlice(raw, messages, has_token_counts=False, digest=digest)
+        self.store(found)
         return found
 
     def store(self, source: RequestSlice) -> None:
         """Remember how it was read, in the place of what was remembered of the same bytes."""
-        self._keep(source.digest or sha256(source.raw).digest(), source)
-
-    def _keep(self, key: bytes, source: RequestSlice) -> None:
-        if old := self._slices.pop(key, None):
-            self.size -= _size(old)
-        self._slices[key] = source
-        self.size += _size(source)
-        messages, size = self._bounds
-        while self._slices and (len(self._slices) > messages or self.size > size):
-            _, gone = self._slices.popitem(last=False)
-            self.size -= _size(gone)
+        self._slices.keep(self._dialect + (source.digest or _digest_of(source.raw)), source)
 
     def tools(self, offered: bytes, reader: Callable[[], tuple[str, ...]]) -> OfferedTools:
         """The tools in these bytes; none where there are none."""

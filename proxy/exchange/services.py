@@ -6,15 +6,16 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from hashlib import sha256
 
 from proxy.accounting import Accountant, TokenCounterProtocol
 from proxy.config import Config, LiveSettings, subagent_rules_of
 from proxy.core import tools
 from proxy.core.ledger import Request, Round, response_id_of
+from proxy.core.memo import TextCache
 from proxy.core.policy import InferenceRules
-from proxy.dialects import Dialect, DialectComposer, ParseCache
+from proxy.dialects import Dialect, DialectComposer, ParseCache, SliceCache
 from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.background.inbox import Inbox
 from proxy.exchange.background.recorder import Recorder
@@ -51,8 +52,8 @@ from proxy.upstream import ContextWindow, ContextWindows, LearnedForms, LearnedT
 
 NONCE_DIGITS = 12
 """Hex digits."""
-MAX_MEMOIZED_COUNTS = 1024
-"""Texts (tools, guidance) whose token counts are remembered."""
+MAX_COUNTED_CHARACTERS = 1 << 20
+"""Characters of all texts (tools, guidance, traces) whose token counts are remembered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,7 @@ class AppServices:
     summarizer: Summarizer | None = None
     """None if it is off."""
     learned_forms: LearnedForms = field(default_factory=LearnedForms)
+    parsed_slices: SliceCache = field(default_factory=SliceCache)
 
     @cached_property
     def inbox(self) -> Inbox:
@@ -176,7 +178,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
             process.deferred_tasks,
             counts_usage=process.config.tenancy != "single",
         ),
-        parse_cache=ParseCache(),
+        parse_cache=ParseCache(process.parsed_slices, dialect.name),
         count_memoized=actor.count_memoized,
         now=process.now,
         context_windows=process.context_windows,
@@ -232,7 +234,7 @@ def build_policy(process: AppServices, dialect: Dialect, writer: DialectComposer
         inference_rules=InferenceRules(config.observed_tools, config.mirror_plans, config.infer_requests),
         settings=kit.settings,
         count_tokens=kit.count_tokens,
-        count_memoized=lru_cache(MAX_MEMOIZED_COUNTS)(kit.count_tokens),
+        count_memoized=TextCache(kit.count_tokens, MAX_COUNTED_CHARACTERS),
         nonce_of=kit.nonce_of,
         window_of=process.window_of,
     )

@@ -43,8 +43,8 @@ MAX_WRITE_DELAY_S = 0.25
 """The store writes within this time. Until then a context that omits none of the new entries need not wait."""
 MAX_PATH_STATES = 6
 """Cached path states per conversation, one for each parallel branch."""
-MAX_ANCHORS = 50_000
-"""Anchors kept in memory; older ones are looked up in the store."""
+MAX_ANCHORS = 16_384
+"""Anchors kept in memory, about 300 bytes each; older ones are looked up in the store."""
 FRAME_ID_EVENT_KINDS = ("folded", "pushed", "planned", "entered", "delegated", "rooted")
 """Kinds of events whose subject is a frame id."""
 MAX_LOCKS = 256
@@ -53,8 +53,8 @@ MAX_CANDIDATES = 64
 """Cached conversations examined for one that a request restarts or is a subagent of."""
 MAX_RECENT_LOADED = 16
 """Newest conversations that other processes may have begun, read when a request matches none in memory."""
-MAX_CACHE_BYTES = 48 << 20
-"""Room for thirty conversations of 160k tokens."""
+MAX_CACHE_BYTES = 32 << 20
+"""Room for twenty conversations of 160k tokens."""
 SIZE_CHECK_DIVISOR = 16
 """The cache is measured after each sixteenth of its size that was added."""
 

@@ -377,10 +377,14 @@ class BodyPage:
     pieces: dict[bytes, bytes]
 
 
+MAX_CACHED_PIECES_BYTES = 4 << 20
+"""Of pieces whose digests are kept, and of pieces of the pages that are kept. They outlive their conversations."""
+
+
 class _DigestCache:
     """Digests of recent pieces by object, so that resent bytes are not hashed again. For the writer's thread."""
 
-    def __init__(self, most_bytes: int = 16 << 20) -> None:
+    def __init__(self, most_bytes: int = MAX_CACHED_PIECES_BYTES) -> None:
         self._max_bytes = most_bytes
         self._digest_by_piece: dict[bytes, bytes] = {}
         self._size = 0
@@ -398,7 +402,7 @@ class _DigestCache:
 class _PageCache:
     """Recent pages by their pieces: requests of a conversation begin with the same pages. For the writer's thread."""
 
-    def __init__(self, most_bytes: int = 16 << 20) -> None:
+    def __init__(self, most_bytes: int = MAX_CACHED_PIECES_BYTES) -> None:
         self._max_bytes = most_bytes
         self._page_by_pieces: dict[Body, BodyPage] = {}
         self._size = 0

@@ -25,6 +25,7 @@ from proxy.accounting import (
     format_statement,
     format_table,
     group_receipts,
+    prompt_cache,
     response_headers,
     sum_receipts,
     without_fixed,
@@ -165,6 +166,16 @@ def test_the_simulation_forgets_the_conversation_longest_unused() -> None:
 
     assert not cache.has_seen(KEY, old)
     assert cache.has_seen(KEY, new)
+
+
+def test_the_simulation_remembers_a_bounded_number_of_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompt_cache, "MAX_CONVERSATIONS", 2)
+    cache = PromptCacheModel()
+    chains = [[HEAD, (name, 500)] for name in ("old", "used", "new")]
+    for chain in (*chains[:2], chains[1], chains[2]):
+        cache.record_request(KEY, chain, PLAIN, 0)
+
+    assert [cache.has_seen(KEY, chain) for chain in chains] == [False, True, True]
 
 
 def test_a_conversation_that_grows_is_remembered_once() -> None:

@@ -12,7 +12,7 @@ from proxy.core.frames.events import FrameEvent, FrameFolded, FramePushed, as_le
 from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Round, message_id, turn_id
 from proxy.core.ledger.messages import ModelResponse, RequestSlice, Usage
 from proxy.dialects.chat.message import read_message
-from proxy.dialects.parse_cache import ParseCache, run_steps
+from proxy.dialects.parse_cache import ParseCache, SliceCache, run_steps
 from proxy.store.conversation_cache import CachedConversation, ConversationCache
 from proxy.store.interface import Store
 from tests.store.test_conversation_cache import store as store
@@ -143,15 +143,17 @@ def test_a_ledger_weighs_what_it_takes(kind: Callable[[Conversing], None]) -> No
     "text", [LINES * 40, "Done.", "посылка доставлена, " * 150 + "да"], ids=["files", "chat", "alphabet"]
 )
 def test_what_is_known_weighs_what_it_takes(text: str) -> None:
-    def told(known: ParseCache) -> ParseCache:
+    def told() -> SliceCache:
+        slices = SliceCache()
+        known = ParseCache(slices, "chat")
         for exchange in messages(lambda n: f"{n} {text}", 100):
             run_steps(known.parse_messages([bytes(raw) for raw in exchange], lambda raw: (read_message(raw),)))
-        return known
+        return slices
 
-    told(ParseCache())
-    known, taken = held(lambda: told(ParseCache()))
+    told()
+    known, taken = held(told)
 
-    assert isinstance(known, ParseCache)
+    assert isinstance(known, SliceCache)
     assert known.size == pytest.approx(taken, rel=OFF)
 
 
@@ -184,19 +186,20 @@ def test_a_draft_weighs_nothing_once_its_round_is_whole() -> None:
 
 def test_what_is_forgotten_takes_its_weight_along() -> None:
     """A text weighs the same when it was looked at: the interpreter keeps its UTF-8 then."""
-    known, alone = ParseCache(messages=1), ParseCache()
+    slices, other_slices = SliceCache(messages=1), SliceCache()
+    known, alone = ParseCache(slices), ParseCache(other_slices)
     first, second = wire("user", "посылка " * 100), wire("user", "parcel " * 100)
     (source,) = run_steps(known.parse_messages([first], lambda raw: (read_message(raw),)))
     msgspec.json.encode(source.messages[0].text)
     run_steps(known.parse_messages([second], lambda raw: (read_message(raw),)))
     run_steps(alone.parse_messages([second], lambda raw: (read_message(raw),)))
 
-    assert known.size == alone.size
+    assert slices.size == other_slices.size
 
 
 def test_an_order_of_messages_is_forgotten_with_what_it_holds() -> None:
     """What a request consisted of is remembered beside the messages by their bytes, and must not hold them for ever."""
-    known = ParseCache(size=100_000)
+    known = ParseCache(SliceCache(size=100_000))
 
     def ask(number: int) -> None:
         raws = [wire("user", f"{number} {at} " + "parcel " * 1_000) for at in range(5)]

@@ -11,7 +11,7 @@ import pytest
 from proxy.accounting.pricing import Tariffs
 from proxy.config.model import Config, is_loopback
 from proxy.core.ledger import messages as transcript
-from proxy.core.memo import MAX_MEMOIZED_LENGTH, memoize
+from proxy.core.memo import MAX_MEMOIZED_LENGTH, RecentCache, TextCache, memoize
 from proxy.core.observers.tool_roles import normalize_name
 from proxy.dialects.chat import message as chat_message
 from proxy.dialects.dialect_list import dialect_at
@@ -44,6 +44,32 @@ def test_what_was_found_for_short_words_is_not_looked_for_again() -> None:
     assert len(asked) == 6
     found("ab", None)
     assert len(asked) == 6
+
+
+def test_results_of_texts_are_kept_up_to_a_number_of_characters() -> None:
+    lengths = TextCache(len, max_characters=20)
+
+    assert [lengths("first"), lengths("other"), lengths("first")] == [5, 5, 5]
+    assert lengths.misses == 2
+    for number in range(100):
+        assert lengths(f"{number:05}") == 5
+        assert lengths("first") == 5
+        assert len(lengths) <= 4
+    assert lengths.misses == 102  # what is used stays
+    lengths("other")
+    assert lengths.misses == 103
+
+
+def test_a_value_larger_than_the_cache_makes_way_for_the_next_ones() -> None:
+    cache = RecentCache[str, str](10)
+    cache.keep("small", "small", 1)
+    cache.keep("large", "large", 1_000)
+    assert [cache.find("small"), cache.find("large")] == ["small", "large"]
+
+    cache.keep("next", "next", 5)
+    cache.keep("last", "last", 5)
+
+    assert [cache.find(name) for name in ("small", "large", "last")] == [None, None, "last"]
 
 
 @pytest.fixture

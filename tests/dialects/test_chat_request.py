@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from proxy.core.ledger.messages import Request
+from proxy.core.ledger.messages import Message, Request
 from proxy.dialects.chat.message import read_message, tool_result, user_message, without_calls, without_reasoning
 from proxy.dialects.chat.request import OPENAI_CHAT, client_body, extend_head, render, tools_json
 from proxy.dialects.dialect import RenderOptions
-from proxy.dialects.parse_cache import ParseCache, countable_texts, with_token_counts
+from proxy.dialects.parse_cache import ParseCache, SliceCache, countable_texts, run_steps, with_token_counts
 
 read = OPENAI_CHAT.parse_request
 
@@ -205,17 +205,30 @@ def test_a_message_that_was_never_counted_is_asked_for_again() -> None:
 
 
 def test_what_is_known_is_bounded_by_number_and_by_bytes() -> None:
-    few, small = ParseCache(messages=2), ParseCache(size=5000)
+    few, small = SliceCache(messages=2), SliceCache(size=5000)
     for n in range(50):
         asked = body({"role": "user", "content": f"{n}" * 500})
-        read(asked, few)
-        read(asked, small)
+        read(asked, ParseCache(few))
+        read(asked, ParseCache(small))
     assert len(few) == 2
     assert 0 < small.size <= 5000
 
 
+def test_dialects_share_the_room_but_not_what_they_read() -> None:
+    slices, raw = SliceCache(messages=3), json.dumps(USER).encode()
+    chat, other = ParseCache(slices, "chat"), ParseCache(slices, "messages")
+    run_steps(chat.parse_messages([raw], lambda _: (Message("user", raw, "read by chat"),)))
+    (found,) = run_steps(other.parse_messages([raw], lambda _: (Message("user", raw, "read by the other"),)))
+    assert found.messages[0].identity == "read by the other"
+    for number in range(3):
+        run_steps(other.parse_messages([b"%d" % number], lambda _: ()))
+    assert len(slices) == 3
+    (again,) = run_steps(chat.parse_messages([raw], lambda _: (Message("user", raw, "read again"),)))
+    assert again.messages[0].identity == "read again"
+
+
 def test_what_is_still_used_is_known_longest() -> None:
-    known = ParseCache(messages=2)
+    known = ParseCache(SliceCache(messages=2))
     for asked in (body(USER), body(RESULT), body(USER), body(SYSTEM)):
         found = read(asked, known)
         with_token_counts(found, [1] * len(unseen(found)), known)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
 
+from proxy.core.memo import TextCache
 from proxy.core.observers.step import ToolExecution, decode_json_or_text
 
 MAX_ERROR_TEXT_LENGTH = 4_000  # characters; a longer text that begins like an error message is the content of something
@@ -15,9 +15,8 @@ MAX_REFUSAL_LENGTH = 300
 """Characters; in shorter texts `not found` anywhere in the first line is the tool's own message."""
 MAX_JSON_LENGTH = 100_000  # characters
 MAX_ERROR_RECORD_FIELDS = 4  # a record with more fields and an `error` among them is about something else
-CACHED_RESULTS = 1_024
-"""Results of up to MAX_ERROR_TEXT_LENGTH characters whose judgement is cached: every observer asks for it. Longer ones
-are not, so that the cache does not keep large texts alive."""
+MAX_CACHED_CHARACTERS = 2 << 20
+"""Characters of all results whose judgement is cached: every observer asks for it. Long results are not cached."""
 MAX_CACHED_RESULT_LENGTH = 16_384
 
 _ERROR_TAG = re.compile(r"<(?:tool_use_error|tool_error|error)>", re.IGNORECASE)
@@ -80,7 +79,7 @@ def is_failure_text(text: str) -> bool:
     return len(head) <= MAX_REFUSAL_LENGTH and bool(_REFUSAL.search(head.partition("\n")[0]))
 
 
-_cached_is_failure_text = lru_cache(CACHED_RESULTS)(is_failure_text)
+_cached_is_failure_text = TextCache(is_failure_text, MAX_CACHED_CHARACTERS)
 
 
 def exit_code(text: str) -> int | None:

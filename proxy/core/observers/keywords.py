@@ -11,20 +11,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import chain
 from typing import TypeVar
 
 import msgspec
 
 from proxy.core.ledger import Message
+from proxy.core.memo import TextCache
 
 CachedValue = TypeVar("CachedValue")
 
 CACHED_WORDS = 16_384  # cached words and prices: work repeats the same words
-CACHED_TEXTS = 2_048
-"""Texts whose names are cached, about 4 KB each; long texts are not, so that the cache does not keep forgotten
-conversations alive."""
+MAX_CACHED_CHARACTERS = 4 << 20
+"""Characters of all texts whose names are cached, which is as much memory again for the names: six large conversations.
+Long texts are not cached at all."""
+MAX_CACHED_ARGUMENT_CHARACTERS = 1 << 20
+"""The same for arguments of calls."""
 MAX_CACHED_TEXT_LENGTH = 32_768
 SLICE_LENGTH = 32_768  # characters per slice: 1 ms where most words are new
 MAX_NAME_LENGTH = 160  # characters; longer ones are data
@@ -197,7 +199,7 @@ def _names_by_speaker(message: Message) -> Iterator[tuple[str, tuple[str, ...]]]
     if text := message.text:
         yield (
             message.role,
-            _cached_names_of_text(text) if len(text) <= MAX_CACHED_TEXT_LENGTH else _names_of_words(_split_words(text)),
+            _cached_names_of_text(text) if len(text) <= MAX_CACHED_TEXT_LENGTH else _names_in_order(text),
         )
     for call in message.calls:
         arguments = call.arguments
@@ -225,14 +227,12 @@ def _names_in_arguments(arguments: str) -> tuple[str, ...]:
     return _names_of_words(_ARGUMENT_WORD.findall(_PARAMETER_NAME.sub(" ", arguments)))
 
 
-@lru_cache(maxsize=CACHED_TEXTS)
-def _cached_names_of_text(text: str) -> tuple[str, ...]:
+def _names_in_order(text: str) -> tuple[str, ...]:
     return _names_of_words(_split_words(text))
 
 
-@lru_cache(maxsize=CACHED_TEXTS)
-def _cached_names_of_arguments(arguments: str) -> tuple[str, ...]:
-    return _names_in_arguments(arguments)
+_cached_names_of_text = TextCache(_names_in_order, MAX_CACHED_CHARACTERS)
+_cached_names_of_arguments = TextCache(_names_in_arguments, MAX_CACHED_ARGUMENT_CHARACTERS)
 
 
 def rank_names(messages: Iterable[Message], known: Container[str] = ()) -> tuple[str, ...]:

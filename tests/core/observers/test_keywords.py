@@ -7,6 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proxy.core.ledger.messages import Call, Message
+from proxy.core.memo import TextCache
 from proxy.core.observers import keywords as names
 from proxy.core.observers.keywords import (
     cache_names,
@@ -153,13 +154,13 @@ def test_what_was_looked_at_before_is_not_looked_at_again() -> None:
     messages = [Message("assistant", b"", "", "see src/looked_at/first.py", (call,))]
     cache_names(messages)
     texts, arguments = (
-        names._cached_names_of_text.cache_info().misses,
-        names._cached_names_of_arguments.cache_info().misses,
+        names._cached_names_of_text.misses,
+        names._cached_names_of_arguments.misses,
     )
 
     assert set(rank_names(messages)) == {"src/looked_at/first.py", "src/looked_at/before.py"}
-    assert names._cached_names_of_text.cache_info().misses == texts
-    assert names._cached_names_of_arguments.cache_info().misses == arguments
+    assert names._cached_names_of_text.misses == texts
+    assert names._cached_names_of_arguments.misses == arguments
 
 
 def test_names_are_priced_when_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,12 +174,12 @@ def test_names_are_priced_when_they_come(monkeypatch: pytest.MonkeyPatch) -> Non
     assert asked == []
 
 
-def test_many_messages_are_looked_at_bit_by_bit() -> None:
+def test_many_messages_are_looked_at_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """By their characters: 32 of the longest whose names are remembered held up everybody for 25 ms."""
     messages = [said("tool", f"word_{at} " + "parcel " * (names.SLICE_LENGTH // 14)) for at in range(8)]
-    names._cached_names_of_text.cache_clear()
+    monkeypatch.setattr(names, "_cached_names_of_text", TextCache(names._names_in_order, names.MAX_CACHED_CHARACTERS))
 
-    looked_at = [names._cached_names_of_text.cache_info().misses for _ in names.cache_names_in_slices(messages)]
+    looked_at = [names._cached_names_of_text.misses for _ in names.cache_names_in_slices(messages)]
 
     assert looked_at == [2, 4, 6, 8, 8]
 
