@@ -172,7 +172,7 @@ async def _run_stack_calls(
 
 async def _end_turn(handler: RequestHandler, turn: Turn, spoken: ModelResponse, status: int) -> None:
     hidden = turn.round_number > 0
-    handler.store_last_round(turn, spoken)
+    await handler.store_last_round_in_steps(turn, spoken)
     if hidden:
         try:
             await turn.wait_until_durable()

@@ -35,7 +35,7 @@ async def relay(handler: RequestHandler, turn: Turn | None) -> None:
     if not is_success(got) and handler.placement.status != "bypass":
         handler.record.mark_failed("upstream_error")
     _, spoken = await handler.receive_round(turn, got)
-    handler.store_last_round(turn, spoken)
+    await handler.store_last_round_in_steps(turn, spoken)
     _remember_side_answer(handler, spoken)
     await handler.finish(got.status)
 
