@@ -100,7 +100,9 @@ def walk_loosely(ledger: Ledger, messages: Sequence[Message], path: tuple[Entry,
     _remember_forms(ledger, way)
     # a silent turn may stand where the last known message stood
     known = path if first.entry is None else (*path[:-1], first.entry)
-    call_ids = {theirs: ours for step in way for theirs, ours in step.call_ids.items()}
+    # Steps after an answer share its mapping: to read it again at each of a thousand results takes 35 ms.
+    answers = [step for step in way if step.before is None or step.call_ids is not step.before.call_ids]
+    call_ids = {theirs: ours for step in answers for theirs, ours in step.call_ids.items()}
     return LooseWalk((*known, *[step.entry for step in way if step.entry]), call_ids)
 
 

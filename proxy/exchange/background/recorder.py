@@ -7,7 +7,6 @@ logged.
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -329,18 +328,24 @@ def body_to_store(standing: Placement, body: Body) -> Body:
     each request would add the whole history to the store."""
     if not standing.call_ids:
         return body
-    known = {_quoted(theirs): _quoted(ours) for theirs, ours in standing.call_ids.items()}
+    known = {_as_bytes(theirs): _as_bytes(ours) for theirs, ours in standing.call_ids.items()}
     changed: dict[bytes, bytes] = {}
     for source in standing.request.slices:
-        ids = {_quoted(i) for m in source.messages for i in (m.answers, *[c.id for c in m.calls])} & known.keys()
+        ids = {_as_bytes(i) for m in source.messages for i in (m.answers, *[c.id for c in m.calls])} & known.keys()
+        own = {theirs: known[theirs] for theirs in ids}
         # A run of items stands in the body without the brackets of its array.
-        for piece in (source.raw, source.raw[1:-1].strip()) if ids else ():
-            changed[piece] = re.sub(b"|".join(map(re.escape, ids)), lambda found: known[found[0]], piece)
+        for piece in (source.raw, source.raw[1:-1].strip()) if own else ():
+            changed[piece] = _with_ids(piece, own)
     return tuple(changed.get(piece, piece) for piece in body)
 
 
-def _quoted(call_id: str) -> bytes:
-    return b'"' + call_id.encode("utf-8", "surrogatepass") + b'"'
+def _with_ids(piece: bytes, ids: Mapping[bytes, bytes]) -> bytes:
+    """JSON with other ids, each between two quotes. A pattern of a thousand ids would take 30 ms to compile."""
+    return b'"'.join([ids.get(part, part) for part in piece.split(b'"')])
+
+
+def _as_bytes(call_id: str) -> bytes:
+    return call_id.encode("utf-8", "surrogatepass")
 
 
 def receipt_decision(decided: folding.CompactionDecision) -> GateDecision:
