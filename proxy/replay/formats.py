@@ -44,6 +44,7 @@ from proxy.replay.recording import (
     body_start_and_end,
 )
 from proxy.replay.sessions import SessionConverter, SessionFormat, format_of
+from proxy.replay.token_counts import load_memoized_o200k
 from proxy.replay.validation import check_expressible, check_messages, head_length, oddities, pairing_of
 
 _REQUEST_ONLY_KEYS = frozenset(
@@ -82,7 +83,7 @@ def read_recordings(
 
 def _recordings_of_log(path: Path, known: SessionFormat, model: str, clock: ClockMode, dialect: str) -> list[Recording]:
     """One recording for each session of a client's log."""
-    converter = SessionConverter(known, TokenCounter().count, model, clock, dialect)
+    converter = SessionConverter(known, TokenCounter(load_memoized_o200k).count, model, clock, dialect)
     try:
         found = [converter.recording_of(session) for session in known.read(path)]
     except (OSError, ValueError, sqlite3.Error) as error:

@@ -143,24 +143,34 @@ class LossTracker:
 
     # ------------------------------------------------------------------------------------------------------------ left
     def _record_removed(self, seen: ObservedRequest, sent: _SentContext) -> None:
+        newest: dict[str, int] = {}
         for at, message in enumerate(seen.client.messages):
             if sent.has_message(at):
                 continue
             frame = sent.frame_of(at)
-            known = seen.story.tree.frames.get(frame)
-            key = (seen.conversation, frame)
-            if key not in self._left:
-                title = known.title if known else ""
-                self._left[key] = RemovedContent(
-                    frame=frame, title=title, conversation=seen.conversation, first_request=seen.number
-                )
-            left = self._left[key]
-            left.status = str(known.status) if known else ""
-            left.ref = bool(sent.refs_to(at))
+            newest[frame] = at
+            left = self._removed_of(seen, frame)
             if (seen.conversation, message.identity) not in self._gone:
                 self._gone.add((seen.conversation, message.identity))
                 left.messages += 1
                 left.tokens += message.tokens
+        for frame, at in newest.items():
+            known, left = seen.story.tree.frames.get(frame), self._removed_of(seen, frame)
+            left.status = str(known.status) if known else ""
+            left.ref = bool(sent.refs_to(at))
+
+    def _removed_of(self, seen: ObservedRequest, frame: str) -> RemovedContent:
+        """What left of this frame so far."""
+        key = (seen.conversation, frame)
+        if key not in self._left:
+            known = seen.story.tree.frames.get(frame)
+            self._left[key] = RemovedContent(
+                frame=frame,
+                title=known.title if known else "",
+                conversation=seen.conversation,
+                first_request=seen.number,
+            )
+        return self._left[key]
 
     # ----------------------------------------------------------------------------------------------------------- needs
     def _record_needs(self, seen: ObservedRequest, answer: Message, history: _History, sent: _SentContext) -> None:

@@ -18,7 +18,7 @@ import msgspec
 from proxy.accounting import Receipt, sum_receipts
 from proxy.config import Config
 from proxy.core.ledger import Ledger, Message, Request
-from proxy.dialects import ParseCache, countable_texts, with_token_counts
+from proxy.dialects import countable_texts, with_token_counts
 from proxy.errors import ProxyError
 from proxy.exchange import ClientRequest
 from proxy.exchange import pipeline as exchange
@@ -78,7 +78,6 @@ class _Player:
         self._recording = recording
         self._api = APIS[recording.dialect]
         self._replay = build_replay(config, self._api)
-        self._known = ParseCache()
         self._loss = LossTracker(NameReader())
         self._played = ReplayResult(
             name=recording.name,
@@ -138,9 +137,10 @@ class _Player:
 
     def _parse(self, body: bytes) -> Request:
         """The request as the proxy reads it, with token counts."""
-        request = self._api.dialect.parse_request(body, self._known)
+        known = self._replay.services.parse_cache  # it has just read the same bytes
+        request = self._api.dialect.parse_request(body, known)
         counts = [self._replay.services.counter.count(text) for text in countable_texts(request)]
-        return with_token_counts(request, counts, self._known) if counts else request
+        return with_token_counts(request, counts, known) if counts else request
 
     def _note(self, words: str) -> None:
         self._played.notes.append(words)

@@ -15,6 +15,7 @@ from proxy.exchange import AppServices, Services, build_services
 from proxy.replay.api.base import ReplayApi
 from proxy.replay.api.chat import CHAT
 from proxy.replay.recorded_provider import UPSTREAM_NAME, RecordedProvider
+from proxy.replay.token_counts import load_memoized_o200k
 from proxy.store import ConversationCache, MemoryStore
 from proxy.upstream import ContextWindows, Routes
 
@@ -54,7 +55,7 @@ class ReplayServices:
 def build_replay(config: Config, api: ReplayApi = CHAT) -> ReplayServices:
     """A fresh proxy with this configuration, for one API. Its upstreams are never contacted."""
     config = config.model_copy(update={"assembly_budget_ms": max(config.assembly_budget_ms, MIN_ASSEMBLY_BUDGET_MS)})
-    clock, counter, store = RecordedClock(), TokenCounter(), MemoryStore()
+    clock, counter, store = RecordedClock(), TokenCounter(load_memoized_o200k), MemoryStore()
     provider = RecordedProvider(api, counter.count, clock, config.tariff_of)
     numbers = itertools.count(1)
     process = AppServices(
