@@ -61,6 +61,7 @@ LONG = (
     "management/api/test_bad_input.py",
     "management/api/test_guard.py",
     "management/export/test_real_runs.py",
+    "packaging/",
     "requirements/test_retention.py",
     "scenarios/test_bill.py",
     "scenarios/test_money.py",
