@@ -34,7 +34,7 @@ from proxy.cli.wrap.agent_process import run_agent
 from proxy.cli.wrap.agents import AGENTS, Agent, Launch, LaunchSettings, agent_named
 from proxy.cli.wrap.explainer import Explainer
 from proxy.cli.wrap.own_settings import OwnProvider, Surroundings
-from proxy.cli.wrap.shared_proxy import SharedProxy, shared_proxy
+from proxy.cli.wrap.shared_proxy import SharedProxy, planned_folder, shared_proxy
 from proxy.config import Config, parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
 
@@ -163,6 +163,9 @@ def _run(plan: Plan) -> int:
                     print_error(_death_text(running))
                 else:
                     _print_outcome(running, began_ms)
+                if running.settings.data != plan.settings.data:
+                    look = _look_command(plan.settings, running.settings.data)
+                    print_note(f"{_own_folder_text(plan.settings)} Look at them with --data, such as\n{look}")
     return code
 
 
@@ -216,9 +219,23 @@ def _print_plan(plan: Plan) -> None:
     rows += [("set", f"{name}={value}") for name, value in ours.items() if name != NESTED_VARIABLE]
     rows += [("file", str(DRY_RUN_FOLDER / name)) for name in configured.files]
     rows += [("upstream", f"{each.url} ({', '.join(each.speaks)})") for each in plan.settings.upstreams.values()]
-    rows += [("mode", plan.settings.mode), ("data", str(plan.settings.data))]
+    folder = planned_folder(plan.settings)
+    rows += [("mode", plan.settings.mode), ("data", str(folder))]
+    if folder != plan.settings.data:
+        rows.append(("look", _look_command(plan.settings, folder)))
     for name, value in rows:
         print_line(f"{name:<10}{one_line(value)}", to_copy=True)
+    if folder != plan.settings.data:
+        print_line(_own_folder_text(plan.settings))
+
+
+def _own_folder_text(settings: Config) -> str:
+    """Why the sessions are elsewhere."""
+    return f"A proxy with another configuration runs on {settings.data}, so this one keeps its sessions elsewhere."
+
+
+def _look_command(settings: Config, folder: Path) -> str:
+    return f"callstack report{data_flag(settings.model_copy(update={'data': folder}))}"
 
 
 def _explanation(plan: Plan, running: SharedProxy) -> str:

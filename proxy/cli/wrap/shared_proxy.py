@@ -80,7 +80,7 @@ def shared_proxy(settings: Config, options: Mapping[str, str], config_file: Path
     `serve` needs to load the same configuration. Where another configuration runs on the data directory, the data is in
     a folder below it. Raises ProxyError where no proxy starts."""
     wanted = fingerprint_of(settings)
-    for folder in (settings.data, settings.data / OTHERS_FOLDER / wanted[:8]):
+    for folder in (settings.data, _own_folder(settings)):
         here = settings.model_copy(update={"data": folder})
         prepare_data_directory(here)
         with _locked(folder / START_LOCK, fcntl.LOCK_EX) as starting, _locked(folder / AGENTS_LOCK, fcntl.LOCK_SH):
@@ -97,6 +97,19 @@ def shared_proxy(settings: Config, options: Mapping[str, str], config_file: Path
                 running.disown()
             return
     raise ProxyError(f"two proxies with other configurations run on {settings.data}; stop one, or name another --data")
+
+
+def planned_folder(settings: Config) -> Path:
+    """The data directory that `shared_proxy` would use now. Raises ProxyError where a proxy runs but does not
+    answer."""
+    found = find_running_proxy(settings.data)
+    is_other = found is not None and found.configuration not in (VIEWER, fingerprint_of(settings))
+    return _own_folder(settings) if is_other else settings.data
+
+
+def _own_folder(settings: Config) -> Path:
+    """Where the data is while a proxy with another configuration runs on the data directory."""
+    return settings.data / OTHERS_FOLDER / fingerprint_of(settings)[:8]
 
 
 @contextmanager

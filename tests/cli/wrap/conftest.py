@@ -64,6 +64,10 @@ class Wrapping:
         """`callstack wrap WORDS` to its end."""
         return run_command(("wrap", *words), self.project, self.environ(**extra))
 
+    def run_command(self, *words: str) -> FinishedCommand:
+        """`callstack WORDS` to its end."""
+        return run_command(words, self.project, self.environ())
+
     def start(self, *words: str) -> "subprocess.Popen[str]":
         """The same as `run`, going on."""
         return self.start_command("wrap", *self.options(), "agent", "--", *words)

@@ -91,6 +91,25 @@ def test_another_configuration_gets_a_proxy_and_a_folder_of_its_own(wrapping: Wr
     assert done.out == "200 All done.\n"
     [folder] = (wrapping.data / "wrap").iterdir()
     assert f"callstack console --data {folder}" in done.errors
+    assert f"note: A proxy with another configuration runs on {wrapping.data}" in done.errors
+    assert f"callstack report --data {folder}" in done.errors
+    assert "requests" in wrapping.run_command("report", "--data", str(folder)).out
+
+
+@pytest.mark.long
+def test_a_dry_run_says_where_another_configuration_would_keep_its_sessions(wrapping: Wrapping) -> None:
+    first = wrapping.start(f"wait={wrapping.folder / 'a'}")
+    assert line_of(first) == "waiting"
+
+    same = wrapping.run_wrap("--dry-run", *wrapping.options(), "agent")
+    other = wrapping.run_wrap("--dry-run", *wrapping.options(), "--mode", "off", "agent")
+
+    assert f"data      {wrapping.data}\n" in same.out
+    assert "another configuration" not in same.out
+    [folder] = [line.split()[1] for line in other.out.splitlines() if line.startswith("data ")]
+    assert Path(folder).parent == wrapping.data / "wrap"
+    assert f"callstack report --data {folder}" in other.out
+    assert not Path(folder).exists()
 
 
 @pytest.mark.long
