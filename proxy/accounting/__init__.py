@@ -16,6 +16,7 @@ from proxy.accounting.pricing import (
     tariff_for,
 )
 from proxy.accounting.prompt_cache import CacheKey, CacheUse, PromptCacheModel, PromptChain, PromptPiece
+from proxy.accounting.reasons import STATUS_MEANINGS, decision_meaning, outcome_meaning, reason_meaning
 from proxy.accounting.receipts import ANSWERED_STATUS, SUMMARY_STATUS, GateDecision, Receipt, RequestOutcome, format_usd
 from proxy.accounting.request_costs import (
     NOTHING_SENT,
@@ -26,6 +27,7 @@ from proxy.accounting.request_costs import (
 )
 from proxy.accounting.text_tables import (
     TableColumn,
+    dollar_decimals,
     format_amounts,
     format_balance,
     format_columns,
@@ -49,6 +51,7 @@ __all__ = [
     "ANSWERED_STATUS",
     "HOUR",
     "NOTHING_SENT",
+    "STATUS_MEANINGS",
     "SUMMARY_STATUS",
     "UNKNOWN_TARIFF",
     "Accountant",
@@ -77,6 +80,8 @@ __all__ = [
     "TokenCounter",
     "TokenCounterProtocol",
     "client_of",
+    "decision_meaning",
+    "dollar_decimals",
     "estimate_tokens",
     "family_of",
     "format_amounts",
@@ -87,7 +92,9 @@ __all__ = [
     "format_usd",
     "group_receipts",
     "load_o200k",
+    "outcome_meaning",
     "percent_saved",
+    "reason_meaning",
     "response_headers",
     "sum_balances",
     "sum_receipts",

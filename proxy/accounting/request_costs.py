@@ -344,7 +344,7 @@ class Accountant:
             if sent.borrows_head and usage and usage.input:
                 self._sharing_heads[key] = usage.cached > 0
                 self._sharing_heads.move_to_end(key)
-                if len(self._sharing_heads) > MAX_HEADS:
+                if len(self._sharing_heads) > MAX_CONVERSATIONS:
                     self._sharing_heads.popitem(last=False)
 
     def shares_heads(self, key: CacheKey) -> bool:

@@ -20,7 +20,7 @@ import msgspec
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.accounting import Receipt, Tariff, TokenCounter
+from proxy.accounting import Receipt, Tariff, TokenCounter, reason_meaning
 from proxy.cli.context import (
     AsJson,
     ConfigFile,
@@ -143,7 +143,7 @@ def _check_recent_bypasses(server: ServerInfo) -> Check:
     except (KeyError, ValueError):
         return Check("unsure", "last 5 minutes", f"the proxy at {server.url} is of another version")
     text = f"{sum(around.values())} of {int(requests.value)} requests went around us"
-    words = ", ".join(f"{reason}: {count}" for reason, count in sorted(around.items()))
+    words = "; ".join(f"{reason} {count}: {reason_meaning(reason)}" for reason, count in sorted(around.items()))
     state: CheckState = "finding" if alarm.value else "ok"
     return Check(state, "last 5 minutes", f"{text} ({words})" if words else text)
 
@@ -327,7 +327,7 @@ def _reasons(records: Iterable[RequestRecord]) -> str:
     words = sorted(
         {r.status.partition("reason=")[2] or receipt.reason for r in records if (receipt := decode_receipt(r))}
     )
-    return f" ({', '.join(word for word in words if word)})" if any(words) else ""
+    return f" ({'; '.join(f'{word}: {reason_meaning(word)}' for word in words if word)})" if any(words) else ""
 
 
 def _check_windows(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:

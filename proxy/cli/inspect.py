@@ -11,7 +11,16 @@ from typing import Annotated
 
 import typer
 
-from proxy.accounting import TableColumn, Tariff, TokenCounter, format_amounts, format_columns, percent_saved
+from proxy.accounting import (
+    TableColumn,
+    Tariff,
+    TokenCounter,
+    decision_meaning,
+    format_amounts,
+    format_columns,
+    outcome_meaning,
+    percent_saved,
+)
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
 from proxy.cli.output import (
     one_line,
@@ -217,6 +226,8 @@ def diff(
         return
     receipt = view["receipt"]
     print_line(f"request {view['id']}  {view['status']}", "cyan")
+    if receipt:
+        print_line(outcome_meaning(receipt["status"], receipt["reason"]))
     for line in receipt_text(receipt, settings.tariff_of(receipt.get("model", ""))):
         print_line(line)
     if any(not one["same"] and one["readable"] for one in view["rounds"]):
@@ -283,7 +294,7 @@ def _decision_text(view: CostDecisionView) -> str:
     """One decision of the cost gate; cost and gain in input tokens."""
     if not view["done"] and not view["removed"]:
         return f"{view['kind']}: nothing that could leave is worth it yet"
-    asked, why = f"{view['kind']} {view['subject']}".rstrip(), view["reason"].replace("_", " ")
+    asked, why = f"{view['kind']} {view['subject']}".rstrip(), decision_meaning(view["reason"])
     leaves, stays = ("leave", "stand") if view["done"] else ("would leave", "would stand")
     line = (
         f"{view['removed']:,} tokens {leaves}, {view['compaction']:,} {stays} for them, {view['behind']:,} behind them"
@@ -292,7 +303,7 @@ def _decision_text(view: CostDecisionView) -> str:
         f"worth {view['gain']:,.0f} tokens of input over {pluralize(view['requests'], 'request')} to come, which are "
         f"assumed, at a price of {view['cost']:,.0f} now"
     )
-    return f"{asked}: {'done' if view['done'] else 'not now'} ({why}); {line}; {worth}"
+    return f"{asked}: {'done' if view['done'] else 'not now'}, because {why}; {line}; {worth}"
 
 
 def _print_round(one: RoundDiff) -> None:

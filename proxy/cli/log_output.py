@@ -20,6 +20,7 @@ import select
 import socket
 import stat
 import sys
+import textwrap
 import threading
 import time
 import traceback
@@ -31,6 +32,7 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
+from proxy.accounting import STATUS_MEANINGS, reason_meaning
 from proxy.cli.output import escape_unsafe, format_dollars, one_line
 from proxy.telemetry import LogFields, log_field, truncate_field
 
@@ -51,14 +53,7 @@ EXIT_WAIT_S = 1.0
 """How long the end of the process waits for a slow reader of the log, in seconds."""
 MODEL_WIDTH, TOKENS_WIDTH = 16, 25
 """Characters of columns on a terminal."""
-STATUS_WORDS = {
-    "asleep": "it passes unchanged, because it is small or folding would not pay yet",
-    "full": "kept as frames; finished ones leave what is sent, and can be recalled",
-    "side": "beside the conversation, such as a title; it passes unchanged",
-    "bypass": "passed as it came, for the reason in brackets",
-    "error": "the reason is in brackets; `callstack doctor` looks for what is wrong",
-}
-"""What the statuses of requests mean, for a person who sees them for the first time."""
+MIN_TERMINAL_WIDTH = 80
 _EMPTY_RECORD = logging.makeLogRecord({})
 _STANDARD_ATTRIBUTES = frozenset(vars(_EMPTY_RECORD)) | {"message", "asctime", "taskName"}
 
@@ -284,7 +279,7 @@ class TerminalLogFormatter(TextLogFormatter):
         reason = f" ({fields['reason']})" if fields.get("reason") else ""
         model = str(fields.get("model") or "-")[:MODEL_WIDTH]
         said = f"{clock}  {model:{MODEL_WIDTH}} {self._tokens(fields)}  {self._balance()}  {word}{reason}"
-        return escape_unsafe(said) + self._explanation(word)
+        return escape_unsafe(said) + self._explanations(word, str(fields.get("reason") or ""))
 
     def _tokens(self, fields: Mapping[str, Any]) -> str:
         if "tokens_in" not in fields:
@@ -295,12 +290,17 @@ class TerminalLogFormatter(TextLogFormatter):
         word = "saved" if self._saved >= 0 else "lost"
         return f"{word} {format_dollars(abs(self._saved))} so far"
 
-    def _explanation(self, word: str) -> str:
-        """What a word means, below the first line that has it."""
-        if word in self._explained or word not in STATUS_WORDS:
-            return ""
-        self._explained.add(word)
-        return f"\n          {word}: {STATUS_WORDS[word]}"
+    def _explanations(self, status: str, reason: str) -> str:
+        """What the words mean, below the first line that has them."""
+        meanings = {status: STATUS_MEANINGS.get(status, ""), reason: reason and reason_meaning(reason)}
+        new = {word: words for word, words in meanings.items() if words and word not in self._explained}
+        self._explained.update(new)
+        return escape_unsafe("".join(f"\n{_indented(f'{word}: {words}')}" for word, words in new.items()))
+
+
+def _indented(text: str) -> str:
+    """Below the clock of a line, as wide as the smallest terminal."""
+    return textwrap.fill(text, MIN_TERMINAL_WIDTH, initial_indent=" " * 10, subsequent_indent=" " * 12)
 
 
 class JsonLogFormatter(logging.Formatter):

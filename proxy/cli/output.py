@@ -23,7 +23,7 @@ from typing import Any
 
 import typer
 
-from proxy.accounting import format_balance
+from proxy.accounting import dollar_decimals, format_balance
 from proxy.core.text import cell_width, cut_at_word
 
 _UNSAFE = re.compile(
@@ -60,9 +60,11 @@ def pluralize(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def format_dollars(amount: float) -> str:
-    """`$12.40`; with four decimals below a dollar."""
-    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}"
+def format_dollars(amount: float, beside: Iterable[float] = ()) -> str:
+    """`$12.40`; with four decimals where it and all `beside` it, its column or its sentence, are below a dollar."""
+    decimals = dollar_decimals((amount, *beside))
+    sign = "-" if round(amount, decimals) < 0 else ""
+    return f"{sign}${abs(amount):,.{decimals}f}"
 
 
 def output_width() -> int | None:

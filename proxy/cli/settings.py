@@ -200,7 +200,10 @@ def list_(config: ConfigFile = None, data: DataDirectory = None, as_json: AsJson
     if not issued:
         print_line("There is no key yet. Issue one with: callstack key add NAME")
         return
-    for line in align_columns([("name", "issued", "used", "may use", ""), *map(_key_cells, rows)], flexible=3):
+    costs = [row["used"]["cost"] for row in rows if row["used"]]
+    for line in align_columns(
+        [("name", "issued", "used", "may use", ""), *(_key_cells(row, costs) for row in rows)], flexible=3
+    ):
         print_line(line)
 
 
@@ -215,14 +218,14 @@ def _key_rows(settings: Config, issued: Sequence[IssuedKey]) -> list[dict[str, A
     return rows
 
 
-def _key_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _key_cells(row: Mapping[str, Any], beside: Sequence[float]) -> tuple[str, ...]:
     may = UsageLimits.model_validate(row["limits"]).describe()
     marks = [f"mode {row['mode']}"] * bool(row["mode"]) + ["admin"] * row["admin"]
-    return row["name"], row["created"][:10], _spent_text(row["used"]), may, ", ".join(marks)
+    return row["name"], row["created"][:10], _spent_text(row["used"], beside), may, ", ".join(marks)
 
 
-def _spent_text(used: Mapping[str, Any] | None) -> str:
-    return f"{format_dollars(used['cost'])}, {used['tokens']:,} tokens" if used and used["requests"] else "-"
+def _spent_text(used: Mapping[str, Any] | None, beside: Sequence[float]) -> str:
+    return f"{format_dollars(used['cost'], beside)}, {used['tokens']:,} tokens" if used and used["requests"] else "-"
 
 
 @key.command()
@@ -245,7 +248,8 @@ def usage(
         print_csv(USAGE_COLUMNS, view["rows"])
     elif view["rows"]:
         heading = (by, "who", "requests", "tokens", "cost", "saved", "")
-        cells = [_usage_cells(row) for row in view["rows"]]
+        costs = [amount for row in view["rows"] for amount in (row["cost"], row["saved"])]
+        cells = [_usage_cells(row, costs) for row in view["rows"]]
         for line in align_columns([heading, *cells], right=(2, 3, 4, 5, 6)):
             print_line(line)
     else:
@@ -257,15 +261,15 @@ def usage(
 USAGE_COLUMNS = ("period", "tenant", "name", "requests", "tokens", "cost", "cost_untouched", "saved", "saved_percent")
 
 
-def _usage_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _usage_cells(row: Mapping[str, Any], beside: Sequence[float]) -> tuple[str, ...]:
     percent = row["saved_percent"]
     return (
         row["period"],
         row["name"],
         f"{row['requests']:,}",
         f"{row['tokens']:,}",
-        format_dollars(row["cost"]),
-        f"-{format_dollars(-row['saved'])}" if row["saved"] < 0 else format_dollars(row["saved"]),
+        format_dollars(row["cost"], beside),
+        format_dollars(row["saved"], beside),
         "" if percent is None else f"{percent:.0f} %",
     )
 
@@ -318,9 +322,10 @@ def list_users(config: ConfigFile = None, data: DataDirectory = None, as_json: A
     if as_json:
         print_json(view)
         return
+    costs = [row["used"]["cost"] for row in view["users"] if row["used"]]
     everybody = (EVERYBODY, "-", UsageLimits.model_validate(view["everybody"]).describe())
     users = [
-        (one_line(row["name"]), _spent_text(row["used"]), UsageLimits.model_validate(row["limits"]).describe())
+        (one_line(row["name"]), _spent_text(row["used"], costs), UsageLimits.model_validate(row["limits"]).describe())
         for row in view["users"]
     ]
     for line in align_columns([("name", "used", "may use"), *users, everybody], flexible=2):

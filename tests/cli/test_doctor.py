@@ -141,7 +141,7 @@ def test_a_share_of_failed_requests_is_a_finding_and_one_that_its_client_ended_d
             (check.state, check.text) for check in check_requests(records, tariff_for) if check.about == "errors"
         )
 
-    told = "1 of the newest 20 requests failed (upstream_unreachable)"
+    told = "1 of the newest 20 requests failed (upstream_unreachable: no connection to the provider was made)"
     assert errors(dead, *[record] * 19) == ("ok", told)
     assert errors(dead, dead, *[record] * 18) == ("finding", told.replace("1", "2", 1))
     assert errors(left, left) == ("ok", "0 of the newest 2 requests failed")

@@ -179,7 +179,7 @@ def test_usage_is_told_as_a_table_as_csv_and_as_json(own_stock: Stocked) -> None
     assert [line.split() for line in table] == [
         ["month", "who", "requests", "tokens", "cost", "saved"],
         ["2024-10", "anna", "2", "1,500", "$1.25", "$1.25", "50", "%"],
-        ["2024-10", "=1+1", "1", "7", "$0.0000", "$0.0000"],
+        ["2024-10", "=1+1", "1", "7", "$0.00", "$0.00"],
     ]
     assert comma[1:] == ["2024-10-05,user-=1+1,'=1+1,1,7,0.0,0.0,0.0,"]
     assert [row["name"] for row in plain["rows"]] == ["anna", "=1+1"]

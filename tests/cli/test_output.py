@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.cli.output import align_columns, wrap_text
+from proxy.cli.output import align_columns, format_dollars, wrap_text
 from proxy.core.text import cell_width, cut_at_word
 
 
@@ -59,3 +59,10 @@ def test_a_text_in_a_table_goes_on_in_its_column(monkeypatch: pytest.MonkeyPatch
 
     assert align_columns(rows) == ["port  8787 is in use by\n      another program", "data  fine"]
     assert align_columns(rows, cuts=True)[0] == "port  8787 is in use by…"
+
+
+def test_amounts_that_stand_together_have_the_same_decimals() -> None:
+    assert [format_dollars(amount) for amount in (0.05, 12.4, -0.05)] == ["$0.0500", "$12.40", "-$0.0500"]
+    assert [format_dollars(amount, (12.4,)) for amount in (0.05, 12.4, -0.05, -0.001)] == [
+        "$0.05", "$12.40", "-$0.05", "$0.00",
+    ]  # fmt: skip

@@ -41,11 +41,21 @@ def test_a_word_is_explained_once() -> None:
     second = shown(formatter, status="asleep", model="m", tokens_in=1, tokens_sent=1, saved=0.0)
 
     assert [len(first), len(second)] == [2, 1]
-    assert "asleep: it passes unchanged" in first[1]
+    assert "asleep: passed on unchanged, since" in first[1]
+
+
+def test_a_reason_is_explained_once_within_80_columns() -> None:
+    formatter = TerminalLogFormatter()
+    first = shown(formatter, status="asleep", reason="in_loop", model="m", tokens_in=1, tokens_sent=1, saved=0.0)
+    second = shown(formatter, status="asleep", reason="in_loop", model="m", tokens_in=1, tokens_sent=1, saved=0.0)
+
+    assert "in_loop: it continues tool calls" in " ".join(" ".join(first).split())
+    assert all(len(line) <= 80 for line in first[1:])
+    assert len(second) == 1
 
 
 def test_a_loss_is_called_one_and_nothing_moves_the_cursor() -> None:
-    (line, _) = shown(
+    (line, *_) = shown(
         TerminalLogFormatter(), status="side", model="\x1b[2Jevil", tokens_in=1, tokens_sent=2, saved=-0.5
     )
 

@@ -125,7 +125,7 @@ def _explain_nothing(found: FoundLogs, paths: Sequence[Path]) -> None:
     print_error("no session of an agent was found on this machine; looked for")
     rows = [(one.name, ", ".join(f"~/{place}" for place in one.places)) for one in FORMATS]
     for line in align_columns(rows):
-        typer.echo(f"  {line}", err=True)
+        typer.echo(line, err=True)
     typer.echo("Name files or folders, or see a made-up session with `callstack demo`.", err=True)
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 
 from proxy.cli.output import format_dollars
+from proxy.cli.savings.summary import costs_of
 from proxy.replay import ReplayResult, sum_rows
 
 BAR_WIDTH = 560
@@ -44,7 +45,8 @@ def savings_page(done: Sequence[ReplayResult], summary: Sequence[str], limits: s
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>What callstack would have saved</title><style>{STYLE}</style></head><body><main>"
         "<h1>What callstack would have saved</h1>"
-        f'<p class="big {kind}">{format_dollars(abs(row.saved))} {word}</p><p class="soft">{share}, of '
+        f'<p class="big {kind}">{format_dollars(abs(row.saved), (row.cost_untouched,))} {word}</p>'
+        f'<p class="soft">{share}, of '
         f"{format_dollars(row.cost_untouched)}</p>{sentences}"
         f"<h2>By agent</h2>{_legend()}{_bars(done)}<h2>By session</h2>{_table(done)}"
         f'<p class="soft">{escape(limits)}</p></main></body></html>\n'
@@ -73,22 +75,22 @@ def _bars(done: Sequence[ReplayResult]) -> str:
             width = max(2.0, BAR_WIDTH * amount / most)
             y = top + 4 + below * 18
             drawn.append(f'<rect class="{kind}" x="150" y="{y}" width="{width:.1f}" height="14" rx="2"/>')
-            drawn.append(f'<text x="{158 + width:.1f}" y="{y + 12}">{format_dollars(amount)}</text>')
+            drawn.append(f'<text x="{158 + width:.1f}" y="{y + 12}">{format_dollars(amount, (most,))}</text>')
     return f'<svg viewBox="0 0 800 {len(rows) * 52}" role="img" aria-label="Cost by agent">{"".join(drawn)}</svg>'
 
 
 def _table(done: Sequence[ReplayResult]) -> str:
     heading = _line("th", ("session", "began", "requests", "largest", "as it was", "with the proxy", "saved"))
-    ordered = sorted(done, key=lambda one: -one.row.cost_untouched)
-    return f'<div class="table"><table>{heading}{"".join(_session(one) for one in ordered)}</table></div>'
+    ordered, costs = sorted(done, key=lambda one: -one.row.cost_untouched), costs_of(done)
+    return f'<div class="table"><table>{heading}{"".join(_session(one, costs) for one in ordered)}</table></div>'
 
 
-def _session(one: ReplayResult) -> str:
+def _session(one: ReplayResult, beside: Sequence[float]) -> str:
     row = one.row
     began = datetime.fromtimestamp(one.started_s, UTC).strftime("%Y-%m-%d %H:%M") if one.started_s else "-"
     share = f"{100 * row.saved / row.cost_untouched:.0f} %" if row.cost_untouched else "-"
     name = f"{one.client or one.dialect} {one.name.partition(' ')[2][:12]}"
-    amounts = (format_dollars(row.cost_untouched), format_dollars(row.cost), share)
+    amounts = (format_dollars(row.cost_untouched, beside), format_dollars(row.cost, beside), share)
     return _line("td", (name, began, f"{row.requests:,}", f"{row.peak_in:,}", *amounts))
 
 

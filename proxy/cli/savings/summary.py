@@ -39,10 +39,10 @@ def client_of(one: ReplayResult) -> str:
 def _money(cost: float, untouched: float) -> str:
     share = f" ({100 * abs(untouched - cost) / untouched:.0f} %)" if untouched else ""
     word = "saved" if untouched >= cost else "lost"
-    return (
-        f"They cost {format_dollars(untouched)} as they were, and {format_dollars(cost)} with the proxy: "
-        f"{format_dollars(abs(untouched - cost))}{share} {word}."
+    before, after, between = (
+        format_dollars(amount, (untouched, cost)) for amount in (untouched, cost, abs(untouched - cost))
     )
+    return f"They cost {before} as they were, and {after} with the proxy: {between}{share} {word}."
 
 
 def _dearer(done: Sequence[ReplayResult]) -> str:
@@ -66,8 +66,12 @@ def _context(done: Sequence[ReplayResult]) -> str:
     if not left:
         return f"Of {_millions(row.tokens_in)} tokens that came in, nothing would have left the context."
     gone = needs.behind_ref + needs.lost
-    recalled = f"{needs.behind_ref:,} of them beside a note that says how to recall it"
-    again = f"{pluralize(gone, 'time')} to a name in it, {recalled}" if gone else "to nothing in it"
+    told = "always" if not needs.lost else f"{needs.behind_ref:,} times"
+    again = (
+        f"{pluralize(gone, 'time')} to a name in it, {told} beside a note that says how to recall it"
+        if gone
+        else "to nothing in it"
+    )
     sent = f"{_millions(row.tokens_sent)} of {_millions(row.tokens_in)} input tokens would have been sent"
     return (
         f"{sent}; {_millions(left)} tokens of finished work would have left the context. The agent came back {again}."
@@ -100,8 +104,9 @@ def detail_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
     """One line for each session, the dearest first."""
     yield ""
     heading = ("session", "began", "requests", "largest", "untouched", "with proxy", "saved")
+    costs = costs_of(done)
     rows = [
-        (*_name_and_day(one), f"{one.row.requests:,}", f"{one.row.peak_in:,}", *_amounts(one))
+        (*_name_and_day(one), f"{one.row.requests:,}", f"{one.row.peak_in:,}", *_amounts(one, costs))
         for one in sorted(done, key=lambda each: -each.row.cost_untouched)
     ]
     yield from align_columns([heading, *rows], right=(2, 3, 4, 5, 6))
@@ -114,7 +119,12 @@ def _name_and_day(one: ReplayResult) -> tuple[str, str]:
     return f"{key} {session[:12]}", day
 
 
-def _amounts(one: ReplayResult) -> tuple[str, str, str]:
+def costs_of(done: Sequence[ReplayResult]) -> list[float]:
+    """All amounts that stand in a table of the sessions, in USD."""
+    return [amount for one in done for amount in (one.row.cost_untouched, one.row.cost)]
+
+
+def _amounts(one: ReplayResult, beside: Sequence[float]) -> tuple[str, str, str]:
     row = one.row
     share = f"{round(100 * row.saved / row.cost_untouched)} %" if row.cost_untouched else "-"
-    return format_dollars(row.cost_untouched), format_dollars(row.cost), share
+    return format_dollars(row.cost_untouched, beside), format_dollars(row.cost, beside), share

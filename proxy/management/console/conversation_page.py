@@ -18,7 +18,6 @@ from proxy.core.frames import Frame, PathState, children, path_to
 from proxy.core.ledger import EntryKind, Ledger
 from proxy.errors import BadRequest
 from proxy.management.console.icicle import Icicle, lay_out, tokens_of
-from proxy.management.console.overview_page import STATUS_MEANINGS
 from proxy.management.console.rendering import render, visitor_of
 from proxy.management.views import (
     FrameState,
@@ -140,7 +139,6 @@ async def show(request: Request) -> Response:
         in_flight=in_flight_rows(in_flight),
         messages=[message for message in messages if message["state"] == "waiting"],
         wake_at=context.config.wake_at_tokens,
-        status_meanings=STATUS_MEANINGS,
         timeline_height=TIMELINE_HEIGHT,
         done=request.query_params.get("done", ""),
         **picture,

@@ -4,7 +4,7 @@ not as they come, the client keys, users from a proxy in front, and the newest e
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -21,7 +21,6 @@ from proxy.errors import BadRequest, Forbidden, InvalidConfiguration, NotFound, 
 from proxy.management.api import KeyRow, UserRow, key_rows, user_rows
 from proxy.management.console.rendering import (
     Visitor,
-    format_short_tokens,
     format_tokens,
     format_usd,
     read_form,
@@ -132,18 +131,19 @@ async def _load_keys(visitor: Visitor) -> list[ShownKey]:
         used_by = {row["name"]: row for row in await key_rows(visitor.context.store, issued, datetime.now(UTC))}
     except StoreError:
         used_by = {}
-    return [_shown_key(key, used_by.get(key.name)) for key in issued]
+    costs = [row["used"]["cost"] for row in used_by.values()]
+    return [_shown_key(key, used_by.get(key.name), costs) for key in issued]
 
 
-def _shown_key(key: IssuedKey, row: KeyRow | None) -> ShownKey:
+def _shown_key(key: IssuedKey, row: KeyRow | None, costs: Sequence[float]) -> ShownKey:
     sees = "everything" if key.admin else "its own"
     if row is None:
         return ShownKey(key.name, sees, key.limits.describe(), "", "")
-    return ShownKey(key.name, sees, key.limits.describe(), _used_text(row), row["begins"])
+    return ShownKey(key.name, sees, key.limits.describe(), _used_text(row, costs), row["begins"])
 
 
-def _used_text(row: KeyRow | UserRow) -> str:
-    return f"{format_usd(row['used']['cost'])}, {format_short_tokens(row['used']['tokens'])} tokens"
+def _used_text(row: KeyRow | UserRow, costs: Sequence[float]) -> str:
+    return f"{format_usd(row['used']['cost'], costs)}, {format_tokens(row['used']['tokens'])} tokens"
 
 
 async def _load_users(visitor: Visitor) -> list[ShownKey]:
@@ -154,15 +154,16 @@ async def _load_users(visitor: Visitor) -> list[ShownKey]:
         rows = await user_rows(context.store, None, limits, datetime.now(UTC))
     except StoreError:
         rows = []
+    costs = [row["used"]["cost"] for row in rows]
     return [
         ShownKey("every other user", "its own", limits.everybody.describe(), "", ""),
-        *(_shown_user(row, limits, context.config.front.admins) for row in rows),
+        *(_shown_user(row, limits, context.config.front.admins, costs) for row in rows),
     ]
 
 
-def _shown_user(row: UserRow, limits: UserLimits, admins: Collection[str]) -> ShownKey:
+def _shown_user(row: UserRow, limits: UserLimits, admins: Collection[str], costs: Sequence[float]) -> ShownKey:
     sees = "everything" if row["name"] in admins else "its own"
-    return ShownKey(row["name"], sees, limits.of(row["name"]).describe(), _used_text(row), row["begins"])
+    return ShownKey(row["name"], sees, limits.of(row["name"]).describe(), _used_text(row, costs), row["begins"])
 
 
 @dataclass(frozen=True, slots=True)

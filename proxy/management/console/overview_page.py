@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proxy.accounting import Receipt
+from proxy.accounting import Receipt, outcome_meaning
 from proxy.management.api import JsonResponse
 from proxy.management.console.overview_filter import (
     CHARTS,
@@ -31,19 +31,6 @@ from proxy.management.views import Totals, load_receipts, only_of_client, sum_re
 MAX_CHART_POINTS = 400
 MAX_ROWS = 200
 ACTING_STATUSES = frozenset({"full", "passive"})
-STATUS_MEANINGS = {
-    "full": "rewritten: the model got what the current task needs",
-    "passive": "rewritten, without tools of the proxy",
-    "asleep": "passed on unchanged: the conversation is too short for folding to pay",
-    "side": "passed on unchanged: a small question of the client beside the conversation, such as a title",
-    "off": "passed on unchanged: the proxy is switched off",
-    "shadow": "passed on unchanged: shadow mode only measures",
-    "stateless": "passed on unchanged: nothing of it is kept",
-    "answered": "answered by the proxy itself",
-    "bypass": "passed on unchanged because the proxy could not follow it; the reason stands beside",
-    "error": "ended with an error",
-    "summary": "asked by the proxy, for a summary",
-}
 
 
 async def show(request: Request) -> Response:
@@ -112,7 +99,7 @@ def _own_tokens(receipt: Receipt) -> int:
 def _status_rows(receipts: Sequence[Receipt]) -> list[dict[str, object]]:
     counted = Counter((receipt.status, receipt.reason if receipt.status == "bypass" else "") for receipt in receipts)
     return [
-        {"status": status, "reason": reason, "count": count, "meaning": STATUS_MEANINGS.get(status, "")}
+        {"status": status, "reason": reason, "count": count, "meaning": outcome_meaning(status, reason)}
         for (status, reason), count in counted.most_common()
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +15,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proxy import __version__
+from proxy.accounting import dollar_decimals, outcome_meaning
 from proxy.auth import Tenant
 from proxy.errors import Forbidden
 from proxy.management.api import ApiContext
 
 TEMPLATES = Path(__file__).with_name("templates")
-SMALL_AMOUNT_USD = 0.1
-"""Amounts below it are shown to the hundredth of a cent."""
 MAX_FORM_FIELDS = 50
 
 
@@ -90,17 +89,16 @@ def format_tokens(tokens: float) -> str:
 
 
 def format_short_tokens(tokens: float) -> str:
-    """Three digits at most: 840, 12.4k, 310k, 1.2M."""
+    """For a figure that stands alone: 840, 12.4k, 310.0k, 1.2M. A column has whole numbers (`format_tokens`)."""
     for size, unit in ((1_000_000, "M"), (1_000, "k")):
         if abs(tokens) >= size:
-            value = tokens / size
-            return f"{value:.0f}{unit}" if abs(value) >= 100 else f"{value:.1f}{unit}"
+            return f"{tokens / size:.1f}{unit}"
     return f"{tokens:.0f}"
 
 
-def format_usd(amount: float) -> str:
-    """With a real minus sign; small amounts to the hundredth of a cent."""
-    digits = 2 if abs(amount) >= SMALL_AMOUNT_USD or amount == 0 else 4
+def format_usd(amount: float, beside: Iterable[float] = ()) -> str:
+    """With a real minus sign, and as many decimals as the amounts `beside` it, which are its column or its row."""
+    digits = dollar_decimals((amount, *beside))
     sign = "\u2212" if amount < 0 and round(-amount, digits) > 0 else ""
     return f"{sign}${abs(amount):,.{digits}f}"
 
@@ -133,6 +131,11 @@ def time_element(at_ms: int) -> Markup:
 def one_line(text: str, most: int = 120) -> str:
     line = " ".join(text.split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def as_sentence(words: str) -> str:
+    """With a capital and a full stop."""
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def bar(value: float, largest: float, kind: str = "") -> Markup:
@@ -173,8 +176,9 @@ def _environment() -> Environment:
         "bytes": format_bytes,
         "time": time_element,
         "line": one_line,
+        "sentence": as_sentence,
     }
-    environment.globals["bar"] = bar
+    environment.globals |= {"bar": bar, "meaning": outcome_meaning}
     return environment
 
 

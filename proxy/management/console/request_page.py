@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from proxy.accounting import decision_meaning
 from proxy.core.context import owner_of
 from proxy.core.ledger import Message
 from proxy.errors import BadRequest, NotFound
@@ -26,7 +27,6 @@ from proxy.management.console.body_diff import (
     word_changes,
 )
 from proxy.management.console.icicle import message_of
-from proxy.management.console.overview_page import STATUS_MEANINGS
 from proxy.management.console.rendering import Visitor, render, visitor_of
 from proxy.management.views import ConversationUnreadable, ReceiptView, all_path_states, lookup, requests
 from proxy.store import StoredRequest
@@ -42,13 +42,6 @@ DECISION_WORDS = {
     "trim": "shorten the context because it does not fit",
     "view": "show less of a frame",
     "unfold": "bring folded work back",
-}
-REASON_WORDS = {
-    "gate": "it pays, by the prices of the model and its cache",
-    "cold": "the cache was cold, so changing the start cost nothing",
-    "pressure": "the window is nearly full",
-    "bound": "the most that may be spent on it was reached",
-    "not_yet": "it would have cost more than it saves",
 }
 NO_DECISION: Mapping[str, object] = {
     "done": False,
@@ -110,7 +103,6 @@ async def show(request: Request) -> Response:
         record=stored.record,
         receipt=receipt,
         balance_words=balance_words(receipt) if receipt else "",
-        status_meanings=STATUS_MEANINGS,
         views=VIEWS,
         view=view,
         round=round_number,
@@ -246,7 +238,7 @@ def balance_words(receipt: ReceiptView) -> str:
 
 def _decision(decision: Mapping[str, Any]) -> dict[str, object]:
     kind, reason = str(decision.get("kind", "")), str(decision.get("reason", ""))
-    words = {"words": DECISION_WORDS.get(kind, kind), "why": REASON_WORDS.get(reason, reason)}
+    words = {"words": DECISION_WORDS.get(kind, kind), "why": decision_meaning(reason)}
     return {**NO_DECISION, **decision, **words}
 
 

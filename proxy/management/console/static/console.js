@@ -191,8 +191,11 @@ function drawChart() {
   drawn = key;
   chart?.destroy();
   const inUsd = place.dataset.unit === "usd";
-  const short = inUsd ? (v) => `$${v < 1 ? v.toFixed(3) : v.toFixed(2)}` : (v) => compact.format(v).replace("K", "k");
-  const full = inUsd ? (v) => `$${v.toFixed(4)}` : (v) => exact.format(v);
+  const series = JSON.parse(place.dataset.points);
+  const decimals = Math.max(...series.slice(1).flat().map(Math.abs)) >= 1 ? 2 : 4; // as `dollar_decimals` has it
+  const dollars = (v) => `$${v.toFixed(decimals)}`;
+  const short = inUsd ? dollars : (v) => compact.format(v).replace("K", "k");
+  const full = inUsd ? dollars : (v) => exact.format(v);
   const axis = { stroke: color("--soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } };
   const points = { show: place.dataset.points.length < 120 };
   const value = (_, v) => (v === null ? "–" : full(v));
@@ -208,7 +211,7 @@ function drawChart() {
       { label: sent, stroke: color("--sent"), width: 2, value, points },
       { label: own, points, stroke: color("--recalled"), fill: `${color("--recalled")}44`, width: 1, value },
     ],
-  }, JSON.parse(place.dataset.points), place);
+  }, series, place);
 }
 
 // ---------------------------------------------------------------------------------------------------------------- keys
