@@ -91,6 +91,7 @@ def format_table(
     """A line for each row. `by` says what the rows stand for."""
     is_id = by in _KEYED_BY_ID
     title_width = TIMED_TITLE if by == "request" else TITLE
+    amounts = [amount for row in rows for amount in (row.cost, row.cost_untouched, row.saved)]
 
     def counted(name: str, of: Callable[[ReceiptTotals], int], rank: int = 0) -> TableColumn:
         return TableColumn(name, tuple(f"{of(row):,}" for row in rows), rank)
@@ -99,7 +100,7 @@ def format_table(
         return TableColumn(name, tuple("" if (count := of(row)) is None else f"{count:,}" for row in rows), rank)
 
     def paid(name: str, of: Callable[[ReceiptTotals], float], rank: int = 0) -> TableColumn:
-        return TableColumn(name, format_amounts([of(row) for row in rows]), rank)
+        return TableColumn(name, format_amounts([of(row) for row in rows], amounts), rank)
 
     named = by in ("frame", "conversation")
     columns = (
@@ -218,7 +219,8 @@ def dollar_decimals(amounts: Iterable[float]) -> int:
     return 2 if max(map(abs, amounts), default=0.0) >= 1 else 4
 
 
-def format_amounts(money: Sequence[float]) -> tuple[str, ...]:
-    """USD with four decimals, with six where all of them are small."""
-    places = 4 if not any(money) or max(map(abs, money)) >= SMALL_AMOUNT_USD else 6
+def format_amounts(money: Sequence[float], beside: Sequence[float] = ()) -> tuple[str, ...]:
+    """USD with four decimals, with six where all of them are small, and all that stand `beside` them."""
+    shown = (*money, *beside)
+    places = 4 if not any(shown) or max(map(abs, shown)) >= SMALL_AMOUNT_USD else 6
     return tuple(f"{amount:.{places}f}" for amount in money)
