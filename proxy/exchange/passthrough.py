@@ -27,7 +27,7 @@ from proxy.exchange.rounds import (
     quotes_of,
     shorten_request,
 )
-from proxy.exchange.thread.activation import binds_reasoning, strip_client_reasoning
+from proxy.exchange.thread.bound_reasoning import binds_reasoning, strip_client_reasoning
 from proxy.exchange.thread.placement import ParsedRequest, Placement, positions_made_behind_ours
 from proxy.upstream import Answer, Route, outgoing_headers
 from proxy.upstream import overflow_errors as overflow

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -18,56 +17,34 @@ from proxy.config import Config, LiveSettings
 from proxy.core.context import context_entries
 from proxy.core.frames import (
     BRANCH_SWITCHED_KIND,
-    BranchState,
-    BranchSwitched,
     FrameEvent,
-    FramePopped,
-    HistoryRewritten,
-    PathBuilder,
-    PathState,
     ReasoningRemoved,
-    RequestFingerprint,
     ResultReplaced,
-    RootStarted,
     ThreadWoken,
-    Tree,
     as_ledger_event,
     frame_id,
-    reduce,
-    switch_branch,
 )
 from proxy.core.ledger import (
     REMEMBERED_TOOL_ARRAYS,
     Conversation,
     Entry,
-    EntryKind,
-    Ledger,
     LedgerEvent,
     Message,
     Request,
     Thread,
     is_stack_tool,
-    message_id,
 )
-from proxy.core.matching import Match, MatchKind, RequestRole, walk
+from proxy.core.matching import Match, MatchKind, RequestRole
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match as matching
-from proxy.core.observers import cache_names, cache_names_in_slices, message_of
+from proxy.core.observers import cache_names_in_slices
 from proxy.core.policy import (
     build_root,
-    find_new_root,
-    forgotten_frames,
-    has_frames_to_infer,
-    has_tool_calls,
-    infer_frames,
 )
 from proxy.core.recall import is_unchanged_note, restore_file_contents, uncached_entries
 from proxy.core.tools import (
     ToolSettings,
-    due_branch_switch,
-    ends_with_tool_result,
     fingerprint_of,
-    frame_tools,
 )
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
@@ -75,12 +52,15 @@ from proxy.exchange.background.scheduler import in_slices
 from proxy.exchange.notes.note_writer import Note, NoteWriter, apply_notes
 from proxy.exchange.notes.situation import attach_parent_task
 from proxy.exchange.thread import session_headers as clients
-from proxy.exchange.thread.activation import (
-    ContextPolicy,
-    PolicyDecision,
-    forbids_user_after_result,
-    newest_assistant_entry,
+from proxy.exchange.thread.activation import ContextPolicy, PolicyDecision
+from proxy.exchange.thread.choose_thread import (
+    changed_thread,
+    head_of,
+    thread_id_for,
+    thread_of_tip,
+    thread_on_branch,
 )
+from proxy.exchange.thread.follow_path import KEYWORD_SCAN_BATCH, PathFollower
 from proxy.exchange.thread.origins import Origin, OriginFinder, fork_point
 from proxy.exchange.thread.placement import Headers, ParsedRequest, Placement, policy_input_of
 from proxy.store import AnchorRecord, CachedConversation, ConversationCache, Record
@@ -90,16 +70,10 @@ log = logging.getLogger(__name__)
 MODES = ("off", "shadow", "passive", "active")
 ACTING_MODES = ("passive", "active")
 """Modes in which a thread may wake and slash commands are answered."""
-TWIN_WINDOW_MS = 10_000
-"""Replicas know of each other's entries after a tenth of a second, or later where the database is slow or away."""
 _NO_POSITIONS: Set[int] = frozenset()
-KEYWORD_SCAN_BATCH = 32
-"""New messages whose names are collected at once on arrival (2 ms), because a trace needs them all later."""
 MIN_UNKNOWN_ANSWERS = 2
 """So many answers that nobody here gave, behind the known part of a history with tools, are another loop's: one may be
 a notice of the client's own."""
-RUNS_PER_SLICE = 32
-"""Runs of a new history that are followed in one go: about 3 ms."""
 MAX_KEYWORD_SCAN = 2_000
 """Newest messages of a complete new history whose names are collected; more are not remembered."""
 
@@ -120,6 +94,10 @@ class Resolver:
     @cached_property
     def origin_finder(self) -> OriginFinder:
         return OriginFinder(self.config, self.live_settings, self.conversation_cache, self.dialect)
+
+    @cached_property
+    def path_follower(self) -> PathFollower:
+        return PathFollower(self.config, self.policy)
 
     async def resolve(self, parsed: ParsedRequest) -> Placement:
         """Raises StoreError when the store cannot be read, BadRequest for an unknown mode."""
@@ -288,18 +266,20 @@ class Resolver:
         """Record what is new, and fold the path. `bound`: positions of new answers whose reasoning is bound to another
         conversation's context."""
         ledger, request = cached.ledger, parsed.request
-        thread = _thread_id_for(ledger, found, request, has_replicas=self.conversation_cache.is_shared)
+        thread = thread_id_for(ledger, found, request, has_replicas=self.conversation_cache.is_shared)
         new = matching.new_entries(ledger, request, found, thread, parsed.now)
         opening = found.kind is MatchKind.NEW
         events = [_root_started_event(ledger.conversation, new, parsed.now)] if opening and new else []
         if bound:
             events.append(_reasoning_removed_event(new, bound, parsed.now))
-        tip_thread = _thread_of_tip(ledger, found)
+        tip_thread = thread_of_tip(ledger, found)
         before = ledger.threads.get(thread) or tip_thread
-        told = _changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
+        told = changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
         mode = self._effective_mode(parsed, asked, ledger.conversation.mode)
         look = fingerprint_of(before) if new and _may_act(request, mode) else None
-        path_state, earlier, seen = await in_slices(self._follow_path(parsed, cached, found, new, events, told, look))
+        path_state, earlier, seen = await in_slices(
+            self.path_follower.follow(parsed, cached, found, new, events, told, look)
+        )
         values: list[Entry | LedgerEvent | Thread] = [*new, *seen]
         if told:
             values.append(told)
@@ -315,9 +295,9 @@ class Resolver:
             cached.cache_path_state(node, path_state)
         since = before if told else None
         if tip_thread is not None and tip_thread.id != thread and before is not tip_thread:  # the loop changed its mode
-            since = tip_thread if _head_of(tip_thread) != _head_of(told or before) else None
+            since = tip_thread if head_of(tip_thread) != head_of(told or before) else None
         if seen and any(event.kind == BRANCH_SWITCHED_KIND for event in seen):
-            since = _thread_on_branch(path_state.branches, told or before)
+            since = thread_on_branch(path_state.branches, told or before)
         return Placement(
             parsed,
             cached,
@@ -330,114 +310,6 @@ class Resolver:
             mode=mode,
             call_ids=found.call_ids,
         )
-
-    def _follow_path(  # noqa: PLR0913  where the request stands, and what is new in it
-        self,
-        parsed: ParsedRequest,
-        cached: CachedConversation,
-        found: Match,
-        new: Sequence[Entry],
-        rooted: Sequence[LedgerEvent],
-        thread: Thread | None,
-        look: RequestFingerprint | None,
-    ) -> Generator[None, None, tuple[PathState, PathState, list[LedgerEvent]]]:
-        """In slices: the path state with what is new, the one before its newest entry, and all events on it: the root's
-        and inferred frames. Rewritten forms of known entries infer nothing again, and neither does a thread without
-        tools or tool calls. `look`: the previous request's fingerprint, to detect a branch switch; None where there can
-        be none."""
-        ledger = cached.ledger
-        path_state = cached.path_state(found.path[-1].id) if found.path else PathState()
-        if not new:
-            return path_state, path_state, []
-        decided = _PathEvents(ledger, ledger.next_seq + len(new), parsed.now, rooted)
-        watched = (
-            bool(parsed.request.tool_names or (thread and thread.tool_names)) and found.kind is not MatchKind.COMPACTED
-        )
-        if watched and found.path:
-            cache_names(entry.message for entry in new[-KEYWORD_SCAN_BATCH:] if entry.message)
-        known = max((at for at, entry in enumerate(new, 1) if entry.alias), default=0)
-        if known:
-            decided.add(HistoryRewritten(), new[0].id)
-        builder = decided.extend(PathBuilder(ledger, path_state, {}), new[:known])
-        before = path_state = builder.build() if known else path_state
-        called = watched and has_tool_calls(message_of(path_entry) for path_entry in path_state.entries)
-        spoken = newest_assistant_entry(path_state.entries) if called else None
-        said = message_of(spoken) if spoken else None
-        for step, run in enumerate(_split_at_assistant(new[known:]), 1):
-            if step % RUNS_PER_SLICE == 0:
-                yield
-            last = run[-1]
-            called = called or (watched and has_tool_calls(entry.message for entry in run))
-            is_newest = last is new[-1]
-            if look and is_newest and (turns := self._find_branch_switch(parsed, ledger, builder.build(), run, look)):
-                decided.add(turns[0], run[0].id)
-                builder = PathBuilder(ledger, turns[1], {})
-            tree = cached.path_state(run[0].adopts).tree if run[0].adopts else builder.tree
-            compacted = found.kind is MatchKind.COMPACTED
-            if root := find_new_root(tree, new if compacted else run, newest=compacted):
-                decided.add(root[1], root[0])
-            decided.extend(builder, run[:-1])
-            speaks = last.message is not None and last.message.role == "assistant"
-            infers = called and not speaks and self._may_infer_frames(builder.tree, said, run)
-            if infers or is_newest:
-                before = builder.build()
-            if infers:
-                at = _with_new_root(last, before, root, parsed.now)
-                for ended in self._end_forgotten_frames(ledger, at, run, parsed.now) if is_newest else ():
-                    decided.add(ended, last.id)
-                    at = replace(at, tree=reduce(at.tree, ended, parsed.now))
-                for event in self._infer_frames(at, run, parsed.now):
-                    decided.add(event, last.id)
-            decided.extend(builder, run[-1:])
-            said = last.message if speaks else said
-        return builder.build(), before, decided.events
-
-    def _may_infer_frames(self, tree: Tree, said: Message | None, run: Sequence[Entry]) -> bool:
-        try:
-            return has_frames_to_infer(tree, said, run, self.policy.inference_rules)
-        except Exception:  # the edge of our own observers, as in `_infer_frames`
-            log.exception("frames could not be inferred")
-            return False
-
-    def _find_branch_switch(
-        self,
-        parsed: ParsedRequest,
-        ledger: Ledger,
-        path_state: PathState,
-        run: Sequence[Entry],
-        look: RequestFingerprint,
-    ) -> tuple[BranchSwitched, PathState] | None:
-        """The branch that `run`, the newest messages, turns to, and its path state; None if there is none. Not every
-        model takes a user message after results."""
-        turns = due_branch_switch(path_state, ledger, run, parsed.request, look)
-        there = switch_branch(ledger, path_state, turns, parsed.now) if turns else None
-        if turns is None or there is None:
-            return None
-        refused = forbids_user_after_result(self.config, parsed.request.model) and ends_with_tool_result(there)
-        return None if refused else (turns, there)
-
-    def _infer_frames(self, before: PathState, run: Sequence[Entry], now: int) -> tuple[FrameEvent, ...]:
-        """Frames inferred from the client's messages. A failure only costs these frames; the history comes again with
-        every request."""
-        try:
-            return infer_frames(before, run, now, self.policy.inference_rules)
-        except Exception:  # the edge of our own observers, which look at whatever a model or a tool has written
-            log.exception("frames could not be inferred")
-            return ()
-
-    def _end_forgotten_frames(
-        self, ledger: Ledger, before: PathState, run: Sequence[Entry], now: int
-    ) -> tuple[FramePopped, ...]:
-        """The ends of frames in which the model has answered the user."""
-        try:
-            rules = self.policy.inference_rules
-            ends = forgotten_frames(before, run, follows_requests=rules.follows_requests)
-            if not ends:
-                return ()
-            return tuple(frame_tools.end_frames(self.policy.own_tool_context(before, ledger, now), ends))
-        except Exception:  # as in `_infer_frames`
-            log.exception("frames could not be ended")
-            return ()
 
     async def _decide(self, placement: Placement, *, whole: bool) -> Placement:
         """`whole`: a long new history came at once; it is decided in a thread so that other requests are served."""
@@ -505,48 +377,6 @@ def _may_act(request: Request, mode: str) -> bool:
     return mode in ACTING_MODES and request.choice_count == 1 and not _tool_conflict(request)
 
 
-def _split_at_assistant(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
-    """New entries, split before and after each assistant turn: frames are inferred at the last entry of a run."""
-    run: list[Entry] = []
-    for entry in new:
-        speaks = entry.message is not None and entry.message.role == "assistant"
-        if run and speaks:
-            yield run
-            run = []
-        run.append(entry)
-        if speaks:
-            yield run
-            run = []
-    if run:
-        yield run
-
-
-class _PathEvents:
-    """Events decided while a path is followed: `events` in order, `by_entry` for fast lookup in long histories. `seq`
-    is that of the first, `now` in ms; `rooted` were decided before."""
-
-    def __init__(self, ledger: Ledger, seq: int, now: int, rooted: Iterable[LedgerEvent]) -> None:
-        self._ledger = ledger
-        self.events: list[LedgerEvent] = []
-        self.by_entry: dict[str, list[LedgerEvent]] = {}
-        self._seq, self._now = seq, now
-        for event in rooted:
-            self._append(event)
-
-    def extend(self, builder: PathBuilder, entries: Iterable[Entry]) -> PathBuilder:
-        """Adds entries to a path, with the events that the ledger has at them and the decided ones."""
-        for entry in entries:
-            builder.add(entry, (*self._ledger.events.get(entry.id, ()), *self.by_entry.get(entry.id, ())))
-        return builder
-
-    def add(self, event: FrameEvent, entry: str) -> None:
-        self._append(as_ledger_event(event, entry, 0, self._seq + len(self.events), self._now))
-
-    def _append(self, event: LedgerEvent) -> None:
-        self.events.append(event)
-        self.by_entry.setdefault(event.entry, []).append(event)
-
-
 def _mode_from_header(headers: Headers) -> str:
     told = dict(reversed(headers)).get(b"x-stack-mode", b"").decode("latin-1").strip()
     if told and told not in MODES:
@@ -554,111 +384,10 @@ def _mode_from_header(headers: Headers) -> str:
     return told
 
 
-def _thread_id_for(ledger: Ledger, found: Match, request: Request, *, has_replicas: bool) -> str:
-    """The thread that goes on, or a new one where the path forks."""
-    if found.kind is MatchKind.NEW:
-        return "main"
-    if found.kind is MatchKind.BRANCHED and found.depth < len(request.messages):
-        first = request.messages[found.depth]
-        return "b" + message_id(found.path[-1].id, first.identity, ledger.conversation.id)[:8]
-    tip = ledger.entries[found.adopts or found.path[-1].id]
-    if found.kind is MatchKind.ALIGNED and (other := _find_divergence(ledger, found, request)) is not None:
-        return "b" + message_id(other[0], other[1].identity, ledger.conversation.id)[:8]
-    if found.kind is MatchKind.CONTINUED and tip.kind is EntryKind.TURN and _other_attempt_was_continued(ledger, tip):
-        return "b" + tip.id[:8]
-    if in_mode := _thread_in_mode(ledger, found, request):
-        return in_mode
-    return (_thread_beside_twin(ledger, tip) if has_replicas else "") or tip.thread
-
-
-def _thread_beside_twin(ledger: Ledger, tip: Entry) -> str:
-    """Two replicas that are asked at once to go on from one answer know nothing of each other and keep its thread. The
-    branch that began later takes a name of its own with its next request. Empty where there is no such branch."""
-    first = ledger.entries[tip.parent] if tip.kind is EntryKind.TURN and tip.parent else tip
-    while (before := ledger.entries.get(first.parent)) is not None and before.kind is not EntryKind.TURN:
-        first = before
-    if before is None or first.thread != tip.thread or first.alias:
-        return ""
-    since = first.created - TWIN_WINDOW_MS
-    newest = takewhile(lambda entry: entry.created >= since, reversed(ledger.entries.values()))
-    began_earlier = any(
-        twin.parent == first.parent
-        and (twin.kind, twin.thread, twin.alias) == (first.kind, first.thread, "")
-        and _began(twin) < _began(first)
-        for twin in newest
-    )
-    return "b" + first.id[:8] if began_earlier else ""
-
-
-def _began(entry: Entry) -> tuple[int, str]:
-    """What all replicas order entries by; in the ledger of each its own ones may come first."""
-    return entry.created, entry.id
-
-
-def _thread_in_mode(ledger: Ledger, found: Match, request: Request) -> str:
-    """The thread of a loop that goes on under another system text and other tools: an earlier one on the path with
-    these, or a new one. Empty if the thread of the newest entry goes on, as in a session that the client names."""
-    tip_thread = _thread_of_tip(ledger, found)
-    thread = matching.thread_of_request(ledger, request, found)
-    if tip_thread is None or thread is None or ledger.conversation.hint:
-        return ""
-    if thread is not tip_thread:
-        return thread.id
-    if matching.role_of_request(request, thread, named=False) is not RequestRole.SIDE:
-        return ""
-    return "m" + message_id(request.system_hash, "\n".join(request.tool_names), ledger.conversation.id)[:8]
-
-
-def _head_of(thread: Thread | None) -> tuple[str, str, str]:
-    return (thread.system_hash, thread.tools_hash, thread.model) if thread else ("", "", "")
-
-
-def _find_divergence(ledger: Ledger, found: Match, request: Request) -> tuple[str, Message] | None:
-    """Where a rewritten history leaves the known path after the aligned turn: the last common entry, and the first
-    different message."""
-    aligned = [at for at, alias in enumerate(found.aliases, start=found.depth) if alias]
-    behind = request.messages[aligned[-1] + 1 :] if aligned else ()
-    path = walk(ledger, behind, found.adopts)
-    tip = path[-1].id if path else found.adopts
-    return (tip, behind[len(path)]) if len(path) < len(behind) and tip in ledger.parent_ids else None
-
-
-def _thread_of_tip(ledger: Ledger, found: Match) -> Thread | None:
-    tip = found.adopts or (found.path[-1].id if found.path else "")
-    return ledger.threads.get(ledger.entries[tip].thread) if tip else None
-
-
-def _other_attempt_was_continued(ledger: Ledger, turn: Entry) -> bool:
-    """Whether another answer to the same request already has a follow-up: two clients asked the same."""
-    return any(t != turn.id and t in ledger.parent_ids for t in ledger.turns_by_parent.get(turn.parent, ()))
-
-
-def _changed_thread(known: Thread | None, thread: str, request: Request, model: str) -> Thread | None:
-    """The thread as this request shows it, if that is new. A request without tools removes none."""
-    names = request.tool_names or (known.tool_names if known else ())
-    now = Thread(thread, request.system_hash, names, request.tools_hash, model)
-    return None if now == known else now
-
-
-def _thread_on_branch(lines: BranchState, thread: Thread | None) -> Thread | None:
-    """The thread as the last request on the current branch showed it, if it differs now."""
-    look = lines.fingerprints.get(lines.current)
-    if look is None or thread is None:
-        return None
-    then = replace(thread, system_hash=look[0], tools_hash=look[1], model=look[2])
-    return None if then == thread else then
-
-
 def _root_started_event(conversation: Conversation, entries: Sequence[Entry], now: int) -> LedgerEvent:
     """The root frame, titled by the user's first message."""
     said = (e.message.text for e in entries if e.message and e.message.role == "user")
     return as_ledger_event(build_root(said, frame_id(conversation.id, 0)), entries[0].id, 0, len(entries), now)
-
-
-def _with_new_root(entry: Entry, before: PathState, root: tuple[str, RootStarted] | None, now: int) -> PathState:
-    if root is None or root[0] != entry.id:
-        return before
-    return replace(before, tree=reduce(before.tree, root[1], now))
 
 
 def _reasoning_removed_event(new: Sequence[Entry], bound: Set[int], now: int) -> LedgerEvent:

@@ -51,7 +51,7 @@ MOMENTS = {
     "a hidden round is on disk, the next one not asked for": Moment(KillPoint("after", TOOLS_RUN), 1),
     "a hidden round has come, and is not stored": Moment(KillPoint("before", TOOLS_RUN, 2), 1),
     "the line of the last round is made, and not sent": Moment(
-        KillPoint("before", "proxy.exchange.rounds:RoundSender.send", 3), 2
+        KillPoint("before", "proxy.exchange.rounds.round_sender:RoundSender.send", 3), 2
     ),
     "the last round has come, and is not stored": Moment(
         KillPoint("before", "proxy.exchange.request_handler:RequestHandler.store_last_round"), 2
@@ -140,7 +140,7 @@ FOLDS = {
     ),
     "the fold is not committed": KillPoint("before", COMMIT),
     "the fold is on disk, and the shorter line is not sent": KillPoint(
-        "before", "proxy.exchange.rounds:RoundSender.send"
+        "before", "proxy.exchange.rounds.round_sender:RoundSender.send"
     ),
     "the shorter line has left, and its answer is not stored": KillPoint(
         "before", "proxy.exchange.request_handler:RequestHandler.store_last_round"

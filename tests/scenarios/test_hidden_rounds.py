@@ -329,7 +329,7 @@ def test_refusals_that_never_come_whole_are_an_error_with_its_receipt(
     """X-19, DESIGN 7: there is no body to pass on, so it is the way to the provider that failed; what the rounds before
     it cost is booked, and the client is told where it stands."""
     # A patch: the pauses between the tries show nothing here.
-    monkeypatch.setattr("proxy.exchange.rounds.RETRY_DELAY_S", 0.0)
+    monkeypatch.setattr("proxy.exchange.rounds.round_sender.RETRY_DELAY_S", 0.0)
     chat = stage.chat()
     half_told = cut(status(503), after_bytes=3)
     provider.will(does(push("Auth"), usage=Usage(prompt=1000, completion=20)), half_told, half_told, half_told)

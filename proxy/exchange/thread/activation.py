@@ -1,15 +1,15 @@
 """Decides when a thread wakes, and which finished work is compacted.
 
 An asleep thread passes byte for byte. It wakes with its first request, when nothing is cached, if our tools are small
-beside that (`offer`); later only where a compaction pays for waking too. A thread without tools never wakes. Reasoning
-that its provider binds to the prefix is dropped with it, for good. Returns events; records and sends nothing.
+beside that (`offer`); later only where a compaction pays for waking too. A thread without tools never wakes. Returns
+events; records and sends nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import dropwhile
 
 import msgspec
@@ -38,20 +38,17 @@ from proxy.core.compaction import (
 from proxy.core.context import (
     MessageComposer,
     block_of,
-    entries_after_client_rewrite,
     guidance_text,
     refreshable_frames,
     replace_block,
     uncalled_frame,
 )
 from proxy.core.frames import (
-    HEAD_CHANGED,
     BlockRenewed,
     Frame,
     FrameEvent,
     FrameFolded,
     FrameUnfolded,
-    PathEntry,
     PathState,
     ProviderCompacted,
     ProviderEditedContext,
@@ -60,14 +57,16 @@ from proxy.core.frames import (
     ThreadWoken,
     reduce,
 )
-from proxy.core.ledger import Ledger, Message, Request, Thread, Usage, is_edited_by_provider
+from proxy.core.ledger import Ledger, Request, Usage, is_edited_by_provider
 from proxy.core.observers import ends_with_user_message, message_of, rounds_of
 from proxy.core.policy import InferenceRules
 from proxy.core.recall import RestoreOptions
 from proxy.core.tools import CallGroup, ToolContext, ToolSettings
-from proxy.dialects import AppendedTools, Dialect, Headers, never_holds_compaction
+from proxy.dialects import AppendedTools, Dialect, never_holds_compaction
 from proxy.exchange.thread.block_format import block_format_for, uses_minimal_view
+from proxy.exchange.thread.bound_reasoning import BoundReasoning, is_assistant_entry
 from proxy.exchange.thread.offer import RECALL_SHARE, Offer, choose_offer
+from proxy.exchange.thread.placement import PolicyInput
 from proxy.upstream import ContextWindow
 
 MAX_ROOT_TOKENS = 120
@@ -84,24 +83,6 @@ NO_TOOLS = "[]"
 UNCACHED_ROUNDS_LIMIT = 2
 """After so many rounds in a row without cached tokens, from a provider that reported some, nothing is assumed
 cached."""
-
-
-class PolicyInput(msgspec.Struct, frozen=True):
-    """A request on its path, at `now` (ms). `mode` is active or passive; `since` is the thread's state at the request
-    before, None if unchanged; `spoken_to`: a queued user message waits; `delegated`: a subagent that is to get its
-    parent's task; `outdated`: answers that lost their reasoning on a sibling path to a change by the client."""
-
-    path_state: PathState
-    request: Request
-    conversation: str
-    entry_id: str
-    now: int
-    mode: str
-    previous_thread: Thread | None = None
-    headers: Headers = ()
-    message_is_waiting: bool = False
-    needs_parent_task: bool = False
-    outdated_answers: frozenset[str] = frozenset()
 
 
 class PolicyDecision(msgspec.Struct, frozen=True):
@@ -128,6 +109,10 @@ class ContextPolicy:
     nonce_of: Callable[[str], str]
     window_of: Callable[[str, str], ContextWindow]
 
+    @cached_property
+    def reasoning(self) -> BoundReasoning:
+        return BoundReasoning(self.config, self.dialect)
+
     def decide(self, here: PolicyInput) -> PolicyDecision:
         noticed = self._provider_events(here)
         tree = here.path_state.tree
@@ -139,9 +124,9 @@ class ContextPolicy:
             acted = self._renew_blocks(here, self._minimize_outputs(here, acted))
         before = (
             *noticed,
-            *self._drop_outdated_reasoning(here),
-            *self._drop_rewritten_reasoning(here),
-            *self._drop_unrecorded_reasoning(here),
+            *self.reasoning.drop_outdated(here),
+            *self.reasoning.drop_rewritten(here),
+            *self.reasoning.drop_unrecorded(here),
         )
         return replace(acted, events=(*before, *acted.events)) if before else acted
 
@@ -165,7 +150,7 @@ class ContextPolicy:
     def _wake_or_compact(self, here: PolicyInput) -> PolicyDecision:
         if here.path_state.tree.is_awake:
             again = self._move_guidance_to_front(here) or self._offer_fewer_tools(here) or self._add_core_tools(here)
-            if self._loop_needs_reasoning(here):
+            if self.reasoning.is_needed_in_loop(here):
                 return PolicyDecision(again)
             done = self._plan_compaction(here, None)
             return PolicyDecision((*again, *done.events), done.decisions)
@@ -222,7 +207,7 @@ class ContextPolicy:
         woken = self._offer_event(here)
         if woken is None or not woken.guidance:
             return ()
-        return (structs.replace(woken, frame=tree.active), *self._drop_bound_reasoning(here))
+        return (structs.replace(woken, frame=tree.active), *self.reasoning.drop_all(here))
 
     # --------------------------------------------------------------------------------------------------------- waking
     def _reason_to_sleep(self, request: Request, *, wanted: bool) -> str:
@@ -240,7 +225,7 @@ class ContextPolicy:
         no prefix, so then a compaction must pay by itself."""
         in_loop = not ends_with_user_message(here.request.messages)
         must_pay = in_loop or (self.config.wake_at_tokens is None and not wanted)
-        if in_loop and self._loop_needs_reasoning(here):
+        if in_loop and self.reasoning.is_needed_in_loop(here):
             return PolicyDecision(reason="in_loop")
         woken = self._wake_event(here, wanted=wanted)
         appended = bool(woken.appended)
@@ -255,7 +240,7 @@ class ContextPolicy:
             decisions = (cut,) if cut else decisions
             if cut is None or not cut.verdict.is_worth_it:
                 return PolicyDecision((), decisions, "in_loop" if in_loop else "no_gain")
-        return PolicyDecision((woken, *([] if appended else self._drop_bound_reasoning(here)), *done.events), decisions)
+        return PolicyDecision((woken, *([] if appended else self.reasoning.drop_all(here)), *done.events), decisions)
 
     def _block_tokens(self, here: PolicyInput, frame: str) -> int:
         """Tokens of the block that is due behind the newest message; 0 without a frame."""
@@ -308,7 +293,7 @@ class ContextPolicy:
         in_front = self._leading_wake_event(here)
         if in_front.tools != self._wanted_tools(here):
             return in_front
-        is_mid_work = here.mode != "passive" and any(map(_is_assistant_entry, here.path_state.entries))
+        is_mid_work = here.mode != "passive" and any(map(is_assistant_entry, here.path_state.entries))
         frame = here.path_state.tree.active if is_mid_work else ""
         if (how := self._appended_tools(here)) is None:
             return structs.replace(in_front, frame=frame)
@@ -347,7 +332,7 @@ class ContextPolicy:
         if len(here.request.tool_names) + ours <= most:
             return ()
         event = ThreadWoken("", self._tools_that_fit(here), at=here.entry_id)
-        return (event, *self._drop_bound_reasoning(here))
+        return (event, *self.reasoning.drop_all(here))
 
     def _appended_tools(self, here: PolicyInput) -> AppendedTools | None:
         """Tools and guidance to append behind the newest message; None where the model or client does not allow it."""
@@ -368,7 +353,7 @@ class ContextPolicy:
             return ()
         due = here.path_state.tree.unannounced_frame
         moved = structs.replace(self._leading_wake_event(here), at=here.entry_id, frame=due)
-        return (moved, *self._drop_bound_reasoning(here))
+        return (moved, *self.reasoning.drop_all(here))
 
     def render_block(self, here: PolicyInput, most: int | None = None, frame: str = "") -> str:
         """The block of a frame (default: the active one), of at most `most` tokens."""
@@ -389,61 +374,6 @@ class ContextPolicy:
             budgets=budgets,
             count=self.count_tokens,
         )
-
-    def _drop_bound_reasoning(self, here: PolicyInput) -> list[FrameEvent]:
-        """Drop all reasoning so far, once, where the model binds it to its prefix."""
-        return self._drop_reasoning(here) if self._binds_reasoning(here) else []
-
-    def _drop_outdated_reasoning(self, here: PolicyInput) -> list[FrameEvent]:
-        """Drop reasoning after the client changed its system text, its tools (signed reasoning is bound to them) or its
-        model. Paths from before the change are affected too."""
-        since, request, awake = here.previous_thread, here.request, here.path_state.tree.is_awake
-        if since is not None:
-            if since.model and family_of(since.model) != family_of(self.config.upstream_model_of(request.model)):
-                return self._drop_reasoning(here, why=HEAD_CHANGED)
-            same = (since.system_hash, since.tools_hash) == (request.system_hash, request.tools_hash)
-            if not same and awake:
-                return self._drop_reasoning(here, why=HEAD_CHANGED) if self._binds_reasoning(here) else []
-        if not here.outdated_answers or not awake:
-            return []
-        before = [path_entry for path_entry in here.path_state.entries if path_entry.entry.id in here.outdated_answers]
-        return self._drop_reasoning(here, before, why=HEAD_CHANGED) if before else []
-
-    def _drop_rewritten_reasoning(self, here: PolicyInput) -> list[FrameEvent]:
-        """Drop our reasoning behind a point where the client rewrote its own history."""
-        if not here.path_state.adopted or not self._binds_reasoning(here):
-            return []
-        return self._drop_reasoning(here, entries_after_client_rewrite(here.path_state))
-
-    def _drop_unrecorded_reasoning(self, here: PolicyInput) -> list[FrameEvent]:
-        """Drop reasoning of answers that were sent without our context since the thread woke and not kept as a turn:
-        they were made behind another prefix."""
-        waking = here.path_state.tree.wake_state
-        if waking is None or not self._binds_reasoning(here) or self.dialect.asks_to_drop_reasoning(here.request):
-            return []
-        found: list[str] = []
-        for path_entry in reversed(here.path_state.entries):
-            if path_entry.entry.id in here.path_state.tree.without_reasoning:
-                continue
-            if path_entry.round is not None or waking.at in (path_entry.path_id, path_entry.entry.id):
-                break
-            if _is_assistant_entry(path_entry) and self._has_reasoning(path_entry):
-                found.append(path_entry.entry.id)
-        return [ReasoningRemoved(tuple(reversed(found)))] if found else []
-
-    def _drop_reasoning(
-        self, here: PolicyInput, path_entries: Sequence[PathEntry] | None = None, *, why: str = ""
-    ) -> list[FrameEvent]:
-        """Drop the reasoning of `path_entries` (default: all so far), except what must precede the calls being
-        answered."""
-        kept = newest_assistant_entry(here.path_state.entries) if self._loop_needs_reasoning(here) else None
-        answers = (
-            p
-            for p in (here.path_state.entries if path_entries is None else path_entries)
-            if p is not kept and _is_assistant_entry(p)
-        )
-        bound = tuple(dict.fromkeys(p.entry.id for p in answers if self._has_reasoning(p)))
-        return [ReasoningRemoved(bound, why)] if set(bound) - here.path_state.tree.without_reasoning else []
 
     # -------------------------------------------------------------------------------------------------------- folding
     def restore_options(self, here: PolicyInput) -> RestoreOptions:
@@ -486,7 +416,7 @@ class ContextPolicy:
             frame_max=frame_max,
             head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,
             added_tokens=added,
-            binds_reasoning=self._binds_reasoning(here),
+            binds_reasoning=self.reasoning.is_bound(here),
             provider_edits=here.path_state.tree.provider_edited_context,
             wake_is_appended=appended,
             paid=self._paid_untouched(here) if added is not None and self.config.wake_at_tokens is None else None,
@@ -508,7 +438,7 @@ class ContextPolicy:
 
     def _minimize_outputs(self, here: PolicyInput, acted: PolicyDecision) -> PolicyDecision:
         """With view `minimal`, shorten older results to one line each when the time is right."""
-        if not uses_minimal_view(self.config, here.request.model) or self._loop_needs_reasoning(here):
+        if not uses_minimal_view(self.config, here.request.model) or self.reasoning.is_needed_in_loop(here):
             return acted
         tree = here.path_state.tree
         for event in acted.events:
@@ -523,14 +453,14 @@ class ContextPolicy:
         )
         changed = {event.entry for event in done.events if isinstance(event, ResultReplaced)}
         behind = tuple(dropwhile(lambda path_entry: path_entry.entry.id not in changed, here.path_state.entries))
-        voided = self._drop_reasoning(here, behind) if behind and self._binds_reasoning(here) else []
+        voided = self.reasoning.drop(here, behind) if behind and self.reasoning.is_bound(here) else []
         return replace(
             acted, events=(*acted.events, *voided, *done.events), decisions=(*acted.decisions, *done.decisions)
         )
 
     def _renew_blocks(self, here: PolicyInput, acted: PolicyDecision) -> PolicyDecision:
         """Rewrite stale blocks, where no cache and no reasoning is lost."""
-        if not here.path_state.tree.stale_blocks or here.mode == "passive" or self._loop_needs_reasoning(here):
+        if not here.path_state.tree.stale_blocks or here.mode == "passive" or self.reasoning.is_needed_in_loop(here):
             return acted
         story, tree = here.path_state, here.path_state.tree
         for event in acted.events:
@@ -540,7 +470,7 @@ class ContextPolicy:
         in_front = any(isinstance(event, ThreadWoken) and not event.appended for event in acted.events)
         frames = refreshable_frames(story, tree, cold=self._compaction_input(here, None).cold, in_front=in_front)
         here = replace(here, path_state=replace(story, tree=tree))
-        voided = self._drop_bound_reasoning(here) if frames else []
+        voided = self.reasoning.drop_all(here) if frames else []
         if voided and not any(isinstance(event, FrameFolded | ReasoningRemoved) for event in acted.events):
             return acted
         return replace(acted, events=(*acted.events, *voided, *(self._renew_block(here, frame) for frame in frames)))
@@ -557,9 +487,6 @@ class ContextPolicy:
         wire = how.encode(here.request, in_front.guidance, in_front.tools)
         return BlockRenewed(frame.id, appended=wire.decode(), due=due)
 
-    def _binds_reasoning(self, here: PolicyInput) -> bool:
-        return client_model_binds_reasoning(self.config, self.dialect, here.request.model)
-
     def own_tool_context(self, path_state: PathState, ledger: Ledger, now: int, turn: str = "") -> ToolContext:
         """For a frame tool that the proxy itself uses at the end of `turn`, beside no calls of the client."""
         group = CallGroup(has_only_stack_calls=True, home_frame=path_state.tree.active)
@@ -573,29 +500,6 @@ class ContextPolicy:
     def _window(self, here: PolicyInput) -> ContextWindow:
         return self.window_of(here.request.model, here.conversation)
 
-    def _loop_needs_reasoning(self, here: PolicyInput) -> bool:
-        if not must_open_with_reasoning(
-            self.config, self.dialect, here.request, self.config.upstream_model_of(here.request.model)
-        ):
-            return False
-        newest = newest_assistant_entry(here.path_state.entries)
-        return newest is not None and self._has_reasoning(newest)
-
-    def _has_reasoning(self, path_entry: PathEntry) -> bool:
-        message = message_of(path_entry)
-        return message is not None and self.dialect.without_reasoning(message) is not message
-
-
-def binds_reasoning(config: Config, dialect: Dialect, model: str) -> bool:
-    """Whether this model's reasoning (by the upstream's name) must be dropped once its prefix changed. Signed reasoning
-    always is: we do not know every model that checks it, and one that does refuses the request."""
-    return dialect.has_signed_reasoning or config.tariff_of(model).binding != "none"
-
-
-def client_model_binds_reasoning(config: Config, dialect: Dialect, model: str) -> bool:
-    """`binds_reasoning` by the client's model name."""
-    return binds_reasoning(config, dialect, config.upstream_model_of(model))
-
 
 def forbids_user_after_result(config: Config, model: str) -> bool:
     """By the client's model name: whether it rejects a user message behind a result."""
@@ -605,15 +509,6 @@ def forbids_user_after_result(config: Config, model: str) -> bool:
 def must_alternate(config: Config, model: str) -> bool:
     """By the client's model name: whether user and assistant must alternate."""
     return config.tariff_of(config.upstream_model_of(model)).roles == "alternate"
-
-
-def must_open_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
-    """Whether `request` is in a tool loop whose last answer must open with its reasoning, by the request or else by the
-    upstream's model name."""
-    if ends_with_user_message(request.messages):
-        return False
-    told = dialect.must_open_with_reasoning(request)
-    return config.tariff_of(model).thinking_in_loop == "required" if told is None else told
 
 
 def _is_opening(here: PolicyInput) -> bool:
@@ -629,24 +524,6 @@ def tool_count(tools: str) -> int:
 
 def _breaks_cache(event: FrameEvent) -> bool:
     return isinstance(event, FrameFolded | FrameUnfolded) or (isinstance(event, ThreadWoken) and not event.appended)
-
-
-def _is_assistant_entry(path_entry: PathEntry) -> bool:
-    message = message_of(path_entry)
-    return message is not None and message.role == "assistant"
-
-
-def newest_assistant_entry(path_entries: Sequence[PathEntry]) -> PathEntry | None:
-    return next((p for p in reversed(path_entries) if _is_assistant_entry(p)), None)
-
-
-def strip_client_reasoning(
-    config: Config, dialect: Dialect, request: Request, model: str, messages: Sequence[Message]
-) -> tuple[Message, ...]:
-    """The last `messages` of the client without reasoning, except what their loop must open with."""
-    last = next((m for m in reversed(messages) if m.role == "assistant"), None)
-    opening = last if must_open_with_reasoning(config, dialect, request, model) else None
-    return tuple(m if m is opening else dialect.without_reasoning(m) for m in messages)
 
 
 def _cache_is_cold(here: PolicyInput, ttl_s: int) -> bool:

@@ -22,7 +22,7 @@ from proxy.core.observers import without_client_elements
 from proxy.dialects import Dialect
 from proxy.exchange.thread import attach_subagent as delegation
 from proxy.exchange.thread import session_headers as clients
-from proxy.exchange.thread.activation import binds_reasoning
+from proxy.exchange.thread.bound_reasoning import binds_reasoning
 from proxy.exchange.thread.placement import ParsedRequest, Placement, positions_made_behind_ours
 from proxy.store import CachedConversation, ConversationCache
 

@@ -12,7 +12,6 @@ from proxy.core.compaction import CompactionDecision
 from proxy.core.frames import HEAD_CHANGED, REASONING_REMOVED, PathState, ReasoningRemoved, decode_event
 from proxy.core.ledger import Entry, Ledger, Request, Thread, has_waiting_message
 from proxy.core.matching import MatchKind
-from proxy.exchange.thread.activation import PolicyInput
 from proxy.exchange.thread.attach_subagent import ParentTask
 from proxy.store import CachedConversation
 
@@ -83,6 +82,24 @@ class Placement(msgspec.Struct, frozen=True):
     @property
     def is_rendered(self) -> bool:
         return self.status == "full"
+
+
+class PolicyInput(msgspec.Struct, frozen=True):
+    """A request on its path, at `now` (ms). `mode` is active or passive; `since` is the thread's state at the request
+    before, None if unchanged; `spoken_to`: a queued user message waits; `delegated`: a subagent that is to get its
+    parent's task; `outdated`: answers that lost their reasoning on a sibling path to a change by the client."""
+
+    path_state: PathState
+    request: Request
+    conversation: str
+    entry_id: str
+    now: int
+    mode: str
+    previous_thread: Thread | None = None
+    headers: Headers = ()
+    message_is_waiting: bool = False
+    needs_parent_task: bool = False
+    outdated_answers: frozenset[str] = frozenset()
 
 
 def positions_made_behind_ours(ledger: Ledger, story: PathState, count: int) -> Set[int]:

@@ -10,18 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
-from proxy.accounting import TokenCounterProtocol
-from proxy.config import Config
 from proxy.core.compaction import (
     KEPT_WINDOW_SHARE,
     OverflowNotes,
@@ -32,49 +26,33 @@ from proxy.core.compaction import (
     droppable_tokens,
     withhold_results,
 )
-from proxy.core.context import AnswersLeftOut, Context, alternate_roles, answers_with_stale_reasoning, unpaired_calls
+from proxy.core.context import Context, answers_with_stale_reasoning, unpaired_calls
 from proxy.core.frames import FrameEvent, ReasoningRemoved
-from proxy.core.ledger import Message, ModelResponse, Request
+from proxy.core.ledger import ModelResponse, Request
 from proxy.core.observers import message_of
 from proxy.core.tools import UNBOUNDED
 from proxy.dialects import (
     Body,
-    Dialect,
-    DialectComposer,
-    ParseCache,
     RenderOptions,
-    countable_texts,
-    token_count_steps,
 )
-from proxy.dialects import with_token_counts as weighed_by
 from proxy.errors import ProxyError, StoreError, UpstreamError
-from proxy.exchange.background.in_flight import InFlight
-from proxy.exchange.background.inbox import Inbox
-from proxy.exchange.background.recorder import Recorder, RequestRecordBuilder, sent_chain
-from proxy.exchange.background.scheduler import in_slices
-from proxy.exchange.background.summarizer import Summarizer
+from proxy.exchange.background.recorder import RequestRecordBuilder, sent_chain
 from proxy.exchange.client_response import ClientResponse
-from proxy.exchange.notes.people_messages import MessageDelivery
-from proxy.exchange.resolver import Resolver
-from proxy.exchange.thread.activation import (
-    NO_TOOLS,
+from proxy.exchange.rounds.client_request import ClientRequest, Services
+from proxy.exchange.rounds.shorten_request import quotes_of, shortened_prompt_tokens
+from proxy.exchange.thread.activation import NO_TOOLS
+from proxy.exchange.thread.bound_reasoning import (
     binds_reasoning,
     must_open_with_reasoning,
     newest_assistant_entry,
-    strip_client_reasoning,
 )
-from proxy.exchange.thread.quoted_history import QuoteFinder, QuoteRenderOptions
-from proxy.exchange.turn import Toolkit, Turn
-from proxy.store import ConversationCache
+from proxy.exchange.thread.quoted_history import QuoteFinder
+from proxy.exchange.turn import Turn
 from proxy.upstream import (
     Answer,
     ContextWindow,
-    ContextWindows,
-    LearnedForms,
-    RawHeaders,
     RequestForm,
     Route,
-    Routes,
     outgoing_headers,
     request_forms,
 )
@@ -87,17 +65,6 @@ MAX_RETRIES = 2
 RETRY_DELAY_S = 0.5
 """Used where the provider names no time."""
 MAX_RETRY_DELAY_S = 10.0
-SHORTENED_PROMPT_SHARE = 0.75
-"""Share of the prompt limit that a shortened prompt may fill: one that just fits would be shortened every time."""
-HUGE_BODY_BYTES = 24 << 20
-"""Bodies from this size are parsed in a thread and not cached: 60 MiB on the event loop would block everybody for 0.4
-s, and two such bodies would push all else out of the cache."""
-MAX_MESSAGES = 50_000
-"""Messages of a request that is placed. Placing a new message blocks for 40 us, and a body may hold two million; the
-longest conversation in a window of a million tokens has a tenth of these."""
-ROLE_KEY = b'"role"'
-HASHED_APART_BYTES = 1 << 20
-"""Bodies from this size are hashed in a thread: 40 MiB take 0.1 s."""
 SUSPECT_WINDOW_SHARE = 0.5
 """Share of a known window from which our additions may have made a request too long."""
 AMPLE_ROOM_SHARE = 0.5
@@ -106,58 +73,11 @@ COUNT_ERROR_SHARE = 0.02
 """Share of a window by which our token count may be off."""
 SMALL_RESULT_TOKENS = 400
 """Tokens of a stack result that may use half of the room reserved for the model's answer."""
-MIN_MESSAGE_BYTES = 16
 MAX_MODELS_WITHOUT_USAGE = MAX_MODELS_IGNORING_REFUSALS = 1024
 REFUSALS_IGNORED_MS = 3_600_000
 """So long no model is asked for a round without calls that has called our tools in one: each is paid for."""
 USAGE_OPTION_WORDS = (b"stream_options", b"include_usage")
 """Words in a refusal of the usage option, such as Mistral's."""
-
-
-class ClientRequest(msgspec.Struct, frozen=True):
-    """A client's request with its body. `path` is raw, as the client wrote it."""
-
-    id: str
-    tenant: str
-    method: str
-    path: str
-    query: bytes
-    headers: RawHeaders
-    body: bytes
-    mode: str = ""
-    """The mode of its client key, or empty."""
-    arrived: float = msgspec.field(default_factory=time.perf_counter)
-
-
-@dataclass(frozen=True)
-class Services:
-    """What an exchange is made of. `now` returns ms since the epoch."""
-
-    config: Config
-    dialect: Dialect
-    conversation_cache: ConversationCache
-    routes: Routes
-    counter: TokenCounterProtocol
-    composer: DialectComposer
-    resolver: Resolver
-    toolkit: Toolkit
-    recorder: Recorder
-    parse_cache: ParseCache
-    count_memoized: Callable[[str], int]
-    """Tokens of a text that recurs in every request."""
-    now: Callable[[], int]
-    context_windows: ContextWindows
-    message_delivery: MessageDelivery
-    inbox: Inbox
-    in_flight: InFlight
-    summarizer: Summarizer | None = None
-    """None if it is off."""
-    learned_forms: LearnedForms = field(default_factory=LearnedForms)
-    """What upstreams accept that refused the full form of a request."""
-    models_without_usage: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(upstream, model) pairs that refuse the usage option, with the time of the first refusal in ms."""
-    models_ignoring_refusals: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(upstream, model) pairs that called our tools though they were told not to, with the time of it in ms."""
 
 
 class ContextRejected(ProxyError):
@@ -606,102 +526,6 @@ class RoundSender:
 def _is_form_error(error: bytes) -> bool:
     """Whether an error inside an answer that began well says that the request's form is at fault."""
     return request_forms.is_form_refusal(500, error, knows_api=True)
-
-
-def without_refused_usage(parts: Services, route: Route, request: Request) -> Request:
-    """The request marked so that we do not ask for usage, if the model's upstream refuses that."""
-    refuses = (route.upstream.name, route.model) in parts.models_without_usage
-    return replace(request, wants_usage=True) if refuses and request.stream else request
-
-
-def shortened_prompt_tokens(window: ContextWindow) -> int:
-    """Most tokens of a shortened prompt."""
-    return min(int(window.tokens * KEPT_WINDOW_SHARE), int(window.limit * SHORTENED_PROMPT_SHARE))
-
-
-async def parse_client_request(parts: Services, body: bytes) -> Request:
-    """The request in a body; its tokens are not counted yet. Raises RequestParseError."""
-    if len(body) < HUGE_BODY_BYTES and not _has_too_many_messages(body):
-        return await in_slices(parts.dialect.parse_in_steps(body, parts.parse_cache))
-    return await asyncio.to_thread(parts.dialect.parse_request, body, ParseCache())
-
-
-def _has_too_many_messages(body: bytes) -> bool:
-    """Estimated without parsing: inside a message text the quotes of the key would be escaped."""
-    return len(body) > MIN_MESSAGE_BYTES * MAX_MESSAGES and body.count(ROLE_KEY) > MAX_MESSAGES
-
-
-async def count_request_tokens(parts: Services, request: Request) -> Request:
-    texts = countable_texts(request)
-    if not texts:
-        return request
-    counts = await parts.counter.count_all(texts)
-    if len(request.body) < HUGE_BODY_BYTES:
-        return await in_slices(token_count_steps(request, counts, parts.parse_cache))
-    return await asyncio.to_thread(weighed_by, request, counts, ParseCache())
-
-
-class OversizedRequest(NamedTuple):
-    """A client's own request that does not fit, under the upstream's name for the model, and what it may quote.
-    `can_shorten_history`: the client let it grow because it saw our short context."""
-
-    request: Request
-    quotes: QuoteFinder
-    conversation: str = ""
-    can_shorten_history: bool = True
-
-
-class ShortenedRequest(NamedTuple):
-    """A shortened client request, and how many of its tokens are ours."""
-
-    request: Request
-    own_tokens: int
-
-
-def quotes_of(parts: Services, client_request: ClientRequest, request: Request) -> QuoteFinder:
-    """The quotes in this request; its tokens must be counted."""
-    return QuoteFinder(parts.conversation_cache, parts.dialect, client_request.tenant, client_request.headers, request)
-
-
-async def shorten_request(parts: Services, route: Route, overlong: OversizedRequest) -> ShortenedRequest | None:
-    """A client's own request, shortened to fit the window and to well below its size: its oldest messages are dropped
-    or, if that is not allowed or not enough, a quoted history is replaced by a summary. None if nothing can go.
-    Reasoning bound to what left goes too."""
-    request, dialect = overlong.request, parts.dialect
-    window = parts.context_windows.window(route.upstream.name, route.model, overlong.conversation)
-    room = min(
-        int(request.tokens * KEPT_WINDOW_SHARE),
-        shortened_prompt_tokens(window) if window.is_binding else request.tokens,
-    )
-    room -= sum(m.tokens for m in request.head) + request.tools_tokens
-    kept = (
-        drop_oldest_messages(request.messages, room, dialect.holds_compaction) if overlong.can_shorten_history else None
-    )
-    is_too_long = kept is None or sum(m.tokens for m in (*kept.before, *kept.after)) > room
-    if is_too_long and (
-        told := await overlong.quotes.replace_quote(QuoteRenderOptions(room, parts.composer, parts.counter))
-    ):
-        return ShortenedRequest(_with_messages(parts, route, request, told.before, told.after), told.own_tokens)
-    if kept is None:
-        return None
-    trace = replace(dialect.user_message(kept.trace), tokens=parts.count_memoized(kept.trace))
-    before, after = (*kept.before, trace), tuple(kept.after)
-    if parts.config.tariff_of(route.model).roles == "alternate":
-        left_out = AnswersLeftOut(request.messages)
-        before, after = (), alternate_roles((*before, *after), {id(trace)}, parts.composer, left_out)
-    return ShortenedRequest(_with_messages(parts, route, request, before, after), trace.tokens)
-
-
-def _with_messages(
-    parts: Services, route: Route, request: Request, before: Sequence[Message], behind: Sequence[Message]
-) -> Request:
-    """The request with these messages; bound reasoning `behind` the change is removed."""
-    dialect = parts.dialect
-    if binds_reasoning(parts.config, dialect, route.model):
-        behind = strip_client_reasoning(parts.config, dialect, request, route.model, behind)
-    messages = (*before, *behind)
-    body = dialect.render(request, messages, [m.wire for m in request.head], RenderOptions(include_usage=False))
-    return replace(request, body=b"".join(body), messages=messages)
 
 
 def _retry_delay(got: Answer) -> float:

@@ -1,0 +1,33 @@
+"""Rounds: what one exchange with the provider takes, from the client's request to the body that is sent."""
+
+from proxy.exchange.rounds.client_request import (
+    HASHED_APART_BYTES,
+    MAX_MESSAGES,
+    ClientRequest,
+    Services,
+    count_request_tokens,
+    parse_client_request,
+    without_refused_usage,
+)
+from proxy.exchange.rounds.round_sender import REFUSALS_IGNORED_MS, ContextRejected, RoundSender
+from proxy.exchange.rounds.shorten_request import (
+    OversizedRequest,
+    quotes_of,
+    shorten_request,
+)
+
+__all__ = [
+    "HASHED_APART_BYTES",
+    "MAX_MESSAGES",
+    "REFUSALS_IGNORED_MS",
+    "ClientRequest",
+    "ContextRejected",
+    "OversizedRequest",
+    "RoundSender",
+    "Services",
+    "count_request_tokens",
+    "parse_client_request",
+    "quotes_of",
+    "shorten_request",
+    "without_refused_usage",
+]

@@ -1,0 +1,124 @@
+"""The request of a client, and what is needed to answer it. Huge bodies are parsed and counted in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
+
+from proxy.accounting import TokenCounterProtocol
+from proxy.config import Config
+from proxy.core.ledger import Request
+from proxy.dialects import (
+    Dialect,
+    DialectComposer,
+    ParseCache,
+    countable_texts,
+    token_count_steps,
+)
+from proxy.dialects import with_token_counts as weighed_by
+from proxy.exchange.background.in_flight import InFlight
+from proxy.exchange.background.inbox import Inbox
+from proxy.exchange.background.recorder import Recorder
+from proxy.exchange.background.scheduler import in_slices
+from proxy.exchange.background.summarizer import Summarizer
+from proxy.exchange.notes.people_messages import MessageDelivery
+from proxy.exchange.resolver import Resolver
+from proxy.exchange.turn import Toolkit
+from proxy.store import ConversationCache
+from proxy.upstream import (
+    ContextWindows,
+    LearnedForms,
+    RawHeaders,
+    Route,
+    Routes,
+)
+
+HUGE_BODY_BYTES = 24 << 20
+"""Bodies from this size are parsed in a thread and not cached: 60 MiB on the event loop would block everybody for 0.4
+s, and two such bodies would push all else out of the cache."""
+MAX_MESSAGES = 50_000
+"""Messages of a request that is placed. Placing a new message blocks for 40 us, and a body may hold two million; the
+longest conversation in a window of a million tokens has a tenth of these."""
+ROLE_KEY = b'"role"'
+HASHED_APART_BYTES = 1 << 20
+"""Bodies from this size are hashed in a thread: 40 MiB take 0.1 s."""
+MIN_MESSAGE_BYTES = 16
+
+
+class ClientRequest(msgspec.Struct, frozen=True):
+    """A client's request with its body. `path` is raw, as the client wrote it."""
+
+    id: str
+    tenant: str
+    method: str
+    path: str
+    query: bytes
+    headers: RawHeaders
+    body: bytes
+    mode: str = ""
+    """The mode of its client key, or empty."""
+    arrived: float = msgspec.field(default_factory=time.perf_counter)
+
+
+@dataclass(frozen=True)
+class Services:
+    """What an exchange is made of. `now` returns ms since the epoch."""
+
+    config: Config
+    dialect: Dialect
+    conversation_cache: ConversationCache
+    routes: Routes
+    counter: TokenCounterProtocol
+    composer: DialectComposer
+    resolver: Resolver
+    toolkit: Toolkit
+    recorder: Recorder
+    parse_cache: ParseCache
+    count_memoized: Callable[[str], int]
+    """Tokens of a text that recurs in every request."""
+    now: Callable[[], int]
+    context_windows: ContextWindows
+    message_delivery: MessageDelivery
+    inbox: Inbox
+    in_flight: InFlight
+    summarizer: Summarizer | None = None
+    """None if it is off."""
+    learned_forms: LearnedForms = field(default_factory=LearnedForms)
+    """What upstreams accept that refused the full form of a request."""
+    models_without_usage: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(upstream, model) pairs that refuse the usage option, with the time of the first refusal in ms."""
+    models_ignoring_refusals: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(upstream, model) pairs that called our tools though they were told not to, with the time of it in ms."""
+
+
+async def parse_client_request(parts: Services, body: bytes) -> Request:
+    """The request in a body; its tokens are not counted yet. Raises RequestParseError."""
+    if len(body) < HUGE_BODY_BYTES and not _has_too_many_messages(body):
+        return await in_slices(parts.dialect.parse_in_steps(body, parts.parse_cache))
+    return await asyncio.to_thread(parts.dialect.parse_request, body, ParseCache())
+
+
+def _has_too_many_messages(body: bytes) -> bool:
+    """Estimated without parsing: inside a message text the quotes of the key would be escaped."""
+    return len(body) > MIN_MESSAGE_BYTES * MAX_MESSAGES and body.count(ROLE_KEY) > MAX_MESSAGES
+
+
+async def count_request_tokens(parts: Services, request: Request) -> Request:
+    texts = countable_texts(request)
+    if not texts:
+        return request
+    counts = await parts.counter.count_all(texts)
+    if len(request.body) < HUGE_BODY_BYTES:
+        return await in_slices(token_count_steps(request, counts, parts.parse_cache))
+    return await asyncio.to_thread(weighed_by, request, counts, ParseCache())
+
+
+def without_refused_usage(parts: Services, route: Route, request: Request) -> Request:
+    """The request marked so that we do not ask for usage, if the model's upstream refuses that."""
+    refuses = (route.upstream.name, route.model) in parts.models_without_usage
+    return replace(request, wants_usage=True) if refuses and request.stream else request

@@ -1,0 +1,134 @@
+"""Reasoning that a provider binds to the prefix behind which it was made: which of it leaves a thread, and when.
+
+Such a provider refuses reasoning that comes back behind another prefix. What was removed never comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from proxy.accounting import family_of
+from proxy.config import Config
+from proxy.core.context import entries_after_client_rewrite
+from proxy.core.frames import HEAD_CHANGED, FrameEvent, PathEntry, ReasoningRemoved
+from proxy.core.ledger import Message, Request
+from proxy.core.observers import ends_with_user_message, message_of
+from proxy.dialects import Dialect
+from proxy.exchange.thread.placement import PolicyInput
+
+
+@dataclass(frozen=True)
+class BoundReasoning:
+    """For one dialect: the events that remove reasoning."""
+
+    config: Config
+    dialect: Dialect
+
+    def is_bound(self, here: PolicyInput) -> bool:
+        return client_model_binds_reasoning(self.config, self.dialect, here.request.model)
+
+    def drop_all(self, here: PolicyInput) -> list[FrameEvent]:
+        """Drop all reasoning so far, once, where the model binds it to its prefix."""
+        return self.drop(here) if self.is_bound(here) else []
+
+    def drop_outdated(self, here: PolicyInput) -> list[FrameEvent]:
+        """Drop reasoning after the client changed its system text, its tools (signed reasoning is bound to them) or its
+        model. Paths from before the change are affected too."""
+        since, request, awake = here.previous_thread, here.request, here.path_state.tree.is_awake
+        if since is not None:
+            if since.model and family_of(since.model) != family_of(self.config.upstream_model_of(request.model)):
+                return self.drop(here, why=HEAD_CHANGED)
+            same = (since.system_hash, since.tools_hash) == (request.system_hash, request.tools_hash)
+            if not same and awake:
+                return self.drop(here, why=HEAD_CHANGED) if self.is_bound(here) else []
+        if not here.outdated_answers or not awake:
+            return []
+        before = [path_entry for path_entry in here.path_state.entries if path_entry.entry.id in here.outdated_answers]
+        return self.drop(here, before, why=HEAD_CHANGED) if before else []
+
+    def drop_rewritten(self, here: PolicyInput) -> list[FrameEvent]:
+        """Drop our reasoning behind a point where the client rewrote its own history."""
+        if not here.path_state.adopted or not self.is_bound(here):
+            return []
+        return self.drop(here, entries_after_client_rewrite(here.path_state))
+
+    def drop_unrecorded(self, here: PolicyInput) -> list[FrameEvent]:
+        """Drop reasoning of answers that were sent without our context since the thread woke and not kept as a turn:
+        they were made behind another prefix."""
+        waking = here.path_state.tree.wake_state
+        if waking is None or not self.is_bound(here) or self.dialect.asks_to_drop_reasoning(here.request):
+            return []
+        found: list[str] = []
+        for path_entry in reversed(here.path_state.entries):
+            if path_entry.entry.id in here.path_state.tree.without_reasoning:
+                continue
+            if path_entry.round is not None or waking.at in (path_entry.path_id, path_entry.entry.id):
+                break
+            if is_assistant_entry(path_entry) and self._has_reasoning(path_entry):
+                found.append(path_entry.entry.id)
+        return [ReasoningRemoved(tuple(reversed(found)))] if found else []
+
+    def drop(
+        self, here: PolicyInput, path_entries: Sequence[PathEntry] | None = None, *, why: str = ""
+    ) -> list[FrameEvent]:
+        """Drop the reasoning of `path_entries` (default: all so far), except what must precede the calls being
+        answered."""
+        kept = newest_assistant_entry(here.path_state.entries) if self.is_needed_in_loop(here) else None
+        answers = (
+            p
+            for p in (here.path_state.entries if path_entries is None else path_entries)
+            if p is not kept and is_assistant_entry(p)
+        )
+        bound = tuple(dict.fromkeys(p.entry.id for p in answers if self._has_reasoning(p)))
+        return [ReasoningRemoved(bound, why)] if set(bound) - here.path_state.tree.without_reasoning else []
+
+    def is_needed_in_loop(self, here: PolicyInput) -> bool:
+        if not must_open_with_reasoning(
+            self.config, self.dialect, here.request, self.config.upstream_model_of(here.request.model)
+        ):
+            return False
+        newest = newest_assistant_entry(here.path_state.entries)
+        return newest is not None and self._has_reasoning(newest)
+
+    def _has_reasoning(self, path_entry: PathEntry) -> bool:
+        message = message_of(path_entry)
+        return message is not None and self.dialect.without_reasoning(message) is not message
+
+
+def binds_reasoning(config: Config, dialect: Dialect, model: str) -> bool:
+    """Whether this model's reasoning (by the upstream's name) must be dropped once its prefix changed. Signed reasoning
+    always is: we do not know every model that checks it, and one that does refuses the request."""
+    return dialect.has_signed_reasoning or config.tariff_of(model).binding != "none"
+
+
+def client_model_binds_reasoning(config: Config, dialect: Dialect, model: str) -> bool:
+    """`binds_reasoning` by the client's model name."""
+    return binds_reasoning(config, dialect, config.upstream_model_of(model))
+
+
+def must_open_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
+    """Whether `request` is in a tool loop whose last answer must open with its reasoning, by the request or else by the
+    upstream's model name."""
+    if ends_with_user_message(request.messages):
+        return False
+    told = dialect.must_open_with_reasoning(request)
+    return config.tariff_of(model).thinking_in_loop == "required" if told is None else told
+
+
+def is_assistant_entry(path_entry: PathEntry) -> bool:
+    message = message_of(path_entry)
+    return message is not None and message.role == "assistant"
+
+
+def newest_assistant_entry(path_entries: Sequence[PathEntry]) -> PathEntry | None:
+    return next((p for p in reversed(path_entries) if is_assistant_entry(p)), None)
+
+
+def strip_client_reasoning(
+    config: Config, dialect: Dialect, request: Request, model: str, messages: Sequence[Message]
+) -> tuple[Message, ...]:
+    """The last `messages` of the client without reasoning, except what their loop must open with."""
+    last = next((m for m in reversed(messages) if m.role == "assistant"), None)
+    opening = last if must_open_with_reasoning(config, dialect, request, model) else None
+    return tuple(m if m is opening else dialect.without_reasoning(m) for m in messages)
