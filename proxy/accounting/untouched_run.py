@@ -58,9 +58,6 @@ class PromptScale(msgspec.Struct, frozen=True, gc=False):
         return self.old * old + self.new * (ours - old)
 
 
-UNSCALED = PromptScale()
-
-
 class _CountedPrefix(msgspec.Struct, frozen=True, gc=False):
     """The first `length` bytes of a line's hashes, in our tokens and the provider's."""
 

@@ -6,6 +6,7 @@ answers in this process, on the store of the data directory.
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import secrets
@@ -17,7 +18,7 @@ from starlette.types import ASGIApp
 
 from proxy.accounting import TokenCounter
 from proxy.auth import Tenant
-from proxy.cli.context import DELETION_TIMEOUT_S, find_running_proxy, opened_store, run_async, send_request
+from proxy.cli.context import DELETION_TIMEOUT_S, find_running_proxy, opened_store, send_request
 from proxy.config import Config, LiveSettings
 from proxy.errors import InvalidConfiguration, NotAllowed, NotFound, ProxyError, StoreError
 from proxy.exchange import Inbox
@@ -31,7 +32,7 @@ def call(settings: Config, method: str, path: str, body: object = None) -> Any:
     """The API's answer, parsed from JSON. Raises the error that the API answers with, or ProxyError for silence."""
     server = find_running_proxy(settings.data)
     if server is None:
-        return run_async(_call_in_process(settings, method, path, body))
+        return asyncio.run(_call_in_process(settings, method, path, body))
     try:
         status, answer = send_request(server, method, path, body, DELETION_TIMEOUT_S)
     except (OSError, http.client.HTTPException) as error:
@@ -46,7 +47,7 @@ def conversation_path(settings: Config, reference: str) -> str:
         async with opened_store(settings) as store:
             return (await lookup.find_ledger(store, None, reference)).conversation.id
 
-    return f"/stack/conversations/{run_async(find())}"
+    return f"/stack/conversations/{asyncio.run(find())}"
 
 
 def frame_path(settings: Config, reference: str) -> str:
@@ -57,7 +58,7 @@ def frame_path(settings: Config, reference: str) -> str:
             _, _, frame = await lookup.find_frame_in_store(store, None, reference)
             return frame.id
 
-    return f"/stack/frames/{run_async(find())}"
+    return f"/stack/frames/{asyncio.run(find())}"
 
 
 def _parsed(status: int, answer: bytes) -> Any:

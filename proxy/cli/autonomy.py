@@ -6,6 +6,7 @@ the loops that the model was warned of. Both read the store, and change it throu
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, get_args
@@ -13,7 +14,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from proxy.cli.api_client import call, conversation_path
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, settings_at
 from proxy.cli.output import align_columns, one_line, pluralize, print_json, print_line
 from proxy.config import Config
 from proxy.core.policy import HEURISTIC_NAMES, RULE_NAMES, AutonomyLevel, ScoreCombiner, clamp_threshold
@@ -59,7 +60,7 @@ def autonomy(
             call(settings, "PATCH", path, wanted)
         if clear:
             cleared = call(settings, "DELETE", f"{path}/suggestions")["cleared"]
-    view = run_async(_load_autonomy(settings, conversation))
+    view = asyncio.run(_load_autonomy(settings, conversation))
     if as_json:
         print_json(view if not clear else {**view, "cleared": cleared})
         return
@@ -136,7 +137,7 @@ def loops(
         else:
             print_line(f"cleared {pluralize(count, 'loop')}; what is done from now on is counted anew")
         return
-    rows = run_async(_load_loops(settings, conversation))
+    rows = asyncio.run(_load_loops(settings, conversation))
     if as_json:
         print_json({"loops": rows})
         return

@@ -6,6 +6,7 @@ management API.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Generic, TypeVar
 import typer
 
 from proxy.cli.api_client import call, conversation_path
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, settings_at
 from proxy.cli.output import align_columns, pluralize, print_json, print_line
 from proxy.config import Config
 from proxy.core.frames import PathState
@@ -135,7 +136,7 @@ async def _load_newest_path(settings: Config, reference: str) -> ConversationPat
 
 def _print_listing(settings: Config, reference: str, listing: Listing[Any], name: str, *, as_json: bool) -> None:
     """All there are, or the messages of the one with this name."""
-    path = run_async(_load_newest_path(settings, reference))
+    path = asyncio.run(_load_newest_path(settings, reference))
     if name:
         detail = listing.detail(path.ledger, path.path_state, name)
         _print(as_json, detail, branch_messages_text(detail["messages"]))

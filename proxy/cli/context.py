@@ -8,18 +8,17 @@ token.
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import os
 import shlex
 import tempfile
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import typer
@@ -38,8 +37,6 @@ ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration
 DataDirectory = Annotated[Path | None, typer.Option("--data", help="Directory of store and keys.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="As CSV: every figure, one line for each row.")]
-
-Result = TypeVar("Result")
 
 
 def load_settings(
@@ -109,10 +106,6 @@ async def opened_store(config: Config) -> AsyncIterator[Store]:
         await store.close()
         for note in store.health().notes:
             print_note(note)
-
-
-def run_async(work: Coroutine[Any, Any, Result]) -> Result:
-    return asyncio.run(work)
 
 
 SERVER_FILE = "server.json"

@@ -31,7 +31,6 @@ from proxy.cli.context import (
     find_running_proxy,
     load_settings,
     opened_store,
-    run_async,
 )
 from proxy.cli.output import align_columns, pluralize, print_json, print_line
 from proxy.config import Config, UpstreamSettings
@@ -108,7 +107,7 @@ def run_checks(config: Config, file: Path | None) -> Iterator[Check]:
     if server is not None:
         yield _check_recent_bypasses(server)
         yield from _check_refused_forms(server)
-    yield from run_async(_check_upstreams(config, server))
+    yield from asyncio.run(_check_upstreams(config, server))
     yield _check_tokenizer()
     yield from _check_data_directory(config)
     yield from _check_store(config)
@@ -243,13 +242,13 @@ def _check_store(config: Config) -> Iterator[Check]:
     if config.is_store_in_memory:
         yield Check("unsure", "store", "it is kept in memory; ask the running proxy, at /health")
     elif path is None:
-        yield from run_async(_check_contents(config))
+        yield from asyncio.run(_check_contents(config))
     elif not path.is_file():
         yield Check("ok", "store", f"{path} is not there yet; serve makes it")
     elif fault := integrity_fault(path):
         yield Check("finding", "store", f"{path}: {fault}")
     else:
-        yield from run_async(_check_contents(config))
+        yield from asyncio.run(_check_contents(config))
 
 
 def integrity_fault(path: Path) -> str:

@@ -6,6 +6,7 @@ conversations in memory and would not notice the new one. `migrate` copies a who
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Iterable
@@ -22,7 +23,6 @@ from proxy.cli.context import (
     data_flag,
     find_running_proxy,
     opened_store,
-    run_async,
     settings_at,
 )
 from proxy.cli.output import align_columns, pluralize, print_error, print_json, print_line
@@ -80,7 +80,7 @@ def export(
         raise typer.BadParameter(str(error)) from None
     if out is None and chosen.render_files is not None:
         raise typer.BadParameter(f"{kind} has several files: name a folder, or a file that ends in .zip, with --out")
-    export_input = run_async(_load_material(settings_at(config, data), conversation, thread))
+    export_input = asyncio.run(_load_material(settings_at(config, data), conversation, thread))
     if out is None:
         _print(writing.export_chunks(chosen, export_input, options))
     else:
@@ -127,7 +127,7 @@ def import_(
     """Take in a conversation: all of it or nothing. What is here already stays as it is."""
     settings = settings_at(config, data)
     try:
-        result = run_async(_import_conversation(settings, tenant, place))
+        result = asyncio.run(_import_conversation(settings, tenant, place))
     except BadRequest as error:  # the command was right, what it was given is not
         print_error(str(error))
         raise typer.Exit(1) from None

@@ -6,13 +6,14 @@ kept. All go through the management API.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from proxy.cli.api_client import call, conversation_path, frame_path
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, settings_at
 from proxy.cli.output import escape_unsafe, pluralize, print_json, print_line
 from proxy.config import Config
 from proxy.errors import InvalidConfiguration, NotAllowed, NotFound
@@ -93,7 +94,7 @@ def pop(
     if frame and conversation:
         raise typer.BadParameter("--in names whose active frame ends; a frame that is named needs none")
     settings = settings_at(config, data)
-    path = frame_path(settings, frame or run_async(_active_frame_of(settings, conversation)))
+    path = frame_path(settings, frame or asyncio.run(_active_frame_of(settings, conversation)))
     _print_result(call(settings, "POST", f"{path}/pop", {"status": status, "results": results}), as_json=as_json)
 
 
@@ -197,7 +198,7 @@ def forget(
     until = END_OF_TIME if everything else parse_local_time(before) if before else 0
     settings = settings_at(config, data)
     if conversation:
-        conversation, what = run_async(_describe_conversation(settings, conversation))
+        conversation, what = asyncio.run(_describe_conversation(settings, conversation))
     else:
         what = f"everything before {before}" if before else "everything"
     if not yes:

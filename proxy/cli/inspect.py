@@ -5,6 +5,7 @@ They read the store, whether a proxy runs or not.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
@@ -21,7 +22,7 @@ from proxy.accounting import (
     outcome_meaning,
     percent_saved,
 )
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, settings_at
 from proxy.cli.output import (
     one_line,
     output_width,
@@ -108,7 +109,7 @@ def tree(
     as_json: AsJson = False,
 ) -> None:
     """The frames of a conversation; without an argument the newest one's, below a list of the others."""
-    run_async(
+    asyncio.run(
         _print_tree(settings_at(config, data), conversation, parse_as_of(as_of), details=details, as_json=as_json)
     )
 
@@ -172,7 +173,7 @@ def log(
     as_json: AsJson = False,
 ) -> None:
     """Everything a frame did, oldest first, also what is no longer sent."""
-    view = run_async(_load_log(settings_at(config, data), frame, raw=raw))
+    view = asyncio.run(_load_log(settings_at(config, data), frame, raw=raw))
     if as_json:
         print_json(view)
     elif raw:
@@ -220,7 +221,7 @@ def diff(
 ) -> None:
     """The client's body against each body sent for it, message by message."""
     settings = settings_at(config, data)
-    view = run_async(_load_diff(settings, request))
+    view = asyncio.run(_load_diff(settings, request))
     if as_json:
         print_json(view)
         return
@@ -360,7 +361,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Why each frame stands in the block of the active frame, or does not: its score, part by part."""
-    view = run_async(_load_explanation(settings_at(config, data), conversation))
+    view = asyncio.run(_load_explanation(settings_at(config, data), conversation))
     if as_json:
         print_json(view)
         return
@@ -448,7 +449,7 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Where the work stands: the way from the goal, what was done last, what not to try again, and what is next."""
-    view = run_async(_load_resume(settings_at(config, data), conversation, parse_as_of(as_of)))
+    view = asyncio.run(_load_resume(settings_at(config, data), conversation, parse_as_of(as_of)))
     if as_json:
         print_json(view)
         return
@@ -503,7 +504,7 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Finished frames with these words, of all conversations, the best first."""
-    view = run_async(_load_results(settings_at(config, data), " ".join(words), limit))
+    view = asyncio.run(_load_results(settings_at(config, data), " ".join(words), limit))
     if as_json:
         print_json(view)
         return
@@ -541,7 +542,7 @@ def map_(
     as_json: AsJson = False,
 ) -> None:
     """Which symbols are where, of the files that were read or written; those first that others refer to most."""
-    view = run_async(_load_map(settings_at(config, data), conversation, tokens))
+    view = asyncio.run(_load_map(settings_at(config, data), conversation, tokens))
     if as_json:
         print_json(view)
         return

@@ -4,6 +4,7 @@ lost.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
@@ -14,7 +15,7 @@ import msgspec
 import typer
 
 from proxy.accounting import ReceiptTotals, TableColumn, format_columns
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, load_settings, opened_store, run_async, settings_at
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, load_settings, opened_store, settings_at
 from proxy.cli.output import (
     escape_unsafe,
     one_line,
@@ -293,7 +294,7 @@ def replay(
 def _replay_stored(
     where: Config, conversation: str, task: ReplayOptions, progress: Callable[[float], None]
 ) -> Iterator[ReplayOutcome]:
-    recording = run_async(_load_recording(where, conversation, task))
+    recording = asyncio.run(_load_recording(where, conversation, task))
     yield replay_recording(recording, task, f"{where.data}", progress)
 
 

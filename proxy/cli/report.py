@@ -7,6 +7,7 @@ read again may have left under other ones.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, get_args
 
@@ -24,7 +25,7 @@ from proxy.accounting import (
     format_statement,
     format_table,
 )
-from proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, opened_store, settings_at
 from proxy.cli.output import (
     align_columns,
     escape_unsafe,
@@ -59,13 +60,13 @@ def report(
         raise typer.BadParameter("--json and --csv: choose one")
     wanted, settings = _parse_grouping(by), settings_at(config, data)
     if as_json or as_csv:
-        view = run_async(_load_totals(settings, wanted, conversation, fixed=not without_fixed))
+        view = asyncio.run(_load_totals(settings, wanted, conversation, fixed=not without_fixed))
         if as_json:
             print_json(view)
         else:
             print_csv(ReceiptTotals.__struct_fields__, view["rows"])
     else:
-        run_async(_print_report(settings, wanted, conversation, fixed=not without_fixed))
+        asyncio.run(_print_report(settings, wanted, conversation, fixed=not without_fixed))
 
 
 def _parse_grouping(word: str) -> GroupBy:
@@ -198,7 +199,7 @@ def regrets(
     as_json: AsJson = False,
 ) -> None:
     """Files that were read again after they had left the context: by tool, with its rule in `outputs`."""
-    rows = run_async(_load_rows(settings_at(config, data), conversation))
+    rows = asyncio.run(_load_rows(settings_at(config, data), conversation))
     if as_json:
         print_json({"regrets": rows})
         return

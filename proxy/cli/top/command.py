@@ -11,7 +11,7 @@ import typer
 from rich.console import Console, Group
 from rich.live import Live
 
-from proxy.cli.context import ConfigFile, DataDirectory, opened_store, run_async, settings_at
+from proxy.cli.context import ConfigFile, DataDirectory, opened_store, settings_at
 from proxy.cli.output import output_width, print_line
 from proxy.cli.top.keyboard import DOWN, QUIT, UP, keys
 from proxy.cli.top.screen import TopView, now_ms, screen_lines
@@ -33,7 +33,7 @@ def top(
     """Watch conversations and their frames; arrows choose one, q ends it."""
     settings = settings_at(config, data)
     try:
-        run_async(_print_once(settings) if once or not sys.stdout.isatty() else _watch(settings, interval))
+        asyncio.run(_print_once(settings) if once or not sys.stdout.isatty() else _watch(settings, interval))
     except KeyboardInterrupt:
         return
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 
 from proxy.accounting import ReceiptTotals
-from proxy.cli.context import opened_store, run_async
+from proxy.cli.context import opened_store
 from proxy.config import Config
 from proxy.replay import (
     NotReplayable,
@@ -23,7 +24,7 @@ def replay_as_active(settings: Config, conversations: Iterable[str]) -> ReceiptT
     """Their totals; None where none of them can be replayed. Raises ProxyError where the store cannot be read."""
     options = ReplayOptions(settings.model_copy(update={"mode": "active"}))
     played: list[ReplayResult] = []
-    for recording in run_async(_recordings(settings, conversations, options)):
+    for recording in asyncio.run(_recordings(settings, conversations, options)):
         with suppress(NotReplayable):
             played.append(replay_recording(recording, options, f"{settings.data}", lambda _: None))
     return sum_rows(played) if played else None

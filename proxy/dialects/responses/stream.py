@@ -54,7 +54,7 @@ OPENING_EVENTS = ("response.created", "response.queued", "response.in_progress")
 FINAL_EVENTS = ("response.completed", "response.incomplete", "response.cancelled", "response.done")
 """Events that end an answer, each with all of it."""
 ERROR_EVENTS = ("response.failed", "error")
-ADDED, ITEM_DONE_EVENT = "response.output_item.added", "response.output_item.done"
+ITEM_DONE_EVENT = "response.output_item.done"
 MESSAGE = "message"
 PART_TYPE_BY_EVENT = {"response.output_text": "output_text", "response.refusal": "refusal"}
 """Kinds of content parts, by the events that tell them."""

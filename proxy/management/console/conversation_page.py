@@ -21,7 +21,6 @@ from proxy.management.console.icicle import Icicle, lay_out, tokens_of
 from proxy.management.console.rendering import render, visitor_of
 from proxy.management.views import (
     FrameState,
-    all_path_states,
     conversations,
     decode_receipt,
     in_flight_rows,
@@ -267,11 +266,6 @@ def icicle_at(ledger: Ledger, entry: str, newest: PathState, *, only_sent: bool)
         known = ledger.entries[known.parent]
     path_state = path_state_of_tip(ledger, known)
     return lay_out(path_state, max(full, sum(map(tokens_of, path_state.entries))), only_sent=only_sent)
-
-
-def path_state_with(ledger: Ledger, frame: str) -> PathState | None:
-    """The newest path that has the frame."""
-    return next((each for each in all_path_states(ledger) if frame in each.tree.frames), None)
 
 
 ROUTES = [Route("/console/conversations/{conversation}", show)]

@@ -30,7 +30,6 @@ from proxy.management.views import Totals, load_receipts, only_of_client, sum_re
 
 MAX_CHART_POINTS = 400
 MAX_ROWS = 200
-ACTING_STATUSES = frozenset({"full", "passive"})
 
 
 async def show(request: Request) -> Response:
