@@ -345,23 +345,10 @@ class RunningProxy:
     def log(self, frame: str) -> list[Json]:
         return list(self.get(f"/stack/frames/{frame}/log?raw=true")["entries"])
 
-    def kept(self) -> dict[str, frozenset[str]]:
-        """The stored texts of all messages, by conversation."""
-        stored: dict[str, set[str]] = {}
-        for conversation in self.conversations:
-            at = conversation["id"]
-            threads = (self.get(f"/stack/conversations/{at}/frames?thread={t}") for t in conversation["threads"])
-            frames = {frame["sessionID"] for thread in threads for frame in thread["frames"]}
-            frames |= {frame for thread in conversation["threads"] for frame in self._left_on_branches(at, thread)}
-            entries = [entry for frame in frames for entry in self.log(frame)]
-            stored[at] = {said["wire"] for entry in entries for said in (entry, *entry["results"])}
-        return {conversation: frozenset(texts) for conversation, texts in stored.items()}
-
-    def _left_on_branches(self, conversation: str, thread: str) -> list[str]:
-        """Frames on the lines that a thread does not stand on."""
-        at = f"/stack/conversations/{conversation}/branches"
-        left = [row for row in self.get(f"{at}?thread={thread}")["branches"] if row["begun"] and not row["current"]]
-        return [frame for row in left for frame in self.get(f"{at}/{row['name']}?thread={thread}")["frames"]]
+    def kept(self, conversation: str) -> frozenset[str]:
+        """The stored texts of all its messages."""
+        lines = self.file(f"/stack/conversations/{conversation}/export?format=ledger").splitlines()
+        return frozenset(wire for line in lines for wire in _wires(json.loads(line)))
 
     def receipts(self) -> list[Json]:
         """Of all requests, the oldest first."""
@@ -399,6 +386,23 @@ class Replicas(RunningProxy):
             time.sleep(RECEIPTS_WRITTEN_S)
             self._has_answered = False
         return self._last
+
+
+def _wires(value: Any) -> Iterator[str]:
+    """The members `wire` of a record, however deep: its messages, as they came."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield from (member,) if name == "wire" else _wires(member)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _wires(each)
+
+
+def _inferred_frames(proxy: RunningProxy, conversation: Json) -> dict[str, str]:
+    """Frames that nobody pushed, with their parents."""
+    at = f"/stack/conversations/{conversation['id']}/frames"
+    frames = [frame for thread in conversation["threads"] for frame in proxy.get(f"{at}?thread={thread}")["frames"]]
+    return {frame["sessionID"]: frame.get("parentSessionID", "") for frame in frames if frame.get("auto")}
 
 
 async def _shut(server: uvicorn.Server) -> None:
@@ -633,13 +637,15 @@ class Stage:
         return [r.messages for r in self.provider.received if r.chat and (not awake_only or r.tool_names)]
 
     def evidence(self) -> laws.Evidence:
-        kept: dict[str, frozenset[str]] | None = None
-        if self.looks_into_store:
-            kept = {}
-            for proxy in self.proxies:
-                proxy.until_the_store_is_back()
-                kept |= proxy.kept()
-        seen, told = self._seen() if self.looks_into_store else ({}, {})
+        stored: dict[str, frozenset[str]] = {}
+        seen: dict[str, str] = {}
+        told: dict[str, tuple[str, ...]] = {}
+        for proxy in self.proxies if self.looks_into_store else ():
+            proxy.until_the_store_is_back()
+            told |= {receipt["id"]: tuple(receipt["events"]) for receipt in proxy.receipts() if receipt}
+            for row in proxy.conversations:
+                stored[row["id"]] = proxy.kept(row["id"])
+                seen |= _inferred_frames(proxy, row)
         asked = [self._asked(note, note.answer, told) for note in self.notes if note.answer]
         left = [
             laws.UpstreamRequest(
@@ -648,8 +654,8 @@ class Stage:
             for r in self.provider.received
             if r.chat
         ]
-        if kept is not None:
-            kept = {at: frozenset(each for w in wires for each in self.tongue.kept(w)) for at, wires in kept.items()}
+        said = {at: frozenset(each for w in wires for each in self.tongue.kept(w)) for at, wires in stored.items()}
+        kept = said if self.looks_into_store else None
         signed, too_long = self.tongue.signs, self._too_long(asked)
         return laws.Evidence(asked, left, kept, frozenset(self.excused), seen, signed=signed, too_long=too_long)
 
@@ -682,18 +688,6 @@ class Stage:
             events.get(told.get("x-stack-request-id", ""), ()),
             note.body,
         )
-
-    def _seen(self) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-        """Frames that nobody pushed, with their parents; and the events that the receipts of requests tell of."""
-        parents: dict[str, str] = {}
-        told: dict[str, tuple[str, ...]] = {}
-        for proxy in self.proxies:
-            told |= {receipt["id"]: tuple(receipt["events"]) for receipt in proxy.receipts() if receipt}
-            for row in proxy.conversations:
-                at = f"/stack/conversations/{row['id']}/frames"
-                frames = [f for thread in row["threads"] for f in proxy.get(f"{at}?thread={thread}")["frames"]]
-                parents |= {f["sessionID"]: f.get("parentSessionID", "") for f in frames if f.get("auto")}
-        return parents, told
 
     def stop(self) -> None:
         for proxy in self.proxies:
