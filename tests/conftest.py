@@ -6,6 +6,7 @@ pytest --take all      both
 pytest --replicas      of the scenarios a third, on two proxies that share a database; with --take all, all of them
 """
 
+import gc
 import logging
 import os
 import sys
@@ -110,6 +111,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = set(taken)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = taken
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays; a full collection of garbage in a test need not walk through it, in 0.3 s each time."""
+    gc.freeze()
 
 
 def _is_long(item: pytest.Item) -> bool:

@@ -3,7 +3,6 @@ frames by how they are related (S1-35), as tasks (S2-33) and as edges (S2-36).""
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 from urllib.parse import quote
@@ -132,28 +131,25 @@ def test_a_file_that_a_call_changed_holds_from_that_call_on(provider: ScriptedPr
 
 
 # -------------------------------------------------------------------------------------------------- frames, otherwise
+RELATED: list[tuple[dict[str, str], list[str]]] = [
+    ({"parent": "Model"}, ["Fields"]),
+    ({"descendants_of": "build it"}, ["Model", "View", "Fields", "Names"]),
+    ({"descendants_of": "Model", "status": "completed"}, ["Names"]),
+    ({"siblings_of": "View"}, ["Model"]),
+    ({"siblings_of": "Model", "status": "completed"}, []),
+    ({"siblings_of": "build it"}, []),
+    ({"ancestors_of": "Names"}, ["Fields", "Model", "build it"]),
+    ({"ancestors_of": "Names", "descendants_of": "build it"}, ["Fields", "Model"]),
+    ({"siblings_of": "nobody"}, []),
+    ({"descendants_of": "nobody"}, []),
+]
+"""Questions by titles, and the titles of the frames that are found."""
+
+
 @pytest.mark.rows("S1-35")
-@pytest.mark.parametrize(
-    ("query", "found"),
-    [
-        ({"parent": "Model"}, ["Fields"]),
-        ({"descendants_of": "build it"}, ["Model", "View", "Fields", "Names"]),
-        ({"descendants_of": "Model", "status": "completed"}, ["Names"]),
-        ({"siblings_of": "View"}, ["Model"]),
-        ({"siblings_of": "Model", "status": "completed"}, []),
-        ({"siblings_of": "build it"}, []),
-        ({"ancestors_of": "Names"}, ["Fields", "Model", "build it"]),
-        ({"ancestors_of": "Names", "descendants_of": "build it"}, ["Fields", "Model"]),
-        ({"siblings_of": "nobody"}, []),
-        ({"descendants_of": "nobody"}, []),
-    ],
-    ids=lambda value: json.dumps(value) if isinstance(value, dict) else "",
-)
 @pytest.mark.spoken_in("chat", reason="about questions to the management API")
 @pytest.mark.asked("plain")
-def test_frames_are_found_by_how_they_are_related(
-    provider: ScriptedProvider, chat: Conversation, query: dict[str, str], found: list[str]
-) -> None:
+def test_frames_are_found_by_how_they_are_related(provider: ScriptedProvider, chat: Conversation) -> None:
     """S1-35: children, all children, siblings and completed ones, by status."""
     provider.will(does(plan("Model", "View")), says("planned"))
     chat.says("build it")
@@ -168,8 +164,9 @@ def test_frames_are_found_by_how_they_are_related(
     chat.says("begin")
     ids = {title: frame["sessionID"] for title, frame in chat.proxy.frames().items()}
 
-    asked = {name: ids.get(value, value) for name, value in query.items()}
-    assert [frame["title"] for frame in rows(chat.proxy, "frames", **asked)] == found
+    for query, found in RELATED:
+        asked = {name: ids.get(value, value) for name, value in query.items()}
+        assert (query, [frame["title"] for frame in rows(chat.proxy, "frames", **asked)]) == (query, found)
 
 
 @pytest.mark.rows("S2-33", "C6")

@@ -132,19 +132,19 @@ FORMS = ("conversations/{conversation}/say", "conversations/{conversation}/cance
          "frames/{planned}/rename", "operation/keys", "operation/keys/revoke", "sign-out")  # fmt: skip
 
 
-@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("token", ["", "0" * 32, "of another"])
-def test_a_form_without_its_session_s_token_changes_nothing(build: Building, form: str, token: str) -> None:
+def test_a_form_without_its_session_s_token_changes_nothing(build: Building, token: str) -> None:
     site = build()
     person = site.operator()
     fields = {"text": "forged", "title": "forged", "mode": "off", "name": "forged", "token": token}
     if token == "of another":
         fields["token"] = token_of(site.operator())
 
-    answer = person.post(f"/console/{form.format(**vars(site.ours))}", fields)
+    for form in FORMS:
+        answer = person.post(f"/console/{form.format(**vars(site.ours))}", fields)
+        assert (form, answer.status) == (form, 403)
+        assert b"another session" in answer.body
 
-    assert answer.status == 403
-    assert b"another session" in answer.body
     assert "forged" not in (site.proxy.data / "keys.json").read_text()
     assert b"forged" not in person.get(f"/console/conversations/{site.ours.conversation}").body
     assert person.get("/console").status == 200
