@@ -16,17 +16,17 @@ from proxy.core.ledger import Request
 from proxy.dialects import RequestParseError
 from proxy.errors import BadRequest, RequestCancelled, ShuttingDown, StoreError
 from proxy.exchange.background.scheduler import with_timeout
-from proxy.exchange.client_compaction import (
-    answer_client_compaction,
-    is_client_compaction,
-    place_client_compaction,
-)
 from proxy.exchange.client_response import Reply
 from proxy.exchange.loop import tool_loop, update_refused_calls
 from proxy.exchange.passthrough import PassthroughRequest, bypass, strip_bound_reasoning, with_upstream_model
 from proxy.exchange.previous_responses import resolve_references
 from proxy.exchange.relay import begin_relayed_turn, fall_back_to_relay, relay
 from proxy.exchange.request_handler import FailClosedError, RequestHandler
+from proxy.exchange.requested_compaction import (
+    answer_requested_compaction,
+    is_requested_compaction,
+    place_requested_compaction,
+)
 from proxy.exchange.rounds import (
     HASHED_APART_BYTES,
     MAX_MESSAGES,
@@ -60,10 +60,10 @@ async def handle(parts: Services, client_request: ClientRequest, reply: Reply) -
         return
     route = parts.routes.choose(request.model, client_request.path)
     client_request = with_upstream_model(client_request, request.model, route)
-    if is_client_compaction(client_request.path, request):
-        placed = await place_client_compaction(PassthroughRequest(parts, client_request, route, request), reply)
+    if is_requested_compaction(client_request.path, request):
+        placed = await place_requested_compaction(PassthroughRequest(parts, client_request, route, request), reply)
         if placed is not None:
-            await _run(placed, answer_client_compaction)
+            await _run(placed, answer_requested_compaction)
         return
     heard = await handle_slash_commands(PassthroughRequest(parts, client_request, route, request), reply)
     if heard is None:

@@ -50,14 +50,14 @@ def is_compaction_endpoint(method: str, path: str) -> bool:
     return method == "POST" and path.endswith(ENDPOINT)
 
 
-def is_client_compaction(path: str, request: Request) -> bool:
+def is_requested_compaction(path: str, request: Request) -> bool:
     if path.endswith(ENDPOINT):
         return True
     wire = request.messages[-1].wire if request.messages else b""
     return TRIGGER in wire and not request.messages[-1].text
 
 
-async def place_client_compaction(passing: PassthroughRequest, reply: Reply) -> RequestHandler | None:
+async def place_requested_compaction(passing: PassthroughRequest, reply: Reply) -> RequestHandler | None:
     """Where the history stands; None if nobody knows it, and then it has gone upstream as it came."""
     placement = None
     try:
@@ -82,7 +82,7 @@ async def _find_placement(passing: PassthroughRequest) -> Placement | None:
     return await with_timeout(patience_s, parts.resolver.resolve_beside(parsed, REASON))
 
 
-async def answer_client_compaction(handler: RequestHandler) -> None:
+async def answer_requested_compaction(handler: RequestHandler) -> None:
     handler.client_response = handler.new_client_response(intercept=False)
     compacted = await _compaction_input(handler) if handler.placement.is_rendered else None
     if compacted is None:
