@@ -75,7 +75,8 @@ LONG = (
     "wire/test_typed_streams.py",
 )
 """Places below `tests` whose tests take minutes, start dozens of processes, download packages, or try random input
-again and again. Without them a run takes about five minutes on two cores."""
+again and again. A quick run, which leaves them out, has to end within five
+minutes on two cores, installation included."""
 FIRST = ("yardstick/", "crash/")
 """Places whose tests take a minute each: at the end of a run they would leave the other cores idle."""
 SHARE_FOR_REPLICAS = 3

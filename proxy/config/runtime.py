@@ -1,9 +1,8 @@
 """Settings that can change while the proxy runs: how subagents are tracked.
 
 Changes are stored, override the configuration, and hold after a restart and in all processes on the same store, which
-see them within `REFRESH_INTERVAL_S`. `subagent` is replaced as a whole, so readers need no lock. An invalid change is
-refused as a whole with BadRequest. If the store cannot be read, or holds unknown values, the current settings stay.
-Callers check who may change them.
+see them within `REFRESH_INTERVAL_S`. An invalid change is refused as a whole with BadRequest. If the store cannot be
+read, or holds unknown values, the current settings stay. Callers check who may change them.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class LiveSettings:
         self._changes = 0
         self.on_change: Callable[[], None] = lambda: None
         """Told when this process changed settings."""
-        self.subagent = without_faulty_patterns(configured)
+        self.subagent = without_faulty_patterns(configured)  # replaced as a whole, so that readers need no lock
         """Current settings; all of its patterns are valid."""
 
     @property

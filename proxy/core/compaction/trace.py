@@ -2,8 +2,8 @@
 
 A trace is written without a model, from exact facts (files, commands, decisions, errors) and from names in the
 messages, ranked by how often later work needs such names. It begins with whose work it is and how to get it back, by
-its one `ref`; empty sections are left out. A trace is frozen: the same values give the same bytes. It speaks of the
-past, so that the model does not answer old messages again. A trace that replaces an older one takes over its items.
+its one `ref`; empty sections are left out. The same values give the same bytes, all in the past tense, so that the
+model does not answer old messages again. A trace that replaces an older one takes over its items.
 """
 
 from __future__ import annotations
