@@ -91,6 +91,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--replicas", action="store_true", help=words)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """A quick run waits on sockets and clocks for a third of its time: `-n auto` is one process more than cores."""
+    return (os.cpu_count() or 1) + 1 if config.getoption("--take") == "quick" else None
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """A quick run does not even import what it leaves out, unless the command names it: then it is told of."""
     if config.getoption("--take") != "quick" or not collection_path.is_relative_to(TESTS):

@@ -189,9 +189,8 @@ def test_the_difference_of_a_request_shows_what_the_gate_decided(tmp_path: Path)
     shown = " ".join(printed.split())
 
     assert "wake: nothing that could leave is worth it yet\n" in printed
-    assert (
-        "fold f12: not now (not yet); 9,000 tokens would leave, 700 would stand for them, 40,000 behind them" in shown
-    )
+    assert "fold f12: not now, because it would cost more than it saves; 9,000 tokens would leave" in shown
+    assert "700 would stand for them, 40,000 behind them" in shown
     assert "worth 29,050 tokens of input over 35 requests to come, which are assumed, at a price of 46,875 now" in shown
     assert "120 tokens of reasoning had to be left out" in shown
 
