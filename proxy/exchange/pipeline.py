@@ -1,6 +1,6 @@
 """Handles one client request, from parsing to the answer; read this first. `handle` parses the request, answers slash
-commands, finds the conversation and path that it continues, and then relays it (`relay`) or runs the tool loop
-(`loop`). If our bookkeeping fails before the first byte of the answer, the client's own request goes upstream instead,
+commands, and finds where in which conversation the request stands. Then it relays the request (`relay`) or runs the
+tool loop (`loop`). If our bookkeeping fails before the first byte of the answer, the client's own request goes upstream instead,
 and a header says so. When a client disconnects, its upstream request is cancelled, and the part of
 the answer that had arrived is stored."""
 
@@ -103,7 +103,7 @@ async def _resolve_placement(parts: Services, client_request: ClientRequest, req
     request, kept_there = await with_timeout(patience_s, resolve_references(parts, client_request, request))
     request = await count_request_tokens(parts, request)
     if len(request.body) >= HASHED_APART_BYTES:
-        await asyncio.to_thread(getattr, request, "digest")  # it is kept, and wanted wherever the request is looked up
+        await asyncio.to_thread(getattr, request, "digest")  # computes the cached property in a thread
     parsed = ParsedRequest(client_request.tenant, client_request.headers, request, parts.now(), client_request.mode)
     if not kept_there:
         return await with_timeout(patience_s, parts.resolver.resolve(parsed))
@@ -164,7 +164,8 @@ async def _answer(handler: RequestHandler) -> None:
         await fall_back_to_relay(handler, "internal")
     else:
         handler.interrupts.turn = turn
-        if not handler.request.wants_structured_output:  # two documents are none: the message waits for the next turn
+        # A person's waiting message would add a second answer. Two JSON documents are no valid one, so there it waits.
+        if not handler.request.wants_structured_output:
             handler.client_response.writer.should_continue = handler.interrupts.has_follow_up
         update_refused_calls(handler, turn)
         delivery = handler.client_response
