@@ -91,6 +91,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--replicas", action="store_true", help=words)
 
 
+@pytest.hookimpl(optionalhook=True)  # an environment without pytest-xdist does not know it
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """A quick run waits on sockets and clocks for a third of its time: `-n auto` is one process more than cores."""
     return (os.cpu_count() or 1) + 1 if config.getoption("--take") == "quick" else None

@@ -161,7 +161,8 @@ def test_o1_the_doctor_finds_what_went_around_a_running_proxy(tmp_path: Path, pr
         ill = found_recently(proxy.shell)
 
     assert well == still == {"state": "ok", "about": "last 5 minutes", "text": "0 of 0 requests went around us"}
-    assert (ill["state"], ill["text"]) == ("finding", "1 of 1 requests went around us (unreadable: 1)")
+    told = "1 of 1 requests went around us (unreadable 1: the body is no request that the proxy can read)"
+    assert (ill["state"], ill["text"]) == ("finding", told)
 
 
 def found_recently(shell: Shell) -> dict[str, str]:
