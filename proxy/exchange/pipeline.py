@@ -1,8 +1,8 @@
 """Handles one client request, from parsing to the answer; read this first. `handle` parses the request, answers slash
 commands, and finds where in which conversation the request stands. Then it relays the request (`relay`) or runs the
-tool loop (`loop`). If our bookkeeping fails before the first byte of the answer, the client's own request goes upstream instead,
-and a header says so. When a client disconnects, its upstream request is cancelled, and the part of
-the answer that had arrived is stored."""
+tool loop (`loop`). If our bookkeeping fails before the first byte of the answer, the client's own request goes upstream
+instead, and a header says so. When a client disconnects, its upstream request is cancelled, and the part of the answer
+that had arrived is stored."""
 
 from __future__ import annotations
 
