@@ -169,6 +169,7 @@ def test_the_simulation_forgets_the_conversation_longest_unused() -> None:
 
 
 def test_the_simulation_remembers_a_bounded_number_of_conversations(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A patch: 4,096 conversations would show the same.
     monkeypatch.setattr(prompt_cache, "MAX_CONVERSATIONS", 2)
     cache = PromptCacheModel()
     chains = [[HEAD, (name, 500)] for name in ("old", "used", "new")]

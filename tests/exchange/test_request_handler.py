@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from proxy.core.ledger import Message, ModelResponse
+from proxy.exchange.client_response import ClientResponse
 from proxy.exchange.request_handler import LONG_ANSWER_BYTES, RequestHandler
 from proxy.exchange.turn import Turn
 
@@ -18,8 +21,10 @@ SHORT = ModelResponse(Message("assistant", b"{}", "short", "words"), "stop")
 class Recording(RequestHandler):
     """Says what is done, in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, end_has_left: bool = False) -> None:
         self.done: list[str] = []
+        # The writer of a real answer would need a stream; all that is asked of it is whether the end has left.
+        self.client_response = cast("ClientResponse", SimpleNamespace(writer=SimpleNamespace(is_finished=end_has_left)))
 
     def _counted(self, message: Message) -> Message:
         self.done.append("counted")
@@ -48,6 +53,17 @@ async def test_others_have_their_turn_while_a_long_answer_is_recorded(spoken: Mo
         tasks.create_task(others(handler.done))
 
     assert handler.done == order
+
+
+async def test_nothing_comes_between_the_end_of_a_stream_and_its_storing() -> None:
+    """The client may ask again as soon as it has the end, and refer to the answer."""
+    handler = Recording(end_has_left=True)
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(handler.store_last_round_in_steps(None, LONG))
+        tasks.create_task(others(handler.done))
+
+    assert handler.done == ["stored"]
 
 
 async def test_a_long_answer_is_stored_when_its_client_leaves_meanwhile() -> None:

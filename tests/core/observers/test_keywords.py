@@ -177,6 +177,7 @@ def test_names_are_priced_when_they_come(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_many_messages_are_looked_at_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """By their characters: 32 of the longest whose names are remembered held up everybody for 25 ms."""
     messages = [said("tool", f"word_{at} " + "parcel " * (names.SLICE_LENGTH // 14)) for at in range(8)]
+    # A patch: an empty cache, whatever other tests have asked before.
     monkeypatch.setattr(names, "_cached_names_of_text", TextCache(names._names_in_order, names.MAX_CACHED_CHARACTERS))
 
     looked_at = [names._cached_names_of_text.misses for _ in names.cache_names_in_slices(messages)]
