@@ -1,5 +1,6 @@
 """Tokens and money: token counts, prices, the model of prompt caches, the receipt of each request, and totals."""
 
+from proxy.accounting.cache_pauses import PING_SHARE, ping_cost, pings_that_pay
 from proxy.accounting.o200k import load_o200k
 from proxy.accounting.pricing import (
     HOUR,
@@ -15,9 +16,18 @@ from proxy.accounting.pricing import (
     family_of,
     tariff_for,
 )
-from proxy.accounting.prompt_cache import CacheKey, CacheUse, PromptCacheModel, PromptChain, PromptPiece
+from proxy.accounting.prompt_cache import CacheKey, CacheUse, HashedChain, PromptCacheModel, PromptChain, PromptPiece
 from proxy.accounting.reasons import STATUS_MEANINGS, decision_meaning, outcome_meaning, reason_meaning
-from proxy.accounting.receipts import ANSWERED_STATUS, SUMMARY_STATUS, GateDecision, Receipt, RequestOutcome, format_usd
+from proxy.accounting.receipts import (
+    ANSWERED_STATUS,
+    KEEP_ALIVE_STATUS,
+    OWN_REQUEST_STATUSES,
+    SUMMARY_STATUS,
+    GateDecision,
+    Receipt,
+    RequestOutcome,
+    format_usd,
+)
 from proxy.accounting.request_costs import (
     NOTHING_SENT,
     Accountant,
@@ -50,7 +60,10 @@ from proxy.accounting.totals import (
 __all__ = [
     "ANSWERED_STATUS",
     "HOUR",
+    "KEEP_ALIVE_STATUS",
     "NOTHING_SENT",
+    "OWN_REQUEST_STATUSES",
+    "PING_SHARE",
     "STATUS_MEANINGS",
     "SUMMARY_STATUS",
     "UNKNOWN_TARIFF",
@@ -63,6 +76,7 @@ __all__ = [
     "ConfiguredTariff",
     "GateDecision",
     "GroupBy",
+    "HashedChain",
     "KnownHistory",
     "PromptCacheModel",
     "PromptChain",
@@ -94,6 +108,8 @@ __all__ = [
     "load_o200k",
     "outcome_meaning",
     "percent_saved",
+    "ping_cost",
+    "pings_that_pay",
     "reason_meaning",
     "response_headers",
     "sum_balances",

@@ -15,6 +15,7 @@ STATUS_MEANINGS = {
     "bypass": "passed on unchanged, since the proxy could not follow it",
     "error": "ended with an error",
     "summary": "asked by the proxy, for a summary",
+    "keep_alive": "sent by the proxy, so that the provider keeps its prompt cache through a pause",
 }
 
 REASON_MEANINGS = {

@@ -16,6 +16,9 @@ from proxy.core.ledger import Usage
 
 SUMMARY_STATUS = "summary"
 """Status of what was asked of a summariser: no request of a client, and all of it our own overhead."""
+KEEP_ALIVE_STATUS = "keep_alive"
+"""Status of what was sent to keep the provider's prompt cache: likewise."""
+OWN_REQUEST_STATUSES = frozenset({SUMMARY_STATUS, KEEP_ALIVE_STATUS})
 ANSWERED_STATUS = "answered"
 """Status of a request that the proxy answered by itself: no provider was asked, so nothing had a price or a usage."""
 
@@ -62,8 +65,8 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     upstream: str = ""
     mode: str = ""
     status: str = ""
-    """full, asleep, side, off, shadow, stateless, answered, bypass, error or summary; `reason` is its word, for a
-    bypass above all."""
+    """full, asleep, side, off, shadow, stateless, answered, bypass, error, summary or keep_alive; `reason` is its word,
+    for a bypass above all."""
     reason: str = ""
     created: int = 0
     duration_ms: float = 0.0

@@ -19,6 +19,7 @@ from proxy.accounting.prompt_cache import (
     MAX_CONVERSATIONS,
     CacheKey,
     CacheUse,
+    HashedChain,
     PromptCacheModel,
     PromptChain,
     cache_use_of,
@@ -72,7 +73,7 @@ class RequestAccount:
         self._borrows_head = history.begins and not self._is_taken_as_warm and self._untouched.cached > 0
         """Whether of the untouched request only the head was sent before, by other conversations."""
         self._rounds: list[SentRound] = []
-        self._newest_chain = line
+        self.newest_chain = line
         """What was sent last."""
         self._refused_rounds: set[int] = set()
         """Rounds that got no answer and were asked again."""
@@ -82,7 +83,9 @@ class RequestAccount:
         self.tokens_sent = 0
         """So far, all rounds together."""
 
-    def add_round(self, chain: PromptChain, *, own_tools: int = 0, own_texts: int = 0, own_traces: int = 0) -> None:
+    def add_round(
+        self, chain: PromptChain | HashedChain, *, own_tools: int = 0, own_texts: int = 0, own_traces: int = 0
+    ) -> None:
         """A round leaves. `own_tools` and `own_texts` are tokens in `chain` that are ours; `own_traces` are those of
         `own_texts` that stand for frames."""
         accountant, warm = self._accountant, self.is_taken_as_warm
@@ -101,7 +104,7 @@ class RequestAccount:
                 borrows_head=self._history.begins and not (warm or self._rounds) and use.cached > 0,
             )
         )
-        self._newest_chain = line
+        self.newest_chain = line
         self._own = (own_tools, own_texts, own_traces)
         self.tokens_sent += line.total
 
@@ -214,7 +217,7 @@ class RequestAccount:
         """How the provider counts what the client sent."""
         counts, (sent, usage) = self._accountant.counts, billed[-1] if billed else (None, None)
         if sent and sent.use.total and usage and usage.input:
-            return counts.learn(self._key, self._hashed_chain, self._newest_chain, usage.input)
+            return counts.learn(self._key, self._hashed_chain, self.newest_chain, usage.input)
         return counts.newest(self._key)
 
     def _compaction_cost(self, usage: Usage) -> float:

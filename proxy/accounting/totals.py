@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from proxy.accounting.prompt_cache import CacheUse
-from proxy.accounting.receipts import ANSWERED_STATUS, SUMMARY_STATUS, Receipt
+from proxy.accounting.receipts import ANSWERED_STATUS, OWN_REQUEST_STATUSES, Receipt
 from proxy.core.ledger import Usage
 from proxy.core.recall import RereadCount
 
@@ -134,7 +134,7 @@ class ReceiptTotals(msgspec.Struct, kw_only=True):
 
 
 def _is_request(receipt: Receipt) -> bool:
-    return receipt.status != SUMMARY_STATUS
+    return receipt.status not in OWN_REQUEST_STATUSES
 
 
 def _has_full_usage(receipt: Receipt) -> bool:
@@ -142,7 +142,7 @@ def _has_full_usage(receipt: Receipt) -> bool:
 
 
 _AMOUNT_BY_NAME: Mapping[str, Callable[[Receipt], float]] = {
-    "requests": lambda r: r.status != SUMMARY_STATUS,
+    "requests": lambda r: r.status not in OWN_REQUEST_STATUSES,
     "rounds": lambda r: r.rounds,
     "recalls": lambda r: r.recalls,
     "tokens_in": lambda r: r.tokens_in,

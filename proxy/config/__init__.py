@@ -12,6 +12,7 @@ from proxy.config.runtime import (
 )
 from proxy.config.sections import (
     MAX_COUNT,
+    CacheKeepAliveSettings,
     FrontSettings,
     Mode,
     NetworkSettings,
@@ -26,6 +27,7 @@ __all__ = [
     "MAX_COUNT",
     "SETTABLE_KEYS",
     "SUBAGENT_SECTION",
+    "CacheKeepAliveSettings",
     "Config",
     "FrontSettings",
     "LiveSettings",

@@ -22,6 +22,7 @@ from proxy.accounting import UNKNOWN_TARIFF, ConfiguredTariff, Tariff, Tariffs
 from proxy.config.sections import (
     BlockFormat,
     Budgets,
+    CacheKeepAliveSettings,
     FrontSettings,
     Mode,
     ModelSettings,
@@ -171,6 +172,9 @@ class Config(StrictModel):
 
     summaries: SummarySettings = SummarySettings()
     """A model that writes, off the request path, what folded work came to."""
+
+    cache_keep_alive: CacheKeepAliveSettings = CacheKeepAliveSettings()
+    """Requests that keep the provider's prompt cache through a pause of the client."""
 
     observe: dict[str, ObservedTool] = {}
     """What tools of other clients are for, by name: `observe: {apply_change: {role: edit, arguments: [target]}}`."""
@@ -327,6 +331,11 @@ class Config(StrictModel):
             raise ValueError(
                 "subagent.model_may_configure: what a model sets holds for everybody, and with tenancy "
                 f"{self.tenancy!r} that is more than one user; leave it out, and set things by `callstack config`"
+            )
+        if self.cache_keep_alive.client_keys and self.tenancy != "single":
+            raise ValueError(
+                f"cache_keep_alive.client_keys: with tenancy {self.tenancy!r} each client gives its own key "
+                "for that, by the header x-stack-cache-keep-alive: on; leave it out"
             )
         self._refuse_duplicate_tariffs()
         if self.summaries.is_enabled:

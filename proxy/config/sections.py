@@ -432,6 +432,18 @@ class FrontSettings(StrictModel):
         return value.lower()
 
 
+class CacheKeepAliveSettings(StrictModel):
+    """The optional keep-alive of the provider's prompt cache. It is off as long as no ping is allowed."""
+
+    pings: int = Field(default=0, ge=0, le=4)
+    """Requests that may be sent in one pause of a client, shortly before the provider's cache expires; 0: none. They
+    are sent where they are likely to save more than they cost, which the conversation has to have saved before."""
+
+    client_keys: bool = False
+    """Whether they may carry the key that the client's request came with, with `tenancy: single`. Else they need
+    the upstream's own `key`, or `x-stack-cache-keep-alive: on` on the request, by which its client gives the key."""
+
+
 class SummarySettings(StrictModel):
     """The optional summariser. It is off as long as no model is named."""
 

@@ -34,6 +34,12 @@ def list_in(fields: RawMembers, name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
+def with_members(body: bytes, changed: Mapping[str, bytes | None]) -> bytes:
+    """A JSON object with these members changed, added, or (None) left out; every other member byte for byte."""
+    members = {**slices.members(body), **changed}
+    return slices.join_object({name: value for name, value in members.items() if value is not None})
+
+
 def offered_tools(fields: RawMembers, arrays: Sequence[str]) -> bytes:
     """These arrays as the client wrote them, in this order; nothing where all are empty."""
     found = b""

@@ -221,6 +221,9 @@ class Dialect:
     """None where everything has to stand in front."""
     in_sent_order: Callable[[Sequence[Message], Sequence[Message]], Sequence[Message]] = lambda line, _: line
     """A line's messages in the order in which `render` sends them, given the client's messages."""
+    cache_ping: Callable[[bytes], bytes | None] = lambda _: None
+    """A body as it was sent, asked again for the shortest answer and in one piece, so that the provider reads the same
+    prefix; None where its answer cannot be kept short."""
     has_signed_reasoning: bool = False
     """Reasoning comes signed in it: it is the provider's own, and clients leave out what no longer fits."""
 

@@ -2,6 +2,7 @@
 and sends and records the answer. `pipeline.handle` is the entry point."""
 
 from proxy.exchange import passthrough, pipeline, stored_responses
+from proxy.exchange.background.cache_pings import CacheKeepAlive
 from proxy.exchange.background.idle import IdleTracker, on_idle
 from proxy.exchange.background.in_flight import InFlight, InFlightRequest
 from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES, Inbox
@@ -22,6 +23,7 @@ __all__ = [
     "MAX_MESSAGE_CHARACTERS",
     "MAX_WAITING_MESSAGES",
     "AppServices",
+    "CacheKeepAlive",
     "ClientRequest",
     "DeferredTasks",
     "IdleTracker",

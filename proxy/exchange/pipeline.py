@@ -116,6 +116,7 @@ async def _run(handler: RequestHandler, answer: Callable[[RequestHandler], Await
     """Answer the client, and record a cancellation (client left, a person, shutdown) in one place."""
     try:
         handler.interrupts.register()
+        handler.end_pause()
         try:
             await answer(handler)
         finally:
@@ -142,6 +143,7 @@ async def _run(handler: RequestHandler, answer: Callable[[RequestHandler], Await
     finally:
         if handler.services.summarizer is not None:
             handler.services.summarizer.enqueue_folds(handler.placement)
+        handler.begin_pause()
 
 
 async def _answer(handler: RequestHandler) -> None:

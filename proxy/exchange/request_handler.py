@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from proxy.core.ledger import Message, ModelResponse
 from proxy.errors import ProxyError, RequestCancelled, StoreError, UpstreamError
+from proxy.exchange.background.cache_pings import SentRequest
 from proxy.exchange.client_response import ClientResponse, Reply, cancel_reason
 from proxy.exchange.drafts import DraftTimer
 from proxy.exchange.interrupts import Interrupts
@@ -26,6 +27,8 @@ SHARED_WRITE_TIMEOUT_S = 1.0
 LONG_ANSWER_BYTES = 16 * 1024
 """An answer from this size on is recorded in steps, if its end has not left. 1,000 calls are 110 KB: 4 ms to build, 2
 to count, 5 to store."""
+CACHED_STATUSES = frozenset({"full", "asleep"})
+"""Statuses of requests on the line that the provider's cache holds for a thread."""
 UNFINISHED_TURN_TEXT = "The turn could not be finished; send the request again."
 
 
@@ -60,6 +63,7 @@ class RequestHandler:
         )
         self.client_response = self.new_client_response(intercept=placement.is_rendered)
         self._drafts = DraftTimer()
+        self._last_response: ModelResponse | None = None
 
     def new_client_response(self, *, intercept: bool) -> ClientResponse:
         parts = self.services
@@ -163,6 +167,7 @@ class RequestHandler:
             self.record.mark_bypassed(reason)
 
     def record_response(self, spoken: ModelResponse) -> None:
+        self._last_response = spoken
         unreported = spoken.usage is None and (spoken.message.text or spoken.message.calls)
         self.record.add_response(spoken, self._counted(spoken.message).tokens if unreported else 0)
         self.round_sender.learn_from_response(spoken)
@@ -181,6 +186,40 @@ class RequestHandler:
         last = self.client_response.last_bytes()
         self.record.finish(status)
         await self.client_response.end(last)
+
+    def end_pause(self) -> None:
+        """The client is back, so no ping is needed to keep the provider's cache."""
+        keep_alive, at = self.services.cache_keep_alive, self.placement
+        if keep_alive is not None and at.status in CACHED_STATUSES:
+            keep_alive.end_pause(self.client_request.tenant, at.conversation, at.thread)
+
+    def begin_pause(self) -> None:
+        """The answer has ended, and until the client is back a ping may be due."""
+        keep_alive = self.services.cache_keep_alive
+        if keep_alive is None or (receipt := self.record.receipt()) is None or self.record.account is None:
+            return
+        at, came, spoken, sender = self.placement, self.client_request, self._last_response, self.round_sender
+        keep_alive.add_to_balance(came.tenant, at.conversation, receipt.saved)
+        if receipt.status not in CACHED_STATUSES or spoken is None or not spoken.complete:
+            return
+        sent = SentRequest(
+            tenant=came.tenant,
+            entry_id=at.entry_id,
+            dialect=self.services.dialect,
+            upstream=self.route.upstream,
+            method=came.method,
+            path=came.path,
+            query=came.query,
+            headers=came.headers,
+            body=sender.sent_body,
+            chain=self.record.account.newest_chain,
+            sent_at=sender.sent_at,
+            entries=len(at.ledger.entries),
+            waits_for_tools=bool(spoken.client_calls),
+            user_messages=sum(message.role == "user" for message in self.request.messages),
+            is_delegated=bool(at.ledger.conversation.parent),
+        )
+        keep_alive.begin_pause(sent, receipt)
 
     async def _wait_for_other_processes(self) -> None:
         """On a shared store, the next request may reach another process as soon as the client has the end."""

@@ -16,6 +16,7 @@ from proxy.core.ledger import Request, Round, response_id_of
 from proxy.core.memo import TextCache
 from proxy.core.policy import InferenceRules
 from proxy.dialects import Dialect, DialectComposer, ParseCache, SliceCache
+from proxy.exchange.background.cache_pings import CacheKeepAlive
 from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.background.inbox import Inbox
 from proxy.exchange.background.recorder import Recorder
@@ -73,6 +74,8 @@ class AppServices:
     in_flight: InFlight = field(default_factory=InFlight)
     deferred_tasks: DeferredTasks = field(default_factory=lambda: DeferredTasks(0))
     summarizer: Summarizer | None = None
+    """None if it is off."""
+    cache_keep_alive: CacheKeepAlive | None = None
     """None if it is off."""
     learned_forms: LearnedForms = field(default_factory=LearnedForms)
     parsed_slices: SliceCache = field(default_factory=SliceCache)
@@ -182,6 +185,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         inbox=process.inbox,
         in_flight=process.in_flight,
         summarizer=process.summarizer,
+        cache_keep_alive=process.cache_keep_alive,
         learned_forms=process.learned_forms,
     )
 

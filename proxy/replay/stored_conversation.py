@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from proxy.accounting import SUMMARY_STATUS
+from proxy.accounting import OWN_REQUEST_STATUSES
 from proxy.core.ledger import Ledger, response_id_of
 from proxy.management.views import lookup
 from proxy.replay.api.api_list import api_of
@@ -39,7 +39,7 @@ async def stored_recording(
     for record in records:
         body = await _body(store, tenant, record, api)
         if body is None:
-            without_body += record.status != SUMMARY_STATUS  # that was no request of a client
+            without_body += record.status not in OWN_REQUEST_STATUSES  # that was no request of a client
         else:
             one = captured_request_of(body, api, f"request {record.id}", shared)
             told = _answer(ledger, record, api) if record is records[-1] or api.dialect.references else None

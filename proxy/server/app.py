@@ -29,6 +29,7 @@ from proxy.dialects import raw_json as slices
 from proxy.errors import Forbidden, ProxyError, StoreError, Unauthorized
 from proxy.exchange import (
     AppServices,
+    CacheKeepAlive,
     ClientRequest,
     DeferredTasks,
     IdleTracker,
@@ -193,12 +194,24 @@ class App:
         lasting += [ReplicaNews(self._store, self.event_bus, flights, live).listen_forever()]
         lasting += [on_idle(idling, conversations, self.event_bus, live, now_ms), live.refresh_forever()]
         lasting += [process.summarizer.run()] if process.summarizer else []
+        lasting += [process.cache_keep_alive.run()] if process.cache_keep_alive else []
         lasting += [EventFileWriter(self.event_bus, self.config.data).run()] if self.config.events_file else []
         self._tasks = [asyncio.create_task(work) for work in lasting]
 
     def _build_app_services(
         self, secret: bytes, live: LiveSettings, conversations: ConversationCache, flights: InFlight
     ) -> AppServices:
+        accountant = Accountant(now_ms, self._counter.name, self.config.tariff_of)
+        keep_alive = CacheKeepAlive(
+            self.config.cache_keep_alive,
+            conversations,
+            self._store,
+            accountant,
+            self.metrics,
+            now_ms,
+            _new_request_id,
+            counts_usage=self.config.tenancy != "single",
+        )
         return AppServices(
             config=self.config,
             live_settings=live,
@@ -207,7 +220,7 @@ class App:
             routes=self._routes,
             counter=self._counter,
             context_windows=ContextWindows(time.monotonic, self.config.tariff_of),
-            accountant=Accountant(now_ms, self._counter.name, self.config.tariff_of),
+            accountant=accountant,
             secret=secret,
             now=now_ms,
             new_id=lambda: secrets.token_hex(16),
@@ -225,6 +238,7 @@ class App:
                 now_ms,
                 _new_request_id,
             ),
+            cache_keep_alive=keep_alive if self.config.cache_keep_alive.pings else None,
         )
 
     def _warn_of_ignored_settings(self) -> None:

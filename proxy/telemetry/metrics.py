@@ -166,6 +166,8 @@ class Metrics:
         """Decisions of the cost gate: kind, and whether carried out."""
         self.summaries: dict[str, int] = {}
         """Summaries of folded spans: `kept`, or the reason for none."""
+        self.cache_pings: dict[str, int] = {}
+        """`kept`, or why the provider's cache was not."""
         self.messages: dict[str, int] = {}
         """Messages of people to running conversations: `queued`, `dequeued` (delivered) or `removed`."""
         self.forms: dict[tuple[str, str, str], int] = {}
@@ -221,8 +223,11 @@ class Metrics:
     def count_summary(self, outcome: str) -> None:
         _increment(self.summaries, outcome)
 
-    def count_summary_cost(self, receipt: Receipt) -> None:
-        """Count a request of the summarizer: tokens and money, but no client request."""
+    def count_cache_ping(self, outcome: str) -> None:
+        _increment(self.cache_pings, self._reasons.label_for(outcome))
+
+    def count_own_request(self, receipt: Receipt) -> None:
+        """Count a summary or a cache ping: tokens and money, but no client request."""
         self._add_receipt(receipt, 0)
 
     def _add_receipt(self, receipt: Receipt, tries: int) -> None:

@@ -138,6 +138,12 @@ def _frame_families(metrics: Metrics) -> Iterator[Metric]:
         "summaries", "Folded spans by what came of summarising them", ("outcome",), _values_by_name(metrics.summaries)
     )
     yield _counter(
+        "cache_pings",
+        "Pings to keep the provider's prompt cache, by what came of them",
+        ("outcome",),
+        _values_by_name(metrics.cache_pings),
+    )
+    yield _counter(
         "messages",
         "What people said into running conversations, by what became of it",
         ("event",),

@@ -112,6 +112,13 @@ def test_without_a_store_it_holds_as_long_as_it_lives() -> None:
 
 
 @pytest.mark.parametrize("tenancy", ["key", "credential"])
+def test_nobody_gives_the_keys_of_all_clients_for_pings(tenancy: str) -> None:
+    told = {"cache_keep_alive.client_keys": "true", "tenancy": tenancy}
+    with pytest.raises(InvalidConfiguration, match=r"cache_keep_alive\.client_keys.*x-stack-cache-keep-alive: on"):
+        load_config(told)
+
+
+@pytest.mark.parametrize("tenancy", ["key", "credential"])
 def test_a_model_sets_nothing_where_others_would_feel_it(tenancy: str) -> None:
     told = {"subagent.model_may_configure": "true", "tenancy": tenancy}
     with pytest.raises(InvalidConfiguration, match="what a model sets holds for everybody"):

@@ -6,6 +6,7 @@ large numbers survive, and the same request is always the same bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -26,6 +27,7 @@ from proxy.dialects.body import (
     offered_tools,
     tool_names,
     value_of,
+    with_members,
     with_tools,
 )
 from proxy.dialects.chat.message import (
@@ -51,6 +53,11 @@ LEGACY_TOOLS_MEMBER = "functions"
 ours."""
 TOOL_ARRAYS = ("tools", LEGACY_TOOLS_MEMBER)
 ALLOWED_TOOLS_BYTES = ALLOWED_TOOLS.encode()
+LIMIT_MEMBERS = ("max_completion_tokens", "max_tokens")
+LIMITED_BY_COMPLETION = re.compile(r"gpt-|chatgpt-|o\d")
+"""Models whose API takes the first of these; the others are limited by the second."""
+PING_OUTPUT_TOKENS = 16
+"""Some models that think refuse a limit that leaves them no word."""
 _wire_of = attrgetter("wire")
 
 
@@ -206,6 +213,16 @@ def new_response_writer(request: Request, *, intercept: bool) -> ChatResponseWri
     return ChatResponseWriter(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
 
 
+def cache_ping(body: bytes) -> bytes:
+    """With a limit of `PING_OUTPUT_TOKENS`, in the member that the client or else the model's API names it by."""
+    fields = slices.members(body)
+    model = str(value_of(fields, "model") or "").rpartition("/")[2]
+    is_named = [name for name in LIMIT_MEMBERS if name in fields]
+    limit = is_named or [LIMIT_MEMBERS[0] if LIMITED_BY_COMPLETION.match(model) else LIMIT_MEMBERS[1]]
+    limits = dict.fromkeys(limit, b"%d" % PING_OUTPUT_TOKENS)
+    return with_members(body, {"stream": b"false", "stream_options": None, "n": None, **limits})
+
+
 OPENAI_CHAT = Dialect(
     "openai_chat",
     parse_in_steps,
@@ -224,4 +241,5 @@ OPENAI_CHAT = Dialect(
     error_body,
     new_response_writer,
     encode_chat_completion,
+    cache_ping=cache_ping,
 )

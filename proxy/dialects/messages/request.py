@@ -17,7 +17,7 @@ import msgspec
 from proxy.core.compaction import TRACE_START
 from proxy.core.ledger import Message, Request, RequestSlice
 from proxy.dialects import raw_json as slices
-from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_tools
+from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_members, with_tools
 from proxy.dialects.dialect import AppendedTools, Body, Dialect, Headers, RenderOptions
 from proxy.dialects.messages.cache_control import markers_of, place_markers
 from proxy.dialects.messages.message import (
@@ -291,6 +291,14 @@ def new_response_writer(request: Request, *, intercept: bool) -> MessagesRespons
     return MessagesResponseWriter(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
 
 
+def cache_ping(body: bytes) -> bytes | None:
+    """With a limit of one token. None with thinking by a budget: that must be smaller than the limit, and another
+    budget is another prefix."""
+    if object_in(slices.members(body), "thinking").get("type") == "enabled":
+        return None
+    return with_members(body, {"stream": b"false", "max_tokens": b"1"})
+
+
 ANTHROPIC_MESSAGES = Dialect(
     "anthropic_messages",
     parse_in_steps,
@@ -315,4 +323,5 @@ ANTHROPIC_MESSAGES = Dialect(
     appended_tools=AppendedTools("claude", supports_appended_tools, encode_appended_tools, read_message),
     has_signed_reasoning=True,
     in_sent_order=in_sent_order,
+    cache_ping=cache_ping,
 )

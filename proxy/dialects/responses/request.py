@@ -27,6 +27,7 @@ from proxy.dialects.body import (
     offered_tools,
     tool_names,
     value_of,
+    with_members,
     with_tools,
 )
 from proxy.dialects.chat.request import error_body
@@ -73,6 +74,8 @@ PREVIOUS_RESPONSE_ID = "previous_response_id"
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """What a client asks to be included when it keeps reasoning itself."""
 ALLOWED_TOOLS_BYTES = ALLOWED_TOOLS.encode()
+LEAST_OUTPUT_TOKENS = 16
+"""`max_output_tokens` may not be smaller."""
 NO_ITEMS: Mapping[str, bytes] = MappingProxyType({})
 
 
@@ -393,6 +396,14 @@ def _dereference_slice(source: RequestSlice, items: Mapping[str, bytes]) -> Requ
     return source if whole is source.messages[0] else RequestSlice(whole.wire, (whole,), has_token_counts=False)
 
 
+def cache_ping(body: bytes) -> bytes | None:
+    """With the least limit that the API takes, and not kept by the provider. None for an answer in the background."""
+    if value_of(slices.members(body), "background"):
+        return None
+    changed = {"stream": b"false", "stream_options": None, "store": b"false"}
+    return with_members(body, {**changed, "max_output_tokens": b"%d" % LEAST_OUTPUT_TOKENS})
+
+
 OPENAI_RESPONSES = Dialect(
     "openai_responses",
     parse_in_steps,
@@ -424,5 +435,6 @@ OPENAI_RESPONSES = Dialect(
     ),
     holds_compaction=holds_compaction,
     appended_tools=AppendedTools("gpt", supports_appended_tools, encode_appended_tools, parse_tools_run),
+    cache_ping=cache_ping,
     has_signed_reasoning=True,
 )

@@ -316,7 +316,7 @@ class RequestRecordBuilder(msgspec.Struct):
             without_secrets(body_to_store(standing, self.recorder.dialect.client_body(standing.request)), fields),
         )
         sent = (msgspec.structs.replace(sent, body=without_secrets(sent.body, fields)) for sent in self.sent_bodies)
-        used = (usage_of(receipt),) if self.recorder.counts_usage else ()
+        used = (usage_record_of(receipt),) if self.recorder.counts_usage else ()
         try:
             self.recorder.store.write(self.tenant, (kept, *sent, *used))
         except StoreError as error:
@@ -405,7 +405,7 @@ def _answers_without_reasoning(events: Iterable[LedgerEvent]) -> Iterator[str]:
             yield from said.muted
 
 
-def usage_of(receipt: Receipt) -> UsageRecord:
+def usage_record_of(receipt: Receipt) -> UsageRecord:
     """Tokens are the provider's figures; where it answered and told none, those that we sent."""
     is_answered = 200 <= receipt.upstream_status < 300
     tokens = receipt.usage.input + receipt.usage.output or (receipt.tokens_sent if is_answered else 0)

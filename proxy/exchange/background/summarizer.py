@@ -35,9 +35,10 @@ from proxy.core.compaction import (
 from proxy.core.frames import FoldSummarized, as_ledger_event, replay
 from proxy.core.ledger import Usage
 from proxy.dialects import usage_of
-from proxy.errors import ProxyError, StoreError, UpstreamUnreachable
+from proxy.errors import ProxyError, UpstreamUnreachable
+from proxy.exchange.background.own_requests import settle_own_request, store_own_request
 from proxy.exchange.thread.placement import Placement
-from proxy.store import CachedConversation, ConversationCache, RequestRecord, SentRecord, Store
+from proxy.store import CachedConversation, ConversationCache, SentRecord, Store
 from proxy.telemetry import Metrics
 from proxy.upstream import Answer, RawHeaders, Routes, Upstream, outgoing_headers
 
@@ -205,33 +206,16 @@ class Summarizer:
     def _record_cost(
         self, fold: Fold, question: SummaryRequest, outcome: RequestOutcome, usage: Usage | None, *, assumed: int
     ) -> None:
-        """Write the receipt: all of it is our overhead. `assumed` are output tokens that the provider did not
+        """Write the receipt. `assumed` are output tokens that the provider did not
         report."""
         account = self.accountant.open([], (fold.tenant, self.upstream.name, self.model))
         account.add_round([(question.id, question.tokens)])
-        settled = account.settle(outcome, [usage])
-        cost = settled.cost + assumed * (self.tariff.for_input(question.tokens).output or 0.0) / MILLION
-        receipt = msgspec.structs.replace(
-            settled, own_rounds=settled.tokens_sent, cost=cost, cost_untouched=0.0, saved=-cost
-        )
+        added_cost = assumed * (self.tariff.for_input(question.tokens).output or 0.0) / MILLION
+        receipt = settle_own_request(account, outcome, usage, added_cost)
         self._spent_usd += receipt.cost
-        self.metrics.count_summary_cost(receipt)
-        kept = RequestRecord(
-            question.id,
-            fold.conversation,
-            fold.thread,
-            fold.frame,
-            fold.entry_id,
-            outcome.created,
-            SUMMARY_STATUS,
-            msgspec.json.encode(receipt),
-        )
-        # In one write: of a conversation that was deleted meanwhile the store keeps no question.
+        self.metrics.count_own_request(receipt)
         asked = SentRecord(question.id, 0, (question.body,), self.now())
-        try:
-            self.store.write(fold.tenant, (kept, asked))
-        except StoreError as error:
-            log.warning("receipt not kept", extra={"request": question.id, "reason": error.code})
+        store_own_request(self.store, fold.tenant, receipt, fold.entry_id, (asked,))
 
     # ------------------------------------------------------------------------------------------------------------- ask
     async def _request_summary(self, fold: Fold, span: SummarySpan, question: SummaryRequest) -> tuple[str, str]:

@@ -21,6 +21,7 @@ from proxy.dialects import (
     token_count_steps,
 )
 from proxy.dialects import with_token_counts as weighed_by
+from proxy.exchange.background.cache_pings import CacheKeepAlive
 from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.background.inbox import Inbox
 from proxy.exchange.background.recorder import Recorder
@@ -87,6 +88,8 @@ class Services:
     inbox: Inbox
     in_flight: InFlight
     summarizer: Summarizer | None = None
+    """None if it is off."""
+    cache_keep_alive: CacheKeepAlive | None = None
     """None if it is off."""
     learned_forms: LearnedForms = field(default_factory=LearnedForms)
     """What upstreams accept that refused the full form of a request."""

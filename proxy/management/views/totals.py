@@ -12,7 +12,7 @@ from typing import cast
 import msgspec
 
 from proxy.accounting import (
-    SUMMARY_STATUS,
+    OWN_REQUEST_STATUSES,
     GroupBy,
     Receipt,
     ReceiptTotals,
@@ -173,7 +173,7 @@ def _rereads_by_request(
     ledger: Ledger, receipts: Iterable[Receipt], entries: Mapping[str, str], names: ToolRoles
 ) -> dict[str, RereadCount]:
     """By request id. Of requests that ended with the same entry only the newest counts; the others were retried."""
-    newest = {entries[receipt.id]: receipt for receipt in receipts if receipt.status != SUMMARY_STATUS}
+    newest = {entries[receipt.id]: receipt for receipt in receipts if receipt.status not in OWN_REQUEST_STATUSES}
     ours = {entry for entry, receipt in newest.items() if receipt.status == "full"}
     counts = count_rereads(ledger, ours, names)
     return {receipt.id: counts[entry] for entry, receipt in newest.items() if entry in counts}

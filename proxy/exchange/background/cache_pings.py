@@ -1,0 +1,333 @@
+"""The optional cache keep-alive: pings the provider while a client pauses, so that its prompt cache does not expire.
+
+`begin_pause` notes what was sent last on a thread, and `end_pause` that its client is back. `run` sends that again for
+an answer of a token or so, shortly before the provider's cache would expire: where `cache_pauses` says that it pays,
+where the conversation has saved as much as the ping costs, and only with a key given for it. A ping that finds nothing
+in the cache is the last of its pause. Each has a receipt. No request waits for one or fails by it, keys stay in memory,
+and no content is logged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import msgspec
+
+from proxy.accounting import (
+    HOUR,
+    KEEP_ALIVE_STATUS,
+    PING_SHARE,
+    Accountant,
+    HashedChain,
+    Receipt,
+    RequestOutcome,
+    ping_cost,
+    pings_that_pay,
+)
+from proxy.config import CacheKeepAliveSettings
+from proxy.core.ledger import Usage
+from proxy.dialects import Dialect, usage_of
+from proxy.errors import ProxyError, UpstreamUnreachable
+from proxy.exchange.background.own_requests import settle_own_request, store_own_request
+from proxy.exchange.background.recorder import usage_record_of
+from proxy.store import ConversationCache, Store
+from proxy.telemetry import Metrics
+from proxy.upstream import Answer, RawHeaders, Upstream, outgoing_headers
+
+log = logging.getLogger(__name__)
+
+CONSENT_HEADER = (b"x-stack-cache-keep-alive", b"on")
+"""With it a client gives the key of a request for the pings of the pause behind it."""
+IDEMPOTENCY_HEADER = b"idempotency-key"
+"""A ping is another request."""
+CHECK_INTERVAL_S = 0.25
+TIMEOUT_S = 25.0
+"""Seconds that one ping may take: a cache of five minutes lives for 30 more."""
+MAX_ANSWER_BYTES = 1 << 18
+MAX_HELD_BYTES = 64 << 20
+"""Bytes of requests that are held for pings. Of more, those that were sent first get none."""
+MAX_BALANCES = 10_000
+"""Conversations of which the saving is known, the longest unused go first."""
+MIN_CACHED_SHARE = 0.5
+"""Of a prompt that was read from the cache or written to it. Less means that little of it is kept."""
+MAX_MISSES = 3
+"""Pings of a model in a row that were refused or found nothing. It gets none from then on."""
+KEEPS_CACHE, FINDS_NOTHING = "kept", "cold"
+
+ThreadKey = tuple[str, str, str]
+"""Tenant, conversation and thread."""
+
+
+class SentRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What was sent last on a thread, and where. `headers` are the client's; `sent_at` is ms since the epoch."""
+
+    tenant: str
+    entry_id: str
+    dialect: Dialect
+    upstream: Upstream
+    method: str
+    path: str
+    query: bytes
+    headers: RawHeaders
+    body: bytes
+    chain: HashedChain
+    sent_at: int
+    entries: int
+    """Of the conversation, when the answer had been stored. More of them mean that it went on, here or elsewhere."""
+    waits_for_tools: bool
+    """The answer made calls: its client comes back when they have run."""
+    user_messages: int
+    is_delegated: bool
+    """It is a subagent's, whose client does not come back to it after its last words."""
+
+
+@dataclass
+class _Pause:
+    request: SentRequest
+    receipt: Receipt
+    step_ms: float
+    """From a use of the cache to the next ping."""
+    allowed: int
+    prompt_tokens: int
+    """As the provider counts them."""
+    sent: int = 0
+
+    @property
+    def key(self) -> ThreadKey:
+        return self.request.tenant, self.receipt.conversation, self.receipt.thread
+
+    @property
+    def due_at(self) -> float:
+        """Ms since the epoch."""
+        return self.request.sent_at + (self.sent + 1) * self.step_ms
+
+    @property
+    def model(self) -> tuple[str, str]:
+        return self.receipt.upstream, self.receipt.model
+
+
+@dataclass
+class CacheKeepAlive:
+    """One per process. `now` returns ms since the epoch, `new_id` makes request ids."""
+
+    settings: CacheKeepAliveSettings
+    conversation_cache: ConversationCache
+    store: Store
+    accountant: Accountant
+    metrics: Metrics
+    now: Callable[[], int]
+    new_id: Callable[[], str]
+    counts_usage: bool = False
+    """Whether what each tenant uses is added up, by the day."""
+    _pauses: OrderedDict[ThreadKey, _Pause] = field(default_factory=OrderedDict, init=False)
+    _held_bytes: int = field(default=0, init=False)
+    _balances: OrderedDict[tuple[str, str], float] = field(default_factory=OrderedDict, init=False)
+    """USD that a conversation has saved since this process began, less what its pings cost."""
+    _misses: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
+    """In a row, by upstream and model."""
+
+    # ---------------------------------------------------------------------------------------------------------- pauses
+    def end_pause(self, tenant: str, conversation: str, thread: str) -> None:
+        """The client is back."""
+        pause = self._pauses.pop((tenant, conversation, thread), None)
+        if pause is not None:
+            self._held_bytes -= len(pause.request.body)
+
+    def add_to_balance(self, tenant: str, conversation: str, saved: float) -> None:
+        """`saved` is USD, negative for a loss."""
+        self._balances[tenant, conversation] = self._balances.pop((tenant, conversation), 0.0) + saved
+        if len(self._balances) > MAX_BALANCES:
+            self._balances.popitem(last=False)
+
+    def begin_pause(self, request: SentRequest, receipt: Receipt) -> None:
+        """An answer has ended well. Never raises and never waits."""
+        usage = receipt.usage_by_round[-1] if receipt.usage_by_round else None
+        if usage is None or not self._is_cached(request, receipt, usage) or not self._may_ping(request, receipt):
+            return
+        tariff = self.accountant.tariff_of(receipt.model)
+        lives_long = usage.written_long > 0
+        allowed = pings_that_pay(tariff, tariff.write_long if lives_long else tariff.write, self.settings.pings)
+        if not allowed:
+            return
+        lifetime_s = HOUR if lives_long else tariff.ttl_s
+        pause = _Pause(request, receipt, lifetime_s * 1000 * PING_SHARE, allowed, usage.input)
+        self.end_pause(*pause.key)
+        self._pauses[pause.key] = pause
+        self._held_bytes += len(request.body)
+        while self._held_bytes > MAX_HELD_BYTES:
+            self.end_pause(*next(iter(self._pauses)))
+
+    def _may_ping(self, request: SentRequest, receipt: Receipt) -> bool:
+        """Whether the client may come back, and a key was given for pings that did not miss the last times."""
+        comes_back = request.waits_for_tools or (request.user_messages > 1 and not request.is_delegated)
+        has_missed = self._misses.get((receipt.upstream, receipt.model), 0) >= MAX_MISSES
+        return comes_back and not has_missed and self._has_key(request)
+
+    def _is_cached(self, request: SentRequest, receipt: Receipt, usage: Usage) -> bool:
+        """Whether the provider says that it keeps the prompt. Some tell only what they read."""
+        if not self.accountant.reports_written_tokens((request.tenant, receipt.upstream, receipt.model)):
+            return usage.cached > 0
+        return usage.cached + usage.written >= MIN_CACHED_SHARE * usage.input > 0
+
+    def _has_key(self, request: SentRequest) -> bool:
+        """The operator's key of the upstream, or the client's own if it was given for this."""
+        is_own = request.upstream.settings.key is not None
+        return is_own or self.settings.client_keys or CONSENT_HEADER in request.headers
+
+    # ----------------------------------------------------------------------------------------------------------- pings
+    async def run(self) -> None:
+        """Runs as long as the process."""
+        async with asyncio.TaskGroup() as pings:
+            while True:
+                await asyncio.sleep(CHECK_INTERVAL_S)
+                for pause in self._take_due():
+                    pings.create_task(self._ping(pause))
+
+    def _take_due(self) -> list[_Pause]:
+        """Those whose next ping is due. They are held until it has ended well."""
+        now = self.now()
+        due = [pause for pause in self._pauses.values() if pause.due_at <= now]
+        for pause in due:
+            self.end_pause(*pause.key)
+        return due
+
+    async def _ping(self, pause: _Pause) -> None:
+        ping = _Ping(self.now(), perf_counter())
+        try:
+            if not await self._still_pays(pause):
+                return
+            body = await asyncio.to_thread(pause.request.dialect.cache_ping, pause.request.body)
+            if body is None:
+                return
+            await self._send(ping, pause, body)
+        except ProxyError as error:
+            ping.reason = error.code
+        except Exception as error:  # the outermost edge: no request hangs on it
+            # Without the error's words: they may be content.
+            log.warning("cache ping failed", extra={"reason": type(error).__name__})
+            ping.reason = "internal"
+        self._count(ping, pause)
+        if ping.reason == KEEPS_CACHE:
+            self._hold_again(pause)
+
+    async def _still_pays(self, pause: _Pause) -> bool:
+        """Whether the conversation is there, has not gone on, and has saved what a ping costs. Raises StoreError."""
+        tenant, conversation, _ = pause.key
+        cached = await self.conversation_cache.get(tenant, conversation)
+        if cached is None or len(cached.ledger.entries) > pause.request.entries:
+            return False
+        cost = ping_cost(self.accountant.tariff_of(pause.receipt.model), pause.prompt_tokens)
+        return self._balances.get((tenant, conversation), 0.0) >= cost
+
+    def _hold_again(self, pause: _Pause) -> None:
+        pause.sent += 1
+        if pause.sent < pause.allowed and pause.key not in self._pauses:
+            self._pauses[pause.key] = pause
+            self._held_bytes += len(pause.request.body)
+
+    async def _send(self, ping: _Ping, pause: _Pause, body: bytes) -> None:
+        request = pause.request
+        headers = [
+            (name, value)
+            for name, value in outgoing_headers(request.headers, request.upstream.settings, readable=True)
+            if name != IDEMPOTENCY_HEADER
+        ]
+        ping.was_sent = True
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                got = await request.upstream.send(request.method, request.path, request.query, headers, body)
+                ping.status = got.status
+                async with aclosing(got):
+                    ping.usage = _usage_in(await _read_bounded(got)) if got.status < 300 else None
+            ping.reason = ping.judge()
+        except TimeoutError:
+            ping.reason = "timeout"
+        except UpstreamUnreachable:
+            ping.was_sent = False
+            raise
+        finally:
+            if ping.was_sent:
+                self._record(ping, pause)
+
+    def _record(self, ping: _Ping, pause: _Pause) -> None:
+        """Write the receipt. A ping without an answer counts as one that found everything in the cache."""
+        request, receipt = pause.request, pause.receipt
+        account = self.accountant.open([], (request.tenant, receipt.upstream, receipt.model))
+        account.add_round(request.chain)
+        outcome = RequestOutcome(
+            id=self.new_id(),
+            conversation=receipt.conversation,
+            thread=receipt.thread,
+            frame=receipt.frame,
+            model=receipt.model,
+            upstream=receipt.upstream,
+            mode=receipt.mode,
+            status=KEEP_ALIVE_STATUS,
+            reason=ping.reason,
+            created=ping.created,
+            duration_ms=(perf_counter() - ping.started_at) * 1000,
+            upstream_status=ping.status,
+            client=receipt.client,
+        )
+        settled = settle_own_request(account, outcome, ping.usage)
+        self.add_to_balance(request.tenant, receipt.conversation, settled.saved)
+        self.metrics.count_own_request(settled)
+        used = (usage_record_of(settled),) if self.counts_usage else ()
+        store_own_request(self.store, request.tenant, settled, request.entry_id, used)
+
+    def _count(self, ping: _Ping, pause: _Pause) -> None:
+        is_kept = ping.reason == KEEPS_CACHE
+        self._misses[pause.model] = 0 if is_kept else self._misses.get(pause.model, 0) + 1
+        self.metrics.count_cache_ping(ping.reason)
+        ids = {"conversation": pause.receipt.conversation, "reason": ping.reason}
+        log.log(logging.INFO if is_kept else logging.WARNING, "cache ping", extra=ids)
+
+
+@dataclass
+class _Ping:
+    """`reason` is what came of it: `kept`, `cold`, `refused`, `timeout`, or the code of an error."""
+
+    created: int
+    started_at: float
+    status: int = 0
+    usage: Usage | None = None
+    reason: str = "stopped"
+    was_sent: bool = False
+    """Whether the provider may have read it."""
+
+    def judge(self) -> str:
+        if self.status >= 300:
+            return "refused"
+        if self.usage is None or self.usage.cached < MIN_CACHED_SHARE * self.usage.input:
+            return FINDS_NOTHING
+        return KEEPS_CACHE
+
+
+class _AnswerBody(msgspec.Struct):
+    usage: dict[str, Any] | None = None
+
+
+def _usage_in(body: bytes) -> Usage | None:
+    try:
+        told = msgspec.json.decode(body, type=_AnswerBody).usage
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return usage_of(told) if told else None
+
+
+async def _read_bounded(got: Answer) -> bytes:
+    """The body; of a larger one its beginning, which tells nothing."""
+    pieces, size = [], 0
+    async for chunk in got.chunks():
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > MAX_ANSWER_BYTES:
+            break
+    return b"".join(pieces)
