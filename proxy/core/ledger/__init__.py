@@ -1,6 +1,29 @@
 """A conversation as values: messages, the append-only ledger of what was said, the interceptor that hides our tool
 calls in a streamed answer, and messages that people queue for the model."""
 
+from proxy.core.ledger.hide_stack_calls import (
+    MAX_HELD_CHUNKS,
+    CallAssembler,
+    CallDelta,
+    CallOwner,
+    Chunk,
+    ChunkEvent,
+    Finish,
+    Interceptor,
+    OutgoingChunk,
+    PartialCall,
+    ReasoningDelta,
+    ResponseStart,
+    ShouldContinue,
+    ShouldRefuse,
+    ShouldRetry,
+    StreamEnd,
+    StreamError,
+    TextDelta,
+    UnknownEvent,
+    UsageReport,
+    are_valid_arguments,
+)
 from proxy.core.ledger.ledger import (
     CONTEXT_EDITS_KEY,
     INVALID_TOOL_NAME,
@@ -58,29 +81,6 @@ from proxy.core.ledger.queued_messages import (
     has_waiting_message,
     render_queued_messages,
     waiting_messages,
-)
-from proxy.core.ledger.tool_call_interceptor import (
-    MAX_HELD_CHUNKS,
-    CallAssembler,
-    CallDelta,
-    CallOwner,
-    Chunk,
-    ChunkEvent,
-    Finish,
-    Interceptor,
-    OutgoingChunk,
-    PartialCall,
-    ReasoningDelta,
-    ResponseStart,
-    ShouldContinue,
-    ShouldRefuse,
-    ShouldRetry,
-    StreamEnd,
-    StreamError,
-    TextDelta,
-    UnknownEvent,
-    UsageReport,
-    are_valid_arguments,
 )
 
 __all__ = [
