@@ -18,14 +18,14 @@ from proxy.core.compaction.context_overflow import (
     droppable_tokens,
     withhold_results,
 )
-from proxy.core.compaction.cost_gate import (
+from proxy.core.compaction.facts import REASON_SEPARATOR, artifacts_in_facts, facts_of
+from proxy.core.compaction.fold_cost_gate import (
     CachePrices,
     evaluate_rewrite,
     expected_requests,
     untouched_cost,
     within_outlay,
 )
-from proxy.core.compaction.facts import REASON_SEPARATOR, artifacts_in_facts, facts_of
 from proxy.core.compaction.kept_user_messages import user_messages
 from proxy.core.compaction.llm_summary import (
     MIN_SPAN_TOKENS,

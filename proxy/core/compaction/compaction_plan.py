@@ -15,16 +15,6 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.compaction.cost_gate import (
-    PRESSURE_SHARE,
-    TAIL_REWRITE_SHARE,
-    CachePrices,
-    ContextRewrite,
-    GateReason,
-    GateVerdict,
-    evaluate_rewrite,
-    within_outlay,
-)
 from proxy.core.compaction.facts import (
     artifacts_in_facts,
     describe_returned_frames,
@@ -33,6 +23,16 @@ from proxy.core.compaction.facts import (
     interim_summary_text,
     summarized_positions,
     with_noted_facts,
+)
+from proxy.core.compaction.fold_cost_gate import (
+    PRESSURE_SHARE,
+    TAIL_REWRITE_SHARE,
+    CachePrices,
+    ContextRewrite,
+    GateReason,
+    GateVerdict,
+    evaluate_rewrite,
+    within_outlay,
 )
 from proxy.core.compaction.kept_user_messages import user_words_inside
 from proxy.core.compaction.segments import (

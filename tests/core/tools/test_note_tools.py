@@ -8,7 +8,7 @@ import pytest
 
 from proxy.core.compaction.compaction_plan import is_compaction_due
 from proxy.core.compaction.context_overflow import OverflowNotes, drop_oldest
-from proxy.core.compaction.cost_gate import GateReason
+from proxy.core.compaction.fold_cost_gate import GateReason
 from proxy.core.context.message_list import build_context
 from proxy.core.frames.events import InterimSummaryAdded, as_ledger_event
 from proxy.core.observers import DEFAULT_TOOL_ROLES
