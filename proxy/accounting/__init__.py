@@ -1,8 +1,14 @@
 """Tokens and money: token counts, prices, the model of prompt caches, the receipt of each request, and totals."""
 
 from proxy.accounting.cache_pauses import PING_SHARE, ping_cost, pings_that_pay
-from proxy.accounting.o200k import load_o200k
-from proxy.accounting.pricing import (
+from proxy.accounting.make_receipt import (
+    NOTHING_SENT,
+    Accountant,
+    KnownHistory,
+    RequestAccount,
+    response_headers,
+)
+from proxy.accounting.model_prices import (
     HOUR,
     UNKNOWN_TARIFF,
     AfterTool,
@@ -16,9 +22,10 @@ from proxy.accounting.pricing import (
     family_of,
     tariff_for,
 )
+from proxy.accounting.o200k import load_o200k
 from proxy.accounting.prompt_cache import CacheKey, CacheUse, HashedChain, PromptCacheModel, PromptChain, PromptPiece
 from proxy.accounting.reasons import STATUS_MEANINGS, decision_meaning, outcome_meaning, reason_meaning
-from proxy.accounting.receipts import (
+from proxy.accounting.receipt_fields import (
     ANSWERED_STATUS,
     KEEP_ALIVE_STATUS,
     OWN_REQUEST_STATUSES,
@@ -27,13 +34,6 @@ from proxy.accounting.receipts import (
     Receipt,
     RequestOutcome,
     format_usd,
-)
-from proxy.accounting.request_costs import (
-    NOTHING_SENT,
-    Accountant,
-    KnownHistory,
-    RequestAccount,
-    response_headers,
 )
 from proxy.accounting.text_tables import (
     TableColumn,

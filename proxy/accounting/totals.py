@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from proxy.accounting.prompt_cache import CacheUse
-from proxy.accounting.receipts import ANSWERED_STATUS, OWN_REQUEST_STATUSES, Receipt
+from proxy.accounting.receipt_fields import ANSWERED_STATUS, OWN_REQUEST_STATUSES, Receipt
 from proxy.core.ledger import Usage
 from proxy.core.recall import RereadCount
 

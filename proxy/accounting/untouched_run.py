@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proxy.accounting.pricing import Tariff
+from proxy.accounting.model_prices import Tariff
 from proxy.accounting.prompt_cache import HASH_BYTES, CacheKey, CacheUse, HashedChain, cacheable_tokens, common_pieces
 from proxy.core.ledger import Usage
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.accounting import Receipt
-from proxy.accounting.pricing import tariff_for
+from proxy.accounting.model_prices import tariff_for
 from proxy.cli.doctor import check_requests, check_tools
 from proxy.management.views.totals import decode_receipt
 from proxy.store.interface import RequestRecord

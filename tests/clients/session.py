@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from llm_test_provider import Model, ReceivedRequest, ScriptedAnswer, ScriptedProvider, calls, says
-from proxy.accounting.pricing import tariff_for
+from proxy.accounting.model_prices import tariff_for
 from tests.bill import sum_charged
 from tests.clients import installing
 from tests.clients.conftest import make_repository, run_client

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from proxy.accounting.pricing import Tariffs
+from proxy.accounting.model_prices import Tariffs
 from proxy.config.model import Config, is_loopback
 from proxy.core.ledger import messages as transcript
 from proxy.core.memo import MAX_MEMOIZED_LENGTH, RecentCache, TextCache, memoize

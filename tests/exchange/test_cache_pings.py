@@ -15,7 +15,7 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, Usage, says
 from proxy.accounting import Accountant, RequestOutcome
-from proxy.accounting.pricing import Tariff
+from proxy.accounting.model_prices import Tariff
 from proxy.accounting.prompt_cache import hash_chain
 from proxy.config import CacheKeepAliveSettings
 from proxy.config.sources import load_config

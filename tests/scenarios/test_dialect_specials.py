@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from llm_test_provider import Model, ScriptedAnswer, ScriptedProvider, answers, call, overflow, says, status
-from proxy.accounting.pricing import tariff_for
+from proxy.accounting.model_prices import tariff_for
 from proxy.core.context import LEFT_OUT_WORK
 from tests.harness import does, pop, push, recall
 from tests.scenarios.native import Chat, Json, Messages, Native, Responses, bash, padded

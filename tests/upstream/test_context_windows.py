@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from llm_test_provider.error_texts import OVERFLOWS, Wording, overflow_wording
-from proxy.accounting.pricing import tariff_for
+from proxy.accounting.model_prices import tariff_for
 from proxy.core.ledger.messages import Usage
 from proxy.upstream.context_windows import (
     MAX_REMEMBERED_MODELS,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from proxy.accounting.pricing import tariff_for
+from proxy.accounting.model_prices import tariff_for
 from proxy.cli.demo.agent import Agent
 from proxy.cli.demo.model import DemoModel
 from proxy.cli.demo.project import write_project

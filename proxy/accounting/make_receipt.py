@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from proxy.accounting.pricing import Tariff, tariff_for
+from proxy.accounting.model_prices import Tariff, tariff_for
 from proxy.accounting.prompt_cache import (
     MAX_CONVERSATIONS,
     CacheKey,
@@ -26,7 +26,7 @@ from proxy.accounting.prompt_cache import (
     hash_chain,
     with_shorter_prefix,
 )
-from proxy.accounting.receipts import Receipt, RequestOutcome, format_usd
+from proxy.accounting.receipt_fields import Receipt, RequestOutcome, format_usd
 from proxy.accounting.untouched_run import PromptScale, ProviderCounts, SentRound, UntouchedRequest, scaled_use
 from proxy.core.ledger import Usage
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.accounting.pricing import TARIFFS, UNKNOWN_TARIFF, Tariff, Tariffs, plain_name, tariff_for
+from proxy.accounting.model_prices import TARIFFS, UNKNOWN_TARIFF, Tariff, Tariffs, plain_name, tariff_for
 from proxy.config.model import Config
 from proxy.config.sources import load_config
 from proxy.errors import InvalidConfiguration

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from proxy.accounting.pricing import PRICES_AS_OF
+from proxy.accounting.model_prices import PRICES_AS_OF
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.ledger import Usage
 
