@@ -36,7 +36,7 @@ from proxy.core.ledger import (
 )
 from proxy.core.matching import Match, MatchKind, RequestRole
 from proxy.core.matching import lookup_keys as anchors
-from proxy.core.matching import match as matching
+from proxy.core.matching import match_history as matching
 from proxy.core.observers import cache_names_in_slices
 from proxy.core.policy import (
     build_root,

@@ -34,7 +34,7 @@ from proxy.core.ledger import (
 )
 from proxy.core.matching import Match, MatchKind, match_restarted
 from proxy.core.matching import lookup_keys as anchors
-from proxy.core.matching import match as matching
+from proxy.core.matching import match_history as matching
 from proxy.core.policy import FrameActivity
 from proxy.errors import StoreError
 from proxy.store.interface import AnchorRecord, Changes, LedgerRecord, Record, Store

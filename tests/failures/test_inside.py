@@ -39,7 +39,7 @@ def test_given_an_error_while_a_request_is_placed_then_the_clients_bytes_go_and_
     """Patched for the same reason."""
     before = here.frames()
     with monkeypatch.context() as patched:
-        patched.setattr("proxy.core.matching.match.new_entries", broken)
+        patched.setattr("proxy.core.matching.match_history.new_entries", broken)
         answer, _ = here.asks()
     assert answer.stack_status == "bypass; reason=internal"
     assert here.asks()[0].stack_status == "full"

@@ -1,8 +1,8 @@
 """Finds the conversation that a request continues: by its content, as clients resend their history and mostly send no
 id."""
 
-from proxy.core.matching import guess_parent, lookup_keys, match, walk_history
-from proxy.core.matching.match import RETRY_WINDOW_MS, Match, MatchKind, RequestRole
+from proxy.core.matching import guess_parent, lookup_keys, match_history, walk_history
+from proxy.core.matching.match_history import RETRY_WINDOW_MS, Match, MatchKind, RequestRole
 from proxy.core.matching.quotes import Quote, find_quote, message_texts_of, split_into_pieces
 from proxy.core.matching.restarted_conversation import match_restarted
 from proxy.core.matching.walk_history import walk
@@ -16,7 +16,7 @@ __all__ = [
     "find_quote",
     "guess_parent",
     "lookup_keys",
-    "match",
+    "match_history",
     "match_restarted",
     "message_texts_of",
     "split_into_pieces",

@@ -1,6 +1,6 @@
 """Keys to find a conversation in the store before it is loaded: of an opening request, of a turn by its calls and text,
 of an answer by the provider's id, of a prompt that a call delegates. A key finds candidates only, because call ids
-repeat and many agents open alike; `match` compares the content."""
+repeat and many agents open alike; `match_history` compares the content."""
 
 from __future__ import annotations
 

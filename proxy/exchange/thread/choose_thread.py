@@ -17,7 +17,7 @@ from proxy.core.ledger import (
     message_id,
 )
 from proxy.core.matching import Match, MatchKind, RequestRole, walk
-from proxy.core.matching import match as matching
+from proxy.core.matching import match_history as matching
 
 TWIN_WINDOW_MS = 10_000
 """Replicas know of each other's entries after a tenth of a second, or later where the database is slow or away."""

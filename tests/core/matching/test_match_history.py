@@ -5,10 +5,10 @@ import pytest
 from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Round, Thread, turn_id, without_thinking
 from proxy.core.ledger.messages import Call, Message, ModelResponse, Request, identity_of
 from proxy.core.matching import lookup_keys as anchors
-from proxy.core.matching import match as matching
+from proxy.core.matching import match_history as matching
 from proxy.core.matching import rewritten_history as aligning
 from proxy.core.matching import walk_history as walking
-from proxy.core.matching.match import Match, MatchKind, RequestRole
+from proxy.core.matching.match_history import Match, MatchKind, RequestRole
 
 READ = Call("call_1", "read", '{"path":"a.py"}')
 
