@@ -32,7 +32,7 @@ from proxy.core.ledger import (
     response_id_of,
     turn_id,
 )
-from proxy.core.matching import Match, MatchKind, match_restarted
+from proxy.core.matching import Match, MatchKind, match_restarted, match_retry
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match_history as matching
 from proxy.core.policy import FrameActivity
@@ -516,7 +516,7 @@ def _best_match(
 ) -> tuple[CachedConversation, Match] | None:
     if opening:
         for candidate in cached:
-            if (retry := matching.match_retry(candidate.ledger, request, now)) is not None:
+            if (retry := match_retry(candidate.ledger, request, now)) is not None:
                 return candidate, retry
         return None
     if (best := matching.best_match((s.ledger for s in cached), request)) is None:

@@ -2,8 +2,10 @@
 id."""
 
 from proxy.core.matching import guess_parent, lookup_keys, match_history, walk_history
-from proxy.core.matching.match_history import RETRY_WINDOW_MS, Match, MatchKind, RequestRole
+from proxy.core.matching.match_history import RequestRole
+from proxy.core.matching.match_result import Match, MatchKind
 from proxy.core.matching.quotes import Quote, find_quote, message_texts_of, split_into_pieces
+from proxy.core.matching.recognize_retry import RETRY_WINDOW_MS, match_retry
 from proxy.core.matching.restarted_conversation import match_restarted
 from proxy.core.matching.walk_history import walk
 
@@ -18,6 +20,7 @@ __all__ = [
     "lookup_keys",
     "match_history",
     "match_restarted",
+    "match_retry",
     "message_texts_of",
     "split_into_pieces",
     "walk",

@@ -3,57 +3,26 @@
 Clients resend their whole history, mostly without an id, and their echo differs from what they received. So content
 decides: the request is walked down the ledger's tree, and the longest known prefix wins (`walk_history`). If the client
 rewrote, pruned or shortened its history, the newest turn of ours that it still holds says where it continues
-(`rewritten_history`). A call id alone is never a key, because ids repeat across runs and turns.
+(`rewritten_history`). A request of which nothing is new is a retry (`recognize_retry`); an edited one continues or
+branches before the edit. A call id alone is never a key, because ids repeat across runs and turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from proxy.core.ledger import Entry, EntryKind, Ledger, Message, Request, Thread, message_id
 from proxy.core.matching.loose_walk import walk_loosely
+from proxy.core.matching.match_result import Match, MatchKind
+from proxy.core.matching.recognize_retry import is_retry, match_newest_retry
 from proxy.core.matching.rewritten_history import MAX_THREAD_SIMILARITY, align, thread_similarity
-from proxy.core.matching.walk_history import MAX_CANDIDATES, walk
-
-RETRY_WINDOW_MS = 600_000
-"""An identical opening request within this time is a retry, not a new conversation."""
+from proxy.core.matching.walk_history import walk
 
 
 # -------------------------------------------------------------------------------------------------------------- match
-class MatchKind(StrEnum):
-    """How a request relates to a known conversation."""
-
-    NEW = "new"
-    CONTINUED = "continued"
-    RETRIED = "retried"
-    BRANCHED = "branched"
-    ALIGNED = "aligned"
-    """The client rewrote or shortened its history; our turns in it say where it continues."""
-    COMPACTED = "compacted"
-    """The client replaced its history; the session it names, or a summary, says where it continues."""
-
-
-class Match(msgspec.Struct, frozen=True):
-    """Where a request continues. `path` are the known entries of its first messages, in order; `aliases` the stored
-    entries that later messages are another form of, by position; `adopts` the entry whose state continues. `exact` is
-    how many of `path` are known by their identity, or -1 for all. `call_ids` are the stored ids of known calls by those
-    of the client, where it makes them anew."""
-
-    kind: MatchKind
-    path: tuple[Entry, ...] = ()
-    aliases: tuple[str, ...] = ()
-    adopts: str = ""
-    exact: int = -1
-    call_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
-
-    @property
-    def depth(self) -> int:
-        return len(self.path)
-
-
 def match(ledger: Ledger, request: Request, path: tuple[Entry, ...] | None = None) -> Match:
     """How `request` relates to this conversation; NEW if it is unknown here. `path` is the result of `walk`, if
     known."""
@@ -71,11 +40,8 @@ def _match_behind(ledger: Ledger, request: Request, path: tuple[Entry, ...]) -> 
     known_turn = any(e.kind is EntryKind.TURN or (e.message and e.message.role == "assistant") for e in path)
     shares_only_opening = known_turn and _shares_only_opening(ledger, path, messages[len(path) :])
     if len(path) == len(messages) and messages and not shares_only_opening:
-        return (
-            Match(MatchKind.RETRIED, path)
-            if known_turn or path[-1].id in ledger.turns_by_parent
-            else Match(MatchKind.CONTINUED, path)
-        )
+        sent_before = is_retry(ledger, path, known_turn=known_turn)
+        return Match(MatchKind.RETRIED if sent_before else MatchKind.CONTINUED, path)
     if aligned := align(ledger, request, path):
         return Match(MatchKind.ALIGNED, aligned.path, aligned.aliases, aligned.adopts)
     if shares_only_opening or not known_turn:
@@ -117,17 +83,6 @@ def _shares_only_opening(ledger: Ledger, path: tuple[Entry, ...], rest: Sequence
     if rest:
         return rest[0].role == "user" and path[-1].id in ledger.parent_ids
     return any(turn in ledger.parent_ids for turn in ledger.turns_by_parent.get(path[-1].id, ()))
-
-
-def match_retry(ledger: Ledger, request: Request, now: int) -> Match | None:
-    """A byte-identical opening request while its conversation waits for the follow-up."""
-    path = walk(ledger, request.messages)
-    if len(path) != len(request.messages) or not path:
-        return None
-    answers = ledger.turns_by_parent.get(path[-1].id, [])[-MAX_CANDIDATES:] or [path[-1].id]
-    if not ledger.parent_ids.isdisjoint(answers) or now - path[0].created > RETRY_WINDOW_MS:
-        return None
-    return Match(MatchKind.RETRIED, path)
 
 
 def match_unanswered_opening(ledger: Ledger, request: Request) -> Match | None:
@@ -278,8 +233,4 @@ def match_compacted(ledger: Ledger, request: Request) -> Match | None:
         return None
     if thread.tool_names != request.tool_names and thread.system_hash != request.system_hash:
         return None
-    path = walk(ledger, request.messages)
-    request_entry = tip.parent if tip.kind is EntryKind.TURN else tip.id
-    if path and len(path) == len(request.messages) and path[-1].id == request_entry:
-        return Match(MatchKind.RETRIED, path)
-    return Match(MatchKind.COMPACTED, adopts=tip.id)
+    return match_newest_retry(ledger, request, tip) or Match(MatchKind.COMPACTED, adopts=tip.id)

@@ -9,7 +9,7 @@ showing someone else's frames is worse than starting again.
 from __future__ import annotations
 
 from proxy.core.ledger import Entry, EntryKind, Ledger, Message, Request, visible_text
-from proxy.core.matching.match_history import Match, MatchKind
+from proxy.core.matching.match_result import Match, MatchKind
 from proxy.core.observers import asks_for_summary, names_in_messages
 
 MIN_CONVERSATION_TOKENS = 20_000

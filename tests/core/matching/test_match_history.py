@@ -2,71 +2,15 @@
 
 import pytest
 
-from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Round, Thread, turn_id, without_thinking
-from proxy.core.ledger.messages import Call, Message, ModelResponse, Request, identity_of
+from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, Thread, without_thinking
+from proxy.core.ledger.messages import Call, Message, Request
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match_history as matching
 from proxy.core.matching import rewritten_history as aligning
 from proxy.core.matching import walk_history as walking
-from proxy.core.matching.match_history import Match, MatchKind, RequestRole
-
-READ = Call("call_1", "read", '{"path":"a.py"}')
-
-
-def message(role: str, text: str = "", calls: tuple[Call, ...] = (), answers: str = "") -> Message:
-    return Message(role, text.encode() or b"-", identity_of(role, text, calls, answers), text, calls, answers, 1)
-
-
-def request(
-    *messages: Message, tools: tuple[str, ...] = ("read", "write"), system: str = "s", body: bytes = b"{}"
-) -> Request:
-    return Request(body, {}, "m", False, False, (), messages, tools, 0, "auto", False, 1, system)
-
-
-ASK = message("user", "please read the file and tell me what is in it")
-CALLED = message("assistant", "", (READ,))
-RESULT = message("tool", "print('hello')\n" * 40, answers="call_1")
-ANSWER = message("assistant", "It prints a greeting, forty times over.")
-MORE = message("user", "and now?")
-
-
-class Book:
-    """A ledger under construction: what clients sent and what was answered."""
-
-    def __init__(self) -> None:
-        self.ledger = Ledger(Conversation("c" * 32, "t"))
-        self.ledger.threads["main"] = Thread("main", "s", ("read", "write"))
-        self.now = 0
-
-    def arrive(self, asked: Request, found: Match | None = None) -> str:
-        """Record a request; the id of its last entry."""
-        found = found or matching.match(self.ledger, asked)
-        entries = matching.new_entries(self.ledger, asked, found, "main", self.now)
-        for entry in entries:
-            self.ledger.add_entry(entry)
-        return entries[-1].id if entries else found.path[-1].id
-
-    def answer(self, node: str, *said: Message, complete: bool = True) -> str:
-        """Record a turn of these rounds; its id."""
-        self.now += 1
-        turn = turn_id(node, len(self.ledger.turns_by_parent.get(node, ())))
-        self.ledger.add_entry(Entry(turn, node, self.ledger.next_seq, EntryKind.TURN, "main", created=self.now))
-        for number, spoken in enumerate(said):
-            last = number == len(said) - 1
-            self.ledger.add_round(
-                Round(turn, number, ModelResponse(spoken, "stop", complete=complete), last=last, created=self.now)
-            )
-        return turn
-
-
-@pytest.fixture
-def book() -> Book:
-    """user, call, result, answer: two turns of ours."""
-    book = Book()
-    first = book.answer(book.arrive(request(ASK), Match(MatchKind.NEW)), CALLED)
-    assert first
-    book.answer(book.arrive(request(ASK, CALLED, RESULT)), ANSWER)
-    return book
+from proxy.core.matching.match_history import RequestRole
+from proxy.core.matching.match_result import Match, MatchKind
+from tests.core.matching.book import ANSWER, ASK, CALLED, MORE, READ, RESULT, Book, compacted_after, message, request
 
 
 @pytest.mark.rows("X-03")
@@ -433,14 +377,6 @@ def test_a_history_that_went_another_way_takes_no_square_of_its_length(monkeypat
     assert 0 < len(compared) < 2 * len(again.messages)
 
 
-def test_an_identical_opening_joins_until_the_follow_up_or_ten_minutes(book: Book) -> None:
-    fresh = Book()
-    fresh.answer(fresh.arrive(request(ASK), Match(MatchKind.NEW)), ANSWER)
-    assert matching.match_retry(fresh.ledger, request(ASK), now=1000) is not None
-    assert matching.match_retry(fresh.ledger, request(ASK), now=matching.RETRY_WINDOW_MS + 1) is None
-    assert matching.match_retry(book.ledger, request(ASK), now=1) is None
-
-
 @pytest.mark.rows("X-07")
 @pytest.mark.parametrize(
     ("tools", "system", "named", "part"),
@@ -473,16 +409,6 @@ def test_a_named_session_that_matches_nothing_was_compacted(book: Book) -> None:
     assert matching.match_compacted(book.ledger, request(MORE, tools=("other",), system="other")) is None
 
 
-def compacted_after(book: Book, *messages: Message) -> list[Entry]:
-    """The client compacts its history to these messages and is answered; the path of that."""
-    asked = request(*messages)
-    found = matching.match(book.ledger, asked)
-    if found.kind is MatchKind.NEW:
-        found = matching.match_compacted(book.ledger, asked) or found
-    assert found.kind is MatchKind.COMPACTED
-    return list(book.ledger.path(book.answer(book.arrive(asked, found), message("assistant", "Well, then."))))
-
-
 @pytest.mark.rows("X-06")
 @pytest.mark.parametrize("role", ["assistant", "user"])
 @pytest.mark.parametrize("first", [ASK, message("user", "What did we do so far?")], ids=["as before", "other words"])
@@ -513,26 +439,6 @@ def test_the_id_of_a_compacted_history_says_what_it_goes_on_from(book: Book) -> 
     on = Match(MatchKind.CONTINUED, book.ledger.path(tip.id))
     behind = matching.new_entries(book.ledger, request(ASK, CALLED, RESULT, ANSWER, MORE), on, "main", 99)
     assert behind[0].id != first.id
-
-
-def test_a_compacted_history_is_asked_again_until_the_thread_goes_on(book: Book) -> None:
-    """Codex has other bytes in each request, and no answer stands in a history it compacted."""
-    summary = message("user", "This was done: nothing.")
-    path = compacted_after(book, ASK, summary)
-    again = matching.match_compacted(book.ledger, request(ASK, summary))
-    assert again == Match(MatchKind.RETRIED, tuple(path[:-1]))
-    book.answer(book.arrive(request(ASK, summary, message("assistant", "Well, then."), MORE)), ANSWER)
-    tip = book.ledger.newest_tip()
-    assert tip is not None
-    assert matching.match_compacted(book.ledger, request(ASK, summary)) == Match(MatchKind.COMPACTED, adopts=tip.id)
-
-
-def test_the_beginning_of_a_compacted_history_is_no_request_of_its_own() -> None:
-    book = Book()
-    book.answer(book.arrive(request(ASK), Match(MatchKind.NEW)), ANSWER)
-    assert matching.match_retry(book.ledger, request(ASK), now=1) is not None
-    compacted_after(book, ASK, message("user", "This was done: nothing."))
-    assert matching.match_retry(book.ledger, request(ASK), now=1) is None
 
 
 @pytest.mark.rows("S1-71a")

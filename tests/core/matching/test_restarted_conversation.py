@@ -7,7 +7,7 @@ import pytest
 from proxy.core.ledger.ledger import Thread
 from proxy.core.ledger.messages import Message, Request
 from proxy.core.matching import restarted_conversation as retelling
-from proxy.core.matching.match_history import MatchKind
+from proxy.core.matching.match_result import MatchKind
 from proxy.core.matching.restarted_conversation import MIN_CONVERSATION_TOKENS, match_restarted
 from tests.core.working import GrowingConversation, bash, padded, request
 from tests.pace import within
