@@ -17,7 +17,7 @@ from proxy.exchange.rounds import ClientRequest, Services
 from proxy.exchange.services import AppServices, build_services, learned_traits
 from proxy.exchange.thread.activation import forbids_user_after_result
 from proxy.exchange.thread.attach_subagent import is_long_enough
-from proxy.exchange.thread.block_format import block_format_for
+from proxy.exchange.thread.choose_block_format import block_format_for
 
 __all__ = [
     "MAX_MESSAGE_CHARACTERS",

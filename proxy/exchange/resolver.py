@@ -60,8 +60,8 @@ from proxy.exchange.thread.choose_thread import (
     thread_of_tip,
     thread_on_branch,
 )
+from proxy.exchange.thread.conversation_origin import Origin, OriginFinder, fork_point
 from proxy.exchange.thread.follow_path import KEYWORD_SCAN_BATCH, PathFollower
-from proxy.exchange.thread.origins import Origin, OriginFinder, fork_point
 from proxy.exchange.thread.placement import Headers, ParsedRequest, Placement, policy_input_of
 from proxy.store import AnchorRecord, CachedConversation, ConversationCache, Record
 

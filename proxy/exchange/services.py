@@ -40,8 +40,8 @@ from proxy.exchange.previous_responses import round_to_store
 from proxy.exchange.resolver import Resolver, tool_settings
 from proxy.exchange.rounds import REFUSALS_IGNORED_MS, Services
 from proxy.exchange.thread.activation import ContextPolicy, forbids_user_after_result, must_alternate
-from proxy.exchange.thread.block_format import block_format_for
 from proxy.exchange.thread.bound_reasoning import client_model_binds_reasoning
+from proxy.exchange.thread.choose_block_format import block_format_for
 from proxy.exchange.turn import Toolkit
 from proxy.store import ConversationCache, Store
 from proxy.telemetry import EventBus, Metrics

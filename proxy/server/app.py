@@ -50,10 +50,10 @@ from proxy.management.views import health_view
 from proxy.server.compressed_requests import decompress_request
 from proxy.server.front import TrustedFront
 from proxy.server.guard import RequestGuard, log_refusal
-from proxy.server.loops import new_hop
 from proxy.server.other_apis import other_api_of, refuse_other_api
 from proxy.server.peer_user import Peer, user_of_peer
 from proxy.server.replica_news import ReplicaNews
+from proxy.server.upstream_loop import new_hop
 from proxy.store import ConversationCache, Health, Store, open_store
 from proxy.telemetry import EventBus, EventFileWriter, Metrics, open_tracer
 from proxy.upstream import ContextWindows, RawHeaders, Routes

@@ -17,8 +17,14 @@ from proxy.config import Config, is_loopback
 from proxy.core.memo import memoize
 from proxy.dialects import OPENAI_CHAT, dialect_at
 from proxy.errors import BadRequest, Forbidden, MethodNotAllowed, ProxyError, TooLarge, UpgradeRefused
-from proxy.server.loops import refuse_loop
-from proxy.server.origins import AllowedOrigins, cross_origin_headers, is_own_origin, is_preflight, preflight_headers
+from proxy.server.allowed_origins import (
+    AllowedOrigins,
+    cross_origin_headers,
+    is_own_origin,
+    is_preflight,
+    preflight_headers,
+)
+from proxy.server.upstream_loop import refuse_loop
 
 log = logging.getLogger(__name__)
 

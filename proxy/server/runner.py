@@ -36,7 +36,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from proxy.config import Config
 from proxy.errors import InvalidConfiguration
 from proxy.server.guard import Application, Headers, OnRefusal, is_websocket, log_refusal
-from proxy.server.loops import refuse_own_upstreams
+from proxy.server.upstream_loop import refuse_own_upstreams
 
 MAX_HEADER_BYTES = 64 * 1024
 _HEADERS_TOO_LARGE = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes.")

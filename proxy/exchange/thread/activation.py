@@ -63,8 +63,8 @@ from proxy.core.policy import InferenceRules
 from proxy.core.recall import RestoreOptions
 from proxy.core.tools import CallGroup, ToolContext, ToolSettings
 from proxy.dialects import AppendedTools, Dialect, never_holds_compaction
-from proxy.exchange.thread.block_format import block_format_for, uses_minimal_view
 from proxy.exchange.thread.bound_reasoning import BoundReasoning, is_assistant_entry
+from proxy.exchange.thread.choose_block_format import block_format_for, uses_minimal_view
 from proxy.exchange.thread.offer import RECALL_SHARE, Offer, choose_offer
 from proxy.exchange.thread.placement import PolicyInput
 from proxy.upstream import ContextWindow

@@ -65,7 +65,7 @@ from proxy.management.views import (
     ledger_at,
     logs,
     lookup,
-    loops,
+    loop_warnings,
     parse_timestamp,
     requests,
     task_frame,
@@ -90,14 +90,14 @@ class ClearedLoopCount(TypedDict):
 async def list_loops(caller: CurrentCaller, conversation: Id) -> Response:
     """Loops that the model was warned of, the oldest first."""
     ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
-    return await respond_in_thread(lambda: {"loops": loops.loop_rows(ledger)})
+    return await respond_in_thread(lambda: {"loops": loop_warnings.loop_rows(ledger)})
 
 
 @router.delete("/conversations/{conversation}/loops", response_model=ClearedLoopCount, responses=NOT_FOUND_RESPONSE)
 async def clear_loops(caller: CurrentCaller, conversation: Id) -> Response:
     """Begin to count anew: what was done up to now is no part of a loop. The list keeps what was warned of."""
     ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
-    done = await loops.clear_loop_warnings(caller.context.store, ledger, now_ms())
+    done = await loop_warnings.clear_loop_warnings(caller.context.store, ledger, now_ms())
     caller.context.on_events_stored(ledger.conversation.tenant, ledger.conversation.id, done.events)
     return JsonResponse({"cleared": done.count})
 

@@ -8,7 +8,7 @@ from proxy.management.views import (
     explain,
     logs,
     lookup,
-    loops,
+    loop_warnings,
     requests,
     resume,
     subagents,
@@ -44,7 +44,7 @@ from proxy.management.views.lookup import (
     quote_reference,
     thread_tips,
 )
-from proxy.management.views.loops import clear_loop_warnings, loop_rows
+from proxy.management.views.loop_warnings import clear_loop_warnings, loop_rows
 from proxy.management.views.messages import in_flight_rows, message_rows
 from proxy.management.views.resume import ResumeView, resume_view
 from proxy.management.views.schemas import (
@@ -164,7 +164,7 @@ __all__ = [
     "logs",
     "lookup",
     "loop_rows",
-    "loops",
+    "loop_warnings",
     "message_position_of",
     "message_rows",
     "newest_path_state",

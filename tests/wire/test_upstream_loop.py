@@ -13,8 +13,8 @@ import pytest
 from llm_test_provider import ScriptedProvider, says
 from proxy.config.sources import load_config
 from proxy.errors import InvalidConfiguration
-from proxy.server.loops import refuse_own_upstreams
 from proxy.server.runner import bind
+from proxy.server.upstream_loop import refuse_own_upstreams
 from tests.server.raw import run
 from tests.wire.stage import Starting
 from tests.wire.talking import ask, body_of
