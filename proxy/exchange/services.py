@@ -22,20 +22,9 @@ from proxy.exchange.background.inbox import Inbox
 from proxy.exchange.background.recorder import Recorder
 from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.background.summarizer import Summarizer
-from proxy.exchange.notes.note_writer import IntroductionNote, Note, NoteWriter
+from proxy.exchange.notes.note_list import build_notes
+from proxy.exchange.notes.note_writer import NoteWriter
 from proxy.exchange.notes.people_messages import MessageDelivery
-from proxy.exchange.notes.reread_counts import RereadCounter
-from proxy.exchange.notes.situation import (
-    BlockNote,
-    BranchNote,
-    CompactionNote,
-    InjectionNote,
-    ParentsNote,
-    UserCommandNote,
-)
-from proxy.exchange.notes.suggestions import SuggestionNote
-from proxy.exchange.notes.warnings import FailingFrameBlocker, LoopWarning
-from proxy.exchange.notes.window_pressure import PressureWarning
 from proxy.exchange.previous_responses import round_to_store
 from proxy.exchange.resolver import Resolver, tool_settings
 from proxy.exchange.rounds import REFUSALS_IGNORED_MS, Services
@@ -163,7 +152,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
             dialect,
             actor,
             note_writer,
-            build_notes(process, actor, note_writer, hearing),
+            build_notes(note_writer, actor, config, process.metrics, hearing),
             process.new_id,
         ),
         toolkit=kit,
@@ -187,27 +176,6 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         summarizer=process.summarizer,
         cache_keep_alive=process.cache_keep_alive,
         learned_forms=process.learned_forms,
-    )
-
-
-def build_notes(
-    process: AppServices, actor: ContextPolicy, note_writer: NoteWriter, hearing: MessageDelivery
-) -> tuple[Note, ...]:
-    """The notes in the order in which they are asked; messages from people come last."""
-    return (
-        IntroductionNote(note_writer, actor),
-        BlockNote(note_writer, actor),
-        ParentsNote(note_writer, actor),
-        CompactionNote(note_writer, actor),
-        UserCommandNote(note_writer, actor),
-        BranchNote(note_writer, actor),
-        InjectionNote(note_writer, actor),
-        LoopWarning(note_writer, actor, process.config),
-        FailingFrameBlocker(note_writer, actor, process.config),
-        PressureWarning(note_writer, actor, process.config),
-        RereadCounter(process.metrics, process.config.output_rules),
-        SuggestionNote(note_writer, actor, process.config),
-        hearing,
     )
 
 
