@@ -1,7 +1,7 @@
 """Serves one client request: finds its conversation and path, builds the context, asks the provider, runs stack calls,
 and sends and records the answer. `pipeline.handle` is the entry point."""
 
-from proxy.exchange import passthrough, pipeline, stored_responses
+from proxy.exchange import passthrough_without_turn, pipeline, stored_responses
 from proxy.exchange.background.cache_pings import CacheKeepAlive
 from proxy.exchange.background.idle import IdleTracker, on_idle
 from proxy.exchange.background.in_flight import InFlight, InFlightRequest
@@ -41,7 +41,7 @@ __all__ = [
     "is_long_enough",
     "learned_traits",
     "on_idle",
-    "passthrough",
+    "passthrough_without_turn",
     "pipeline",
     "send_error_response",
     "stored_extras_at",

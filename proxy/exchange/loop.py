@@ -13,7 +13,7 @@ from proxy.errors import ProxyError, StoreError, UpstreamInvalidResponse
 from proxy.exchange.background.recorder import LOOPING_CALL
 from proxy.exchange.notes.warnings import loop_refusal
 from proxy.exchange.recall_sources import find_related_ledgers, search_other_conversations
-from proxy.exchange.relay import continue_with_original, fall_back_to_relay
+from proxy.exchange.relay_unchanged_turn import continue_with_original, fall_back_to_relay
 from proxy.exchange.request_handler import UNFINISHED_TURN_TEXT, RequestHandler, is_unusable_round
 from proxy.exchange.rounds import ContextRejected
 from proxy.exchange.turn import Turn

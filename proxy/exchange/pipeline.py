@@ -1,8 +1,8 @@
 """Handles one client request, from parsing to the answer; read this first. `handle` parses the request, answers slash
-commands, and finds where in which conversation the request stands. Then it relays the request (`relay`) or runs the
-tool loop (`loop`). If our bookkeeping fails before the first byte of the answer, the client's own request goes upstream
-instead, and a header says so. When a client disconnects, its upstream request is cancelled, and the part of the answer
-that had arrived is stored."""
+commands, and finds where in which conversation the request stands. Then it relays the request (`relay_unchanged_turn`)
+or runs the tool loop (`loop`). If our bookkeeping fails before the first byte of the answer, the client's own request
+goes upstream instead, and a header says so. When a client disconnects, its upstream request is cancelled, and the part
+of the answer that had arrived is stored."""
 
 from __future__ import annotations
 
@@ -18,9 +18,14 @@ from proxy.errors import BadRequest, RequestCancelled, ShuttingDown, StoreError
 from proxy.exchange.background.scheduler import with_timeout
 from proxy.exchange.client_response import Reply
 from proxy.exchange.loop import tool_loop, update_refused_calls
-from proxy.exchange.passthrough import PassthroughRequest, bypass, strip_bound_reasoning, with_upstream_model
+from proxy.exchange.passthrough_without_turn import (
+    PassthroughRequest,
+    bypass,
+    strip_bound_reasoning,
+    with_upstream_model,
+)
 from proxy.exchange.previous_responses import resolve_references
-from proxy.exchange.relay import begin_relayed_turn, fall_back_to_relay, relay
+from proxy.exchange.relay_unchanged_turn import begin_relayed_turn, fall_back_to_relay, relay
 from proxy.exchange.request_handler import FailClosedError, RequestHandler
 from proxy.exchange.requested_compaction import (
     answer_requested_compaction,

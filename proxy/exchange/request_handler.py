@@ -1,4 +1,4 @@
-"""The state of one client request, and what `relay` and `loop` both do with an answer."""
+"""The state of one client request, and what `relay_unchanged_turn` and `loop` both do with an answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxy.exchange.background.cache_pings import SentRequest
 from proxy.exchange.client_response import ClientResponse, Reply, cancel_reason
 from proxy.exchange.drafts import DraftTimer
 from proxy.exchange.interrupts import Interrupts
-from proxy.exchange.passthrough import new_request_record, with_model
+from proxy.exchange.passthrough_without_turn import new_request_record, with_model
 from proxy.exchange.rounds import ClientRequest, RoundSender, Services, without_refused_usage
 from proxy.exchange.thread.placement import Placement
 from proxy.exchange.turn import Turn

@@ -23,9 +23,9 @@ from proxy.errors import StoreError, UpstreamError
 from proxy.exchange.background.recorder import sent_chain
 from proxy.exchange.background.scheduler import with_timeout
 from proxy.exchange.client_response import Reply
-from proxy.exchange.passthrough import PassthroughRequest, bypass, is_success
+from proxy.exchange.passthrough_without_turn import PassthroughRequest, bypass, is_success
 from proxy.exchange.previous_responses import has_references
-from proxy.exchange.relay import relay
+from proxy.exchange.relay_unchanged_turn import relay
 from proxy.exchange.request_handler import RequestHandler
 from proxy.exchange.rounds import count_request_tokens
 from proxy.exchange.thread.placement import ParsedRequest, Placement

@@ -36,7 +36,7 @@ from proxy.dialects import OwnResponse, RenderOptions, RequestParseError, previo
 from proxy.dialects import raw_json as slices
 from proxy.errors import BadRequest, NotAllowed, NotFound, StoreError
 from proxy.exchange.client_response import Reply
-from proxy.exchange.passthrough import PassthroughRequest, new_request_record, with_upstream_model
+from proxy.exchange.passthrough_without_turn import PassthroughRequest, new_request_record, with_upstream_model
 from proxy.exchange.previous_responses import resolve_references
 from proxy.exchange.resolver import ACTING_MODES
 from proxy.exchange.rounds import ClientRequest, ContextRejected, Services, count_request_tokens, parse_client_request

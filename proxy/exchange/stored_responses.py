@@ -17,7 +17,7 @@ from proxy.dialects.responses import client_view, stored_turn
 from proxy.errors import BadRequest, ProxyError, StoreError
 from proxy.exchange.background.recorder import RequestRecordBuilder
 from proxy.exchange.client_response import Reply
-from proxy.exchange.passthrough import PassthroughRequest, bypass, forward, is_success, new_request_record
+from proxy.exchange.passthrough_without_turn import PassthroughRequest, bypass, forward, is_success, new_request_record
 from proxy.exchange.previous_responses import (
     differs_from_provider,
     find_turn_by_id,

@@ -43,7 +43,7 @@ from proxy.exchange import (
     on_idle,
     send_error_response,
 )
-from proxy.exchange import passthrough as passing
+from proxy.exchange import passthrough_without_turn as passing
 from proxy.exchange import pipeline as exchange
 from proxy.exchange import stored_responses as responding
 from proxy.management.views import health_view

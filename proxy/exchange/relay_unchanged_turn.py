@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from proxy.core.ledger import ModelResponse, Request
 from proxy.errors import StoreError, UpstreamError, UpstreamInvalidResponse
 from proxy.exchange.background.recorder import client_chain
-from proxy.exchange.passthrough import is_success, without_bound_reasoning
+from proxy.exchange.passthrough_without_turn import is_success, without_bound_reasoning
 from proxy.exchange.request_handler import UNFINISHED_TURN_TEXT, RequestHandler, is_unusable_round
 from proxy.exchange.rounds import OversizedRequest, shorten_request
 from proxy.exchange.turn import Turn
