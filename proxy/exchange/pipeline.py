@@ -1,8 +1,8 @@
 """Handles one client request, from parsing to the answer; read this first. `handle` parses the request, answers slash
 commands, and finds where in which conversation the request stands. Then it relays the request (`relay_unchanged_turn`)
-or runs the tool loop (`loop`). If our bookkeeping fails before the first byte of the answer, the client's own request
-goes upstream instead, and a header says so. When a client disconnects, its upstream request is cancelled, and the part
-of the answer that had arrived is stored."""
+or runs the tool loop (`tool_loop`). If our bookkeeping fails before the first byte of the answer, the client's own
+request goes upstream instead, and a header says so. When a client disconnects, its upstream request is cancelled, and
+the part of the answer that had arrived is stored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from proxy.dialects import RequestParseError
 from proxy.errors import BadRequest, RequestCancelled, ShuttingDown, StoreError
 from proxy.exchange.background.scheduler import with_timeout
 from proxy.exchange.client_response import Reply
-from proxy.exchange.loop import tool_loop, update_refused_calls
 from proxy.exchange.passthrough_without_turn import (
     PassthroughRequest,
     bypass,
@@ -44,6 +43,7 @@ from proxy.exchange.rounds import (
 from proxy.exchange.slash_commands import handle_slash_commands
 from proxy.exchange.thread.activation import RECALL_WINDOW_DIVISOR
 from proxy.exchange.thread.placement import ParsedRequest, Placement
+from proxy.exchange.tool_loop import tool_loop, update_refused_calls
 from proxy.exchange.turn import Turn
 
 log = logging.getLogger(__name__)

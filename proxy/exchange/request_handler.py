@@ -1,4 +1,4 @@
-"""The state of one client request, and what `relay_unchanged_turn` and `loop` both do with an answer."""
+"""The state of one client request, and what `relay_unchanged_turn` and `tool_loop` both do with an answer."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from tests.scenarios.sessions import TOOLS, Session
 pytestmark = pytest.mark.crash
 
 COMMIT = "sqlalchemy.engine.default:DefaultDialect.do_commit"
-TOOLS_RUN = "proxy.exchange.loop:_run_stack_calls"
+TOOLS_RUN = "proxy.exchange.tool_loop:_run_stack_calls"
 
 
 @dataclass(frozen=True, slots=True)
