@@ -16,8 +16,8 @@ from typing import Any
 
 from proxy.core.ledger import DELIVERY_FIELDS, Request
 from proxy.dialects import ParseCache, RequestParseError, dialect_at
-from proxy.replay.api.api_list import APIS, api_of
 from proxy.replay.api.base import ReplayApi
+from proxy.replay.api.replay_api_list import APIS, api_of
 from proxy.replay.files import LocatedValue
 from proxy.replay.recording import (
     ClockMode,

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from proxy.accounting import TokenCounter
-from proxy.replay.api.api_list import APIS
 from proxy.replay.api.base import ConversationWriter, RecordedConversation, ReplayApi
 from proxy.replay.api.chat import CHAT
 from proxy.replay.api.messages import MESSAGES, RecordedMessages, call_pairings
+from proxy.replay.api.replay_api_list import APIS
 from proxy.replay.captures import (
     UNNAMED_MODEL,
     CapturedRequest,

@@ -22,9 +22,9 @@ from proxy.dialects import countable_texts, with_token_counts
 from proxy.errors import ProxyError
 from proxy.exchange import ClientRequest
 from proxy.exchange import pipeline as exchange
-from proxy.replay.api.api_list import APIS
 from proxy.replay.api.base import ReplayApi
 from proxy.replay.api.messages import MESSAGES
+from proxy.replay.api.replay_api_list import APIS
 from proxy.replay.cache_markers import MarkerCostTracker
 from proxy.replay.loss import LossTracker, NameReader, ObservedRequest
 from proxy.replay.outcome import MarkerCosts, ReplayResult

@@ -12,8 +12,8 @@ from dataclasses import replace
 from proxy.accounting import OWN_REQUEST_STATUSES
 from proxy.core.ledger import Ledger, response_id_of
 from proxy.management.views import lookup
-from proxy.replay.api.api_list import api_of
 from proxy.replay.api.base import ReplayApi
+from proxy.replay.api.replay_api_list import api_of
 from proxy.replay.captures import CapturedRequest, captured_request_of, recording_of_requests
 from proxy.replay.formats import check_same_api
 from proxy.replay.recording import ClockMode, Json, NotReplayable, Recording

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.accounting import decision_meaning, outcome_meaning, reason_meaning
 from proxy.accounting.reasons import DECISION_REASONS, REASON_MEANINGS, STATUS_MEANINGS
-from proxy.core.compaction.fold_cost_gate import GateReason
+from proxy.core.compaction.fold_cost import GateReason
 
 PROXY = Path(__file__).resolve().parents[2] / "proxy"
 NAMED = {

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.config.sources import load_config
-from proxy.core.compaction.fold_cost_gate import GateReason
+from proxy.core.compaction.fold_cost import GateReason
 from proxy.core.frames.events import FrameFolded, ReasoningRemoved, ThreadWoken
 from proxy.core.frames.path_state import PathState
 from proxy.core.ledger.ledger import Round

@@ -13,7 +13,7 @@ from llm_test_provider.apis import responses_checks as responses_check
 from proxy.config.sources import load_config
 from proxy.core.ledger.messages import Request
 from proxy.dialects.dialect_list import ParseCache
-from proxy.replay.api.api_list import APIS
+from proxy.replay.api.replay_api_list import APIS
 from proxy.replay.formats import read_recordings
 from proxy.replay.outcome import ReplayResult
 from proxy.replay.player import play_recording

@@ -10,8 +10,8 @@ import pytest
 from proxy.config.model import Config
 from proxy.config.sources import load_config
 from proxy.exchange.rounds import Services
-from proxy.replay.api.api_list import APIS
 from proxy.replay.api.base import ReplayApi
+from proxy.replay.api.replay_api_list import APIS
 from proxy.replay.outcome import ReplayResult
 from proxy.replay.player import play_recording
 from proxy.replay.recording import RecordedStep, Recording, body_start_and_end, encode_json

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.context.block_minimal import MINIMAL_BLOCK_CHARACTERS
+from proxy.core.context.minimal_frame_block import MINIMAL_BLOCK_CHARACTERS
 from proxy.core.text import truncate_to_tokens
 from proxy.core.tools.autonomy_tools import MAX_HISTORY_SHOWN
 from proxy.core.tools.context_tools import DEFAULT_PREVIEW_CHARACTERS

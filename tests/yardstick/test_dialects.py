@@ -11,7 +11,7 @@ import pytest
 
 from proxy.accounting import ReceiptTotals
 from proxy.config.sources import load_config
-from proxy.replay.api.api_list import APIS
+from proxy.replay.api.replay_api_list import APIS
 from proxy.replay.formats import read_recordings
 from proxy.replay.outcome import MarkerCosts, ReplayResult
 from proxy.replay.player import play_recording

@@ -19,7 +19,7 @@ from proxy.core.compaction.context_overflow import (
     withhold_results,
 )
 from proxy.core.compaction.facts import REASON_SEPARATOR, artifacts_in_facts, facts_of
-from proxy.core.compaction.fold_cost_gate import (
+from proxy.core.compaction.fold_cost import (
     CachePrices,
     evaluate_rewrite,
     expected_requests,

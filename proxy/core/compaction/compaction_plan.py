@@ -24,7 +24,7 @@ from proxy.core.compaction.facts import (
     summarized_positions,
     with_noted_facts,
 )
-from proxy.core.compaction.fold_cost_gate import (
+from proxy.core.compaction.fold_cost import (
     PRESSURE_SHARE,
     TAIL_REWRITE_SHARE,
     CachePrices,

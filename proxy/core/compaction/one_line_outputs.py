@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proxy.core.compaction.compaction_plan import CompactionDecision, CompactionInput, CompactionPlan
-from proxy.core.compaction.fold_cost_gate import ContextRewrite, evaluate_rewrite
+from proxy.core.compaction.fold_cost import ContextRewrite, evaluate_rewrite
 from proxy.core.compaction.segments import original_tokens, tokens_in_context
 from proxy.core.compaction.truncate_outputs import (
     NO_OUTPUT_RULES,

@@ -2,16 +2,8 @@
 tree."""
 
 from proxy.core.context.actions import RECENT_ENTRIES_LIMIT, entries_of_frame, format_action, with_open_frame_artifacts
-from proxy.core.context.block_explanation import ExplainedAncestor, ExplainedSibling, explain_block
-from proxy.core.context.block_format import FLAT_FORMAT, BlockFormat, DrawMap, block_of
-from proxy.core.context.block_minimal import MAX_ACTIONS
-from proxy.core.context.block_refresh import (
-    block_holder,
-    frames_with_block,
-    refreshable_frames,
-    replace_block,
-    uncalled_frame,
-)
+from proxy.core.context.explain_frame_block import ExplainedAncestor, ExplainedSibling, explain_block
+from proxy.core.context.frame_block_forms import FLAT_FORMAT, BlockFormat, DrawMap, block_of
 from proxy.core.context.guidance import GuidanceWording, guidance_text
 from proxy.core.context.message_delivery import undelivered_messages
 from proxy.core.context.message_list import (
@@ -27,7 +19,15 @@ from proxy.core.context.message_list import (
     owner_of,
     unpaired_calls,
 )
-from proxy.core.context.nested_block import render_lineage
+from proxy.core.context.minimal_frame_block import MAX_ACTIONS
+from proxy.core.context.nested_frame_block import render_lineage
+from proxy.core.context.refresh_frame_block import (
+    block_holder,
+    frames_with_block,
+    refreshable_frames,
+    replace_block,
+    uncalled_frame,
+)
 from proxy.core.context.relatives import frame_and_siblings, planned_children, surroundings_of
 from proxy.core.context.relevance import MINIMUM_RELEVANCE
 from proxy.core.context.role_order import LEFT_OUT_ANSWER, LEFT_OUT_WORK, AnswersLeftOut, alternate_roles

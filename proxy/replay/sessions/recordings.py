@@ -8,8 +8,8 @@ from operator import itemgetter
 from typing import Any
 
 from proxy.core.ledger import INSTRUCTION_ROLES
-from proxy.replay.api.api_list import APIS
 from proxy.replay.api.base import RecordedConversation, ReplayApi
+from proxy.replay.api.replay_api_list import APIS
 from proxy.replay.recording import ClockMode, Json, RecordedStep, Recording, RequestTimes, body_start_and_end
 from proxy.replay.sessions.base import Session, SessionFormat, Thread
 from proxy.replay.sessions.head import missing_head

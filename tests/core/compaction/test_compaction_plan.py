@@ -11,7 +11,7 @@ import pytest
 from proxy.core.compaction import compaction_plan
 from proxy.core.compaction import compaction_plan as folding
 from proxy.core.compaction.compaction_plan import CompactionPlan
-from proxy.core.compaction.fold_cost_gate import CachePrices, GateReason
+from proxy.core.compaction.fold_cost import CachePrices, GateReason
 from proxy.core.compaction.segments import Segment, TokensByPlace, segments_of
 from proxy.core.compaction.trace import parse_traces
 from proxy.core.context.message_list import build_context, context_entries

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.compaction.fold_cost_gate import CachePrices, GateReason
+from proxy.core.compaction.fold_cost import CachePrices, GateReason
 from proxy.core.compaction.one_line_outputs import MIN_BATCH_SIZE, MINIMAL_REASON, plan_one_line_outputs
 from proxy.core.context.actions import MAX_FILE_PROBES, RESULT_CHARACTERS, actions_of, format_action, probe_state
 from proxy.core.frames.events import FrameFolded, FramePushed, ResultReplaced, RootStarted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.compaction.fold_cost_gate import (
+from proxy.core.compaction.fold_cost import (
     LONG_CONTEXT_TOKENS,
     WAKE_OUTLAY_SHARE,
     CachePrices,

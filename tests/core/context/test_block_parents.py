@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.context.nested_block import ABOUT_PARENTS, render_lineage
+from proxy.core.context.nested_frame_block import ABOUT_PARENTS, render_lineage
 from proxy.core.frames.events import FrameEvent, SubagentStarted
 from proxy.core.frames.tree import Tree
 from proxy.core.tools.base import FrameBlockBudgets

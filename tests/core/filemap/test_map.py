@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from proxy.core.context.block_format import BlockFormat, block_of
+from proxy.core.context.frame_block_forms import BlockFormat, block_of
 from proxy.core.filemap.file_map import build_file_map, file_map_text
 from proxy.core.filemap.render import common_folder, fit_to_budget, render_file_map
 from proxy.core.frames.events import RootStarted

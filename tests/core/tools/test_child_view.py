@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.compaction.fold_cost_gate import CachePrices
+from proxy.core.compaction.fold_cost import CachePrices
 from proxy.core.frames.events import ResultReplaced, RootStarted
 from proxy.core.frames.path_state import PathState
 from proxy.core.frames.reducer import reduce

@@ -8,11 +8,11 @@ import pytest
 
 from proxy.core.compaction.compaction_plan import is_compaction_due
 from proxy.core.compaction.context_overflow import OverflowNotes, drop_oldest
-from proxy.core.compaction.fold_cost_gate import GateReason
+from proxy.core.compaction.fold_cost import GateReason
 from proxy.core.context.message_list import build_context
 from proxy.core.frames.events import InterimSummaryAdded, as_ledger_event
 from proxy.core.observers import DEFAULT_TOOL_ROLES
-from proxy.core.tools.note_tools import MAX_NOTE_TOKENS
+from proxy.core.tools.record_tools import MAX_NOTE_TOKENS
 from proxy.core.tools.tool_list import run
 from tests.core.forest import LedgerBuilder, call, count, popped, rooted
 from tests.core.tools.test_inspect_tools import desk_after

@@ -11,16 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.core.context.block_format import BlockFormat, block_of
-from proxy.core.context.block_minimal import MINIMAL_BLOCK_CHARACTERS, MINIMAL_BLOCK_TOKENS, RecentWork, render_minimal
-from proxy.core.context.frame_block import render_flat
-from proxy.core.context.nested_block import render_nested
+from proxy.core.context.frame_block_forms import BlockFormat, block_of
+from proxy.core.context.minimal_frame_block import (
+    MINIMAL_BLOCK_CHARACTERS,
+    MINIMAL_BLOCK_TOKENS,
+    RecentWork,
+    render_minimal,
+)
+from proxy.core.context.nested_frame_block import render_nested
+from proxy.core.context.write_frame_block import render_flat
 from proxy.core.frames.events import ArtifactAdded, FrameEvent, FramePlanned, RootStarted
 from proxy.core.frames.path_state import PathState
 from proxy.core.frames.tree import Tree
 from proxy.core.text import estimate_tokens, remove_illegal_xml
 from proxy.core.tools.base import FrameBlockBudgets
-from tests.core.context.test_frame_block import ANYTHING, FORGED, deep
+from tests.core.context.test_write_frame_block import ANYTHING, FORGED, deep
 from tests.core.forest import MINUTE, NONCE, count, grown, in_the_shop, popped, pushed, rooted
 
 HOUR = 60 * MINUTE

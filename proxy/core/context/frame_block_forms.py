@@ -8,9 +8,9 @@ from collections.abc import Callable
 import msgspec
 
 from proxy.core.context.actions import ProbePatterns, actions_of, format_action, probe_state
-from proxy.core.context.block_minimal import MAX_ACTIONS, RecentWork, render_minimal
-from proxy.core.context.frame_block import BlockBudgets, render_flat
-from proxy.core.context.nested_block import render_nested
+from proxy.core.context.minimal_frame_block import MAX_ACTIONS, RecentWork, render_minimal
+from proxy.core.context.nested_frame_block import render_nested
+from proxy.core.context.write_frame_block import BlockBudgets, render_flat
 from proxy.core.frames import PathState, Tree
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles
 from proxy.core.text import CountTokens

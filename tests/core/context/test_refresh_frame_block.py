@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 from msgspec.structs import replace
 
-from proxy.core.context.block_refresh import (
+from proxy.core.context.refresh_frame_block import (
     block_holder,
     frames_with_block,
     refreshable_frames,

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.context.block_explanation import (
+from proxy.core.context.explain_frame_block import (
     BlockExplanation,
     ExplainedAncestor,
     ExplainedSibling,
     SelectionReason,
     explain_block,
 )
-from proxy.core.context.block_minimal import RecentWork, render_minimal
-from proxy.core.context.frame_block import render_flat
-from proxy.core.context.nested_block import render_nested
+from proxy.core.context.minimal_frame_block import RecentWork, render_minimal
+from proxy.core.context.nested_frame_block import render_nested
 from proxy.core.context.relatives import keywords_of
 from proxy.core.context.relevance import score_ancestor, score_sibling
+from proxy.core.context.write_frame_block import render_flat
 from proxy.core.frames.events import ArtifactAdded
 from proxy.core.frames.tree import Tree
 from proxy.core.text import estimate_tokens

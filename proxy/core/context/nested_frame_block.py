@@ -14,7 +14,8 @@ from itertools import accumulate
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.context.frame_block import (
+from proxy.core.context.relatives import FrameSurroundings, surroundings_of
+from proxy.core.context.write_frame_block import (
     LATER_SHARE,
     PLAN_SHARE,
     BlockBudgets,
@@ -28,7 +29,6 @@ from proxy.core.context.frame_block import (
     title_element,
     wrapper_attributes,
 )
-from proxy.core.context.relatives import FrameSurroundings, surroundings_of
 from proxy.core.frames import Frame, Status, Tree
 from proxy.core.text import CountTokens, element, text_element
 

@@ -9,7 +9,6 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.core.context.frame_block import MAX_FRAME_TOKENS, frame_element, sibling_attributes
 from proxy.core.context.relatives import FrameSurroundings, finished_siblings, keywords_of, surroundings_of
 from proxy.core.context.relevance import (
     MINIMUM_RELEVANCE,
@@ -20,6 +19,7 @@ from proxy.core.context.relevance import (
     score_shared_words,
     sibling_base_score,
 )
+from proxy.core.context.write_frame_block import MAX_FRAME_TOKENS, frame_element, sibling_attributes
 from proxy.core.frames import Frame, Tree, path_to
 from proxy.core.text import CountTokens
 

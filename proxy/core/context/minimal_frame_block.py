@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proxy.core.context.frame_block import wrapper_attributes
 from proxy.core.context.relatives import frame_and_siblings, planned_children
+from proxy.core.context.write_frame_block import wrapper_attributes
 from proxy.core.frames import Frame, Tree, next_planned, path_to
 from proxy.core.text import CountTokens, cut_for_display, element, escape_xml, text_element
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.context.frame_block import render_flat
+from proxy.core.context.write_frame_block import render_flat
 from proxy.core.frames.events import ArtifactAdded, DecisionAdded, FrameEvent, FrameInvalidated, FramePlanned
 from proxy.core.frames.tree import Status, Tree
 from proxy.core.text import estimate_tokens, remove_illegal_xml

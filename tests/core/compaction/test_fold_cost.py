@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.compaction.fold_cost_gate import (
+from proxy.core.compaction.fold_cost import (
     EXPECTED_REQUESTS,
     EXPECTED_REQUESTS_LATER,
     PRESSURE_SHARE,
