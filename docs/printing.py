@@ -24,8 +24,8 @@ from proxy.config.model import Config
 from proxy.config.sources import load_config, parse_assignments
 from proxy.errors import ProxyError
 from proxy.replay.files import recording_files_in
-from proxy.replay.formats import read_recordings
 from proxy.replay.recording import Recording
+from proxy.replay.recording_formats import read_recordings
 
 T = TypeVar("T")
 """The outcome of one recording."""

@@ -1,7 +1,7 @@
 """`callstack replay`: plays recorded conversations through the proxy without a network, and reports what came of it.
 
 A request takes the same way as through `callstack serve`, with the product's own parts; only the provider, the clock
-and the store are replaced. Read `player.py` first; `formats.py` and `captures.py` turn files into recordings.
+and the store are replaced. Read `player.py` first; `recording_formats.py` and `captures.py` turn files into recordings.
 """
 
 from proxy.replay.files import recording_files_in

@@ -15,8 +15,8 @@ from proxy.management.views import lookup
 from proxy.replay.api.base import ReplayApi
 from proxy.replay.api.replay_api_list import api_of
 from proxy.replay.captures import CapturedRequest, captured_request_of, recording_of_requests
-from proxy.replay.formats import check_same_api
 from proxy.replay.recording import ClockMode, Json, NotReplayable, Recording
+from proxy.replay.recording_formats import check_same_api
 from proxy.store import RequestRecord, Store
 
 MAX_REQUESTS = 100_000

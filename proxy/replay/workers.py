@@ -25,10 +25,10 @@ from pathlib import Path
 
 from proxy.config import Config
 from proxy.errors import ProxyError
-from proxy.replay.formats import read_recordings
 from proxy.replay.outcome import ReplayFailure, ReplayResult
 from proxy.replay.player import play_recording
 from proxy.replay.recording import ClockMode, NoRecording, Recording
+from proxy.replay.recording_formats import read_recordings
 
 PROGRESS_INTERVAL_S = 0.1
 """How often progress is reported, in seconds."""

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from proxy.core.ledger.hold_back_stack_calls import MAX_WAITING_CHUNKS
+from proxy.core.ledger.hold_back_streamed_calls import MAX_WAITING_CHUNKS
 from proxy.core.ledger.messages import Usage
 from proxy.dialects.messages.response import MessagesResponseWriter
 from proxy.dialects.sse import SseDecoder, SseEvent

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from proxy.config.sources import load_config
-from proxy.replay.formats import read_recordings
 from proxy.replay.outcome import ReplayResult
 from proxy.replay.player import play_recording
 from proxy.replay.recording import NotReplayable, Recording
+from proxy.replay.recording_formats import read_recordings
 
 Json = dict[str, Any]
 MARKED = {"type": "ephemeral"}

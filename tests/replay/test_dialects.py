@@ -14,10 +14,10 @@ from proxy.config.sources import load_config
 from proxy.core.ledger.messages import Request
 from proxy.dialects.dialect_list import ParseCache
 from proxy.replay.api.replay_api_list import APIS
-from proxy.replay.formats import read_recordings
 from proxy.replay.outcome import ReplayResult
 from proxy.replay.player import play_recording
 from proxy.replay.recording import NotReplayable, Recording
+from proxy.replay.recording_formats import read_recordings
 
 Json = dict[str, Any]
 MODEL = "claude-sonnet-4-5"

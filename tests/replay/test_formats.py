@@ -10,8 +10,8 @@ import pytest
 
 from proxy.replay.captures import UNNAMED_MODEL
 from proxy.replay.files import recording_files_in
-from proxy.replay.formats import read_recordings
 from proxy.replay.recording import FAST_S, PAUSE_S, NoRecording, NotReplayable, Recording
+from proxy.replay.recording_formats import read_recordings
 
 Json = dict[str, Any]
 SYSTEM: Json = {"role": "system", "content": "be brief"}

@@ -15,7 +15,7 @@ import pytest
 
 from proxy.config.model import Config
 from proxy.config.sources import load_config
-from proxy.replay.formats import read_recordings
+from proxy.replay.recording_formats import read_recordings
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = ROOT.parent / "shared" / "trajectories"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from proxy.config.sources import load_config
-from proxy.replay.formats import read_recordings
+from proxy.replay.recording_formats import read_recordings
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = ROOT.parent / "shared" / "trajectories"

@@ -12,9 +12,9 @@ import pytest
 from proxy.accounting import ReceiptTotals
 from proxy.config.sources import load_config
 from proxy.replay.api.replay_api_list import APIS
-from proxy.replay.formats import read_recordings
 from proxy.replay.outcome import MarkerCosts, ReplayResult
 from proxy.replay.player import play_recording
+from proxy.replay.recording_formats import read_recordings
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "trajectories"
 NEAR = 0.01

@@ -1,7 +1,7 @@
 """A conversation as values: messages, the append-only ledger of what was said, the interceptor that hides our tool
 calls in a streamed answer, and messages that people queue for the model."""
 
-from proxy.core.ledger.hold_back_stack_calls import (
+from proxy.core.ledger.hold_back_streamed_calls import (
     MAX_HELD_CHUNKS,
     CallAssembler,
     CallDelta,

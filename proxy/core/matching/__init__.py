@@ -1,7 +1,7 @@
 """Finds the conversation that a request continues: by its content, as clients resend their history and mostly send no
 id."""
 
-from proxy.core.matching import guess_parent, lookup_keys, match_history, walk_history
+from proxy.core.matching import guess_subagent_parent, lookup_keys, match_history, walk_history
 from proxy.core.matching.match_history import RequestRole
 from proxy.core.matching.match_result import Match, MatchKind
 from proxy.core.matching.quotes import Quote, find_quote, message_texts_of, split_into_pieces
@@ -16,7 +16,7 @@ __all__ = [
     "Quote",
     "RequestRole",
     "find_quote",
-    "guess_parent",
+    "guess_subagent_parent",
     "lookup_keys",
     "match_history",
     "match_restarted",

@@ -24,7 +24,7 @@ from proxy.core.frames import (
     title_of,
 )
 from proxy.core.ledger import Conversation, Ledger, visible_calls
-from proxy.core.matching import guess_parent as presuming
+from proxy.core.matching import guess_subagent_parent
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.text import cut_for_display, remove_illegal_xml
 from proxy.errors import StoreError
@@ -51,7 +51,7 @@ async def begin_subagent(  # noqa: PLR0913  who delegated what to whom, and when
     rounds = parent.ledger.rounds.get(origin[1], ()) if parent else ()
     call = anchors.delegating_call(rounds, prompt)
     if parent is not None and call is None:  # none says these words: it was presumed by a title
-        call = presuming.longest_unclaimed_call(parent.ledger, origin[1], rounds)
+        call = guess_subagent_parent.longest_unclaimed_call(parent.ledger, origin[1], rounds)
     if parent is None or call is None:
         return
     tree, turn = parent.path_state(origin[1]).tree, origin[1]
@@ -69,7 +69,9 @@ def guess_parent(conversations: ConversationCache, tenant: str, since: int, conv
     found = ("", "", since)
     for cached in conversations.recent_conversations(tenant):
         known = cached.ledger.conversation.id
-        if conversation in ("", known) and (waiting := presuming.guess_parent_call(cached.ledger, found[2])):
+        if conversation in ("", known) and (
+            waiting := guess_subagent_parent.guess_parent_call(cached.ledger, found[2])
+        ):
             found = (known, waiting.turn, waiting.since)
     return found[:2]
 

@@ -14,8 +14,7 @@ from typing import NamedTuple
 from proxy.config import Config, LiveSettings
 from proxy.core.frames import MAX_CRITERION_CHARACTERS
 from proxy.core.ledger import Request
-from proxy.core.matching import Match
-from proxy.core.matching import guess_parent as presuming
+from proxy.core.matching import Match, guess_subagent_parent
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import walk_history as walking
 from proxy.core.observers import without_client_elements
@@ -100,12 +99,14 @@ class OriginFinder:
         pending call. `named` is the parent in any case where it is given."""
         subagent = self.live_settings.subagent
         if not (
-            subagent.patterns and subagent.enabled and presuming.has_subagent_title(parsed.request, subagent.patterns)
+            subagent.patterns
+            and subagent.enabled
+            and guess_subagent_parent.has_subagent_title(parsed.request, subagent.patterns)
         ):
             return Origin(named)
         since = parsed.now - subagent.idle_delay
         conversation, turn = delegation.guess_parent(self.conversation_cache, parsed.tenant, since, named)
-        return Origin(conversation or named, turn, presuming.delegated_task(parsed.request) if turn else "")
+        return Origin(conversation or named, turn, guess_subagent_parent.delegated_task(parsed.request) if turn else "")
 
 
 def fork_point(cached: CachedConversation, found: Match) -> Origin:

@@ -5,8 +5,8 @@ transaction. `FORMATS` lists the formats; each is one module.
 """
 
 from proxy.management.export import files
+from proxy.management.export.export_formats import FORMATS, ExportFormat, ExportOptions, format_named, measure_named
 from proxy.management.export.flamegraph import MEASURES
-from proxy.management.export.formats import FORMATS, ExportFormat, ExportOptions, format_named, measure_named
 from proxy.management.export.importer import ImportResult, import_conversation
 from proxy.management.export.source import ExportInput, load_export_input
 

@@ -12,7 +12,7 @@ from io import RawIOBase
 from pathlib import Path
 
 from proxy.errors import BadRequest
-from proxy.management.export.formats import ExportFile, ExportFormat, ExportOptions
+from proxy.management.export.export_formats import ExportFile, ExportFormat, ExportOptions
 from proxy.management.export.source import ExportInput
 from proxy.management.export.stack_layout import safe_file_name
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.core.frames.events import SubagentStarted
-from proxy.core.matching.guess_parent import guess_parent_call
+from proxy.core.matching.guess_subagent_parent import guess_parent_call
 from tests.core.forest import LedgerBuilder, call, rooted
 
 pytestmark = pytest.mark.rows("S1-71a", "S1-71b")

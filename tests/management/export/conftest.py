@@ -13,7 +13,7 @@ import pytest
 from llm_test_provider import Model, ScriptedProvider
 from proxy.accounting.model_prices import ReasoningBinding
 from proxy.management.export import files as writing
-from proxy.management.export.formats import ExportOptions, format_named
+from proxy.management.export.export_formats import ExportOptions, format_named
 from proxy.management.export.importer import ImportResult, import_conversation
 from proxy.management.export.source import ExportInput, load_export_input
 from proxy.store.interface import Record

@@ -24,7 +24,7 @@ from proxy.errors import BadRequest
 from proxy.management.export import flamegraph as flames
 from proxy.management.export import handover
 from proxy.management.export import otel as spans
-from proxy.management.export.formats import FORMATS, format_named, measure_named
+from proxy.management.export.export_formats import FORMATS, format_named, measure_named
 from proxy.management.export.redaction import without_credentials
 from proxy.management.export.source import ExportInput
 from proxy.store.interface import RequestRecord

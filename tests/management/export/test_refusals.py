@@ -9,8 +9,8 @@ from itertools import islice
 import pytest
 
 from proxy.errors import BadRequest, NotAllowed
+from proxy.management.export.export_formats import ExportOptions, format_named
 from proxy.management.export.files import write_export, zip_chunks
-from proxy.management.export.formats import ExportOptions, format_named
 from tests.management.api.small_ledger import records_of
 from tests.management.export.conftest import ExportStores, Json, Small
 

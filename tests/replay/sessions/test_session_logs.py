@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proxy.accounting import TokenCounter
-from proxy.replay.formats import read_recordings
 from proxy.replay.recording import NotReplayable, Recording
+from proxy.replay.recording_formats import read_recordings
 from proxy.replay.sessions import FORMATS, format_of
 from tests.replay.sessions.logs import PART, claude_lines, claude_log, codex_log, lines, opencode_log
 

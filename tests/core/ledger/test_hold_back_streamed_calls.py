@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.core.ledger.hold_back_stack_calls import (
+from proxy.core.ledger.hold_back_streamed_calls import (
     MAX_WAITING_CHUNKS,
     CallAssembler,
     CallDelta,
