@@ -1,11 +1,7 @@
 """Wire formats: request and response bytes to values and back, without I/O. `DIALECTS` lists them by path."""
 
 from proxy.dialects import body, raw_json
-from proxy.dialects.body import object_in
-from proxy.dialects.chat.message import text_blocks_of
-from proxy.dialects.chat.request import OPENAI_CHAT
-from proxy.dialects.compose import DialectComposer
-from proxy.dialects.dialect import (
+from proxy.dialects.base import (
     CLIENT_RESPONSE_KEY,
     AppendedTools,
     Body,
@@ -16,6 +12,10 @@ from proxy.dialects.dialect import (
     ResponseWriter,
     never_holds_compaction,
 )
+from proxy.dialects.body import object_in
+from proxy.dialects.chat.message import text_blocks_of
+from proxy.dialects.chat.request import OPENAI_CHAT
+from proxy.dialects.compose import DialectComposer
 from proxy.dialects.dialect_list import DIALECTS, dialect_at
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES
 from proxy.dialects.parse_cache import (

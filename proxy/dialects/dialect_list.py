@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.core.memo import memoize
+from proxy.dialects.base import CLIENT_RESPONSE_KEY, Body, Dialect, RenderOptions, ResponseReferences, ResponseWriter
 from proxy.dialects.chat.request import OPENAI_CHAT
-from proxy.dialects.dialect import CLIENT_RESPONSE_KEY, Body, Dialect, RenderOptions, ResponseReferences, ResponseWriter
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES
 from proxy.dialects.parse_cache import ParseCache, RequestParseError
 from proxy.dialects.responses.request import OPENAI_RESPONSES

@@ -49,7 +49,7 @@ from proxy.core.tools import (
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
 from proxy.exchange.background.scheduler import in_slices
-from proxy.exchange.notes.apply_notes import Note, NoteWriter, apply_notes
+from proxy.exchange.notes.base import Note, NoteWriter, apply_notes
 from proxy.exchange.notes.situation import attach_parent_task
 from proxy.exchange.thread import session_headers as clients
 from proxy.exchange.thread.activation import ContextPolicy, PolicyDecision

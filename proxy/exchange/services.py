@@ -22,8 +22,8 @@ from proxy.exchange.background.inbox import Inbox
 from proxy.exchange.background.recorder import Recorder
 from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.background.summarizer import Summarizer
-from proxy.exchange.notes.apply_notes import NoteWriter
-from proxy.exchange.notes.note_kinds import build_notes
+from proxy.exchange.notes.base import NoteWriter
+from proxy.exchange.notes.note_list import build_notes
 from proxy.exchange.notes.people_messages import MessageDelivery
 from proxy.exchange.previous_responses import round_to_store
 from proxy.exchange.resolver import Resolver, tool_settings

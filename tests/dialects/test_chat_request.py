@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Message, Request
+from proxy.dialects.base import RenderOptions
 from proxy.dialects.chat.message import read_message, tool_result, user_message, without_calls, without_reasoning
 from proxy.dialects.chat.request import OPENAI_CHAT, client_body, extend_head, render, tools_json
-from proxy.dialects.dialect import RenderOptions
 from proxy.dialects.parse_cache import ParseCache, SliceCache, countable_texts, run_steps, with_token_counts
 
 read = OPENAI_CHAT.parse_request

@@ -13,7 +13,7 @@ import pytest
 
 from proxy.core.context.message_list import unpaired_calls
 from proxy.core.ledger.messages import Request
-from proxy.dialects.dialect import RenderOptions
+from proxy.dialects.base import RenderOptions
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES, client_body, extend_head, render
 from proxy.dialects.parse_cache import ParseCache
 

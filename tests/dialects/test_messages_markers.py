@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.ledger.messages import Message, Request
-from proxy.dialects.dialect import RenderOptions
+from proxy.dialects.base import RenderOptions
 from proxy.dialects.messages.message import read_message, tool_result, user_message
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES, client_body, render
 from proxy.dialects.parse_cache import ParseCache

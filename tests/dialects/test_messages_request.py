@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.ledger.messages import Message, Request, identity_of
-from proxy.dialects.dialect import RenderOptions
+from proxy.dialects.base import RenderOptions
 from proxy.dialects.messages.message import (
     EMPTY_RUN,
     messages_in,

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.core.ledger.messages import Message
-from proxy.dialects.dialect import RenderOptions
+from proxy.dialects.base import RenderOptions
 from proxy.dialects.parse_cache import ParseCache
 from proxy.dialects.responses.items import (
     items_by_id,

@@ -11,7 +11,7 @@ import pytest
 
 from proxy.core.context.message_list import UNANSWERED_CALL_RESULT
 from proxy.core.ledger.messages import Message, Request
-from proxy.dialects.dialect import RenderOptions
+from proxy.dialects.base import RenderOptions
 from proxy.dialects.parse_cache import ParseCache, countable_texts, with_token_counts
 from proxy.dialects.responses.items import tool_result
 from proxy.dialects.responses.request import OPENAI_RESPONSES, client_body, extend_head, render, tools_json

@@ -1,4 +1,4 @@
-"""The stack tools that the model calls. `TOOLS` in `tool_list.py` names them all, `tool_definitions` gives those to
+"""The stack tools that the model calls. `TOOLS` in `stack_tool_list.py` names them all, `tool_definitions` gives those to
 offer, and `run` answers a call."""
 
 from proxy.core.tools import frame_tools, inspect_tools, plan_tools
@@ -38,6 +38,7 @@ from proxy.core.tools.context_tools import (
     measure_context,
 )
 from proxy.core.tools.inspect_tools import TREE_ICONS, draw_tree, known_frames_text, tree_state
+from proxy.core.tools.stack_tool_list import DISPATCHER, NO_MORE_CALLS, TOOLS, run, tool_definitions
 from proxy.core.tools.subagent_tools import (
     LISTED_TITLE_CHARACTERS,
     SubagentCounts,
@@ -47,7 +48,6 @@ from proxy.core.tools.subagent_tools import (
     tracked_subagent,
     was_ended_by_result,
 )
-from proxy.core.tools.tool_list import DISPATCHER, NO_MORE_CALLS, TOOLS, run, tool_definitions
 
 __all__ = [
     "DEFAULT_PREVIEW_CHARACTERS",

@@ -18,6 +18,7 @@ import msgspec
 
 from proxy.core.ledger import INSTRUCTION_ROLES, Message, Request
 from proxy.dialects import raw_json as slices
+from proxy.dialects.base import Body, Dialect, RenderOptions
 from proxy.dialects.body import (
     ALLOWED_TOOLS,
     allow_tools,
@@ -44,7 +45,6 @@ from proxy.dialects.chat.message import (
     without_reasoning,
 )
 from proxy.dialects.chat.response import ChatResponseWriter
-from proxy.dialects.dialect import Body, Dialect, RenderOptions
 from proxy.dialects.parse_cache import ParseCache, ParseSteps, RequestParseError, messages_of, raw_of
 from proxy.dialects.synthetic_responses import encode_chat_completion
 

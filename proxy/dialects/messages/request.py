@@ -17,8 +17,8 @@ import msgspec
 from proxy.core.compaction import TRACE_START
 from proxy.core.ledger import Message, Request, RequestSlice
 from proxy.dialects import raw_json as slices
+from proxy.dialects.base import AppendedTools, Body, Dialect, Headers, RenderOptions
 from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_members, with_tools
-from proxy.dialects.dialect import AppendedTools, Body, Dialect, Headers, RenderOptions
 from proxy.dialects.messages.cache_control import markers_of, place_markers
 from proxy.dialects.messages.message import (
     EMPTY_RUN,

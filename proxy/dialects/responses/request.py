@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from proxy.core.context import UNANSWERED_CALL_RESULT
 from proxy.core.ledger import INSTRUCTION_ROLES, Message, Request, RequestSlice, identity_of
 from proxy.dialects import raw_json as slices
+from proxy.dialects.base import AppendedTools, Body, Dialect, Headers, RenderOptions, ResponseReferences
 from proxy.dialects.body import (
     ALLOWED_TOOLS,
     allow_tools,
@@ -31,7 +32,6 @@ from proxy.dialects.body import (
     with_tools,
 )
 from proxy.dialects.chat.request import error_body
-from proxy.dialects.dialect import AppendedTools, Body, Dialect, Headers, RenderOptions, ResponseReferences
 from proxy.dialects.parse_cache import ParseCache, ParseSteps, RequestParseError
 from proxy.dialects.responses.items import (
     ADDITIONAL_TOOLS,

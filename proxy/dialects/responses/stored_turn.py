@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 from proxy.core.ledger import Message, Request, is_stack_tool
 from proxy.dialects import raw_json as slices
+from proxy.dialects.base import CLIENT_RESPONSE_KEY
 from proxy.dialects.body import RawMembers, value_of
-from proxy.dialects.dialect import CLIENT_RESPONSE_KEY
 from proxy.dialects.responses.items import ASSISTANT, CALL_SUFFIX, REASONING, is_run, read_item, read_run
 from proxy.dialects.responses.output import is_readable_reasoning, parse_or_none
 

@@ -32,7 +32,7 @@ from proxy.core.matching import MatchKind
 from proxy.core.observers import asks_for_summary, ends_with_user_message
 from proxy.core.text import element, escape_xml, truncate_to_tokens
 from proxy.core.tools import render_branch_switch, render_pending_injections
-from proxy.exchange.notes.apply_notes import NoteWriter
+from proxy.exchange.notes.base import NoteWriter
 from proxy.exchange.thread import attach_subagent as delegation
 from proxy.exchange.thread.activation import MAX_NOTE_BLOCK_TOKENS, ContextPolicy
 from proxy.exchange.thread.placement import Placement, policy_input_of

@@ -23,7 +23,7 @@ from proxy.core.policy import (
     signals_of,
     suggestion_note,
 )
-from proxy.exchange.notes.apply_notes import NoteWriter
+from proxy.exchange.notes.base import NoteWriter
 from proxy.exchange.thread.activation import ContextPolicy
 from proxy.exchange.thread.placement import Placement
 

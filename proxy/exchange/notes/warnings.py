@@ -24,7 +24,7 @@ from proxy.core.policy import (
     looping_signatures,
 )
 from proxy.core.tools import frame_tools as moves
-from proxy.exchange.notes.apply_notes import NoteWriter
+from proxy.exchange.notes.base import NoteWriter
 from proxy.exchange.thread.activation import ContextPolicy
 from proxy.exchange.thread.placement import Placement
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from proxy.config import Config
 from proxy.core.compaction import WindowLimits, count_context_tokens, pressure_change, pressure_note
 from proxy.core.frames import ContextPressureWarned
-from proxy.exchange.notes.apply_notes import NoteWriter
+from proxy.exchange.notes.base import NoteWriter
 from proxy.exchange.thread.activation import ContextPolicy
 from proxy.exchange.thread.placement import Placement
 

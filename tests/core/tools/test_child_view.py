@@ -17,7 +17,7 @@ from proxy.core.tools.child_view import (
     expected_request_count,
     view_costs_at,
 )
-from proxy.core.tools.tool_list import run
+from proxy.core.tools.stack_tool_list import run
 from tests.core.forest import LedgerBuilder, call, count, popped, pushed
 
 ANTHROPIC = CachePrices(0.1, 1.25)

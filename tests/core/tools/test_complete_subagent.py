@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core.frames.events import FrameEvent, FramePopped, SubagentStarted
 from proxy.core.frames.tree import Status
-from proxy.core.tools.tool_list import run
+from proxy.core.tools.stack_tool_list import run
 from tests.core.forest import call, popped
 from tests.core.tools.test_inspect_tools import ask, desk_after
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.core.tools.base import SubagentRules, ToolResult, ToolSettings
-from proxy.core.tools.tool_list import run
+from proxy.core.tools.stack_tool_list import run
 from tests.core.forest import LedgerBuilder, call, rooted
 
 pytestmark = pytest.mark.rows("S1-118")

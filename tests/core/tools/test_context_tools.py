@@ -21,7 +21,7 @@ from proxy.core.frames.events import (
     SubagentStarted,
 )
 from proxy.core.frames.tree import Status
-from proxy.core.tools.tool_list import run, tool_definitions
+from proxy.core.tools.stack_tool_list import run, tool_definitions
 from tests.core.forest import LedgerBuilder, call, popped, pushed
 from tests.core.tools.test_inspect_tools import ask, desk_after
 

@@ -16,7 +16,7 @@ from proxy.core.frames.events import (
 from proxy.core.frames.tree import Status
 from proxy.core.tools.base import ToolContext
 from proxy.core.tools.inspect_tools import tree_state
-from proxy.core.tools.tool_list import run
+from proxy.core.tools.stack_tool_list import run
 from tests.core.forest import LedgerBuilder, call, popped, pushed
 
 

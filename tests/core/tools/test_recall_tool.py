@@ -17,7 +17,7 @@ from proxy.core.ledger.messages import Message, identity_of
 from proxy.core.recall.stored_texts import all_path_entries
 from proxy.core.tools.base import ToolContext, ToolSettings
 from proxy.core.tools.recall_tool import RECALL
-from proxy.core.tools.tool_list import run
+from proxy.core.tools.stack_tool_list import run
 from tests.core.forest import NONCE, LedgerBuilder, call, count, popped, pushed
 
 BETWEEN = re.compile(rf'<<recall ([^\n]*)>>\n(.*?)\n<<end nonce="{NONCE}">>', re.DOTALL)

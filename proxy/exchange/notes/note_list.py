@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proxy.config import Config
-from proxy.exchange.notes.apply_notes import IntroductionNote, Note, NoteWriter
+from proxy.exchange.notes.base import IntroductionNote, Note, NoteWriter
 from proxy.exchange.notes.people_messages import MessageDelivery
 from proxy.exchange.notes.reread_counts import RereadCounter
 from proxy.exchange.notes.situation import (

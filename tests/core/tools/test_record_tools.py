@@ -13,7 +13,7 @@ from proxy.core.context.message_list import build_context
 from proxy.core.frames.events import InterimSummaryAdded, as_ledger_event
 from proxy.core.observers import DEFAULT_TOOL_ROLES
 from proxy.core.tools.record_tools import MAX_NOTE_TOKENS
-from proxy.core.tools.tool_list import run
+from proxy.core.tools.stack_tool_list import run
 from tests.core.forest import LedgerBuilder, call, count, popped, rooted
 from tests.core.tools.test_inspect_tools import desk_after
 from tests.core.working import SCRIBE, GrowingConversation, bash, padded
