@@ -1,5 +1,5 @@
-"""The stack tools that the model calls. `TOOLS` in `stack_tool_list.py` names them all, `tool_definitions` gives those to
-offer, and `run` answers a call."""
+"""The stack tools that the model calls. `TOOLS` in `stack_tool_list.py` names them all, `tool_definitions` gives those
+to offer, and `run` answers a call."""
 
 from proxy.core.tools import frame_tools, inspect_tools, plan_tools
 from proxy.core.tools.base import (
