@@ -1,8 +1,9 @@
-"""Handles one client request, from parsing to the answer; read this first. `handle` parses the request, answers slash
-commands, and finds where in which conversation the request stands. Then it relays the request (`relay_unchanged_turn`)
-or runs the tool loop (`tool_loop`). If our bookkeeping fails before the first byte of the answer, the client's own
-request goes upstream instead, and a header says so. When a client disconnects, its upstream request is cancelled, and
-the part of the answer that had arrived is stored."""
+"""Handles one client request, from parsing to the answer; read this first. `handle` parses the request, answers a
+request to compact and slash commands, and finds the conversation of the request and its place there. Then the request
+is relayed as it came (`relay_unchanged_turn`), or runs through the loop that answers the model's stack calls
+(`tool_loop`). If our own work fails before the first byte of the answer, the client's original request is forwarded,
+and `x-stack-status` says so; with `fail_policy: closed` it is refused. When a client disconnects, its upstream request
+is cancelled, and the part of the answer that had arrived is stored."""
 
 from __future__ import annotations
 
@@ -49,11 +50,11 @@ from proxy.exchange.turn import Turn
 log = logging.getLogger(__name__)
 
 UNCHANGED_STATUSES = ("off", "shadow")
-"""Statuses with which slash commands stay in the request that goes upstream."""
+"""Statuses of requests that go upstream as the client wrote them, slash commands included."""
 
 
 async def handle(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
-    """Answer one request. Raises ProxyError for what is refused before anything was sent upstream."""
+    """Answer one request. Raises ProxyError if it is refused before anything is sent upstream."""
     try:
         request = await parse_client_request(parts, client_request.body)
     except RequestParseError:
@@ -114,11 +115,12 @@ async def _resolve_placement(parts: Services, client_request: ClientRequest, req
         return await with_timeout(patience_s, parts.resolver.resolve(parsed))
     if apart := await with_timeout(patience_s, parts.resolver.resolve_bypassed(parsed, kept_there)):
         return apart
-    raise ContextRejected("a part of the request is kept by the provider", code=kept_there)
+    raise ContextRejected("the request refers to content that only the provider has", code=kept_there)
 
 
 async def _run(handler: RequestHandler, answer: Callable[[RequestHandler], Awaitable[None]]) -> None:
-    """Answer the client, and record a cancellation (client left, a person, shutdown) in one place."""
+    """Answer the client. Cancellations are recorded here: the client left, a person stopped the request, or the proxy
+    stops."""
     try:
         handler.interrupts.register()
         handler.end_pause()
@@ -171,7 +173,8 @@ async def _answer(handler: RequestHandler) -> None:
         await fall_back_to_relay(handler, "internal")
     else:
         handler.interrupts.turn = turn
-        # A person's waiting message would add a second answer. Two JSON documents are no valid one, so there it waits.
+        # A person's waiting message leads to a second answer behind this one. Two JSON documents in a row are no valid
+        # JSON, so with structured output the message waits for the next request.
         if not handler.request.wants_structured_output:
             handler.client_response.writer.should_continue = handler.interrupts.has_follow_up
         update_refused_calls(handler, turn)
@@ -194,7 +197,7 @@ async def _ensure_stored(handler: RequestHandler) -> bool:
 
 
 async def _send_cancelled_error(handler: RequestHandler) -> None:
-    """Send an error, or break the connection if a part of the answer has left."""
+    """Send an error, or close the connection if a part of the answer was sent already."""
     if (task := asyncio.current_task()) is not None:
         task.uncancel()
     await handler.client_response.send_error(
