@@ -2,7 +2,6 @@
 settings, and the programs they are for, where those are installed."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 import yaml
 
 from proxy.config.sources import load_config
+from tests.replicas_behind_nginx import nginx_program, write_nginx_conf
 
 HOUSE = Path(__file__).resolve().parents[1]
 DEPLOY = HOUSE / "deploy"
@@ -66,20 +66,11 @@ def test_the_image_has_a_driver_for_the_shared_store() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ balancer
-def nginx_file(folder: Path, servers: str) -> Path:
-    """The balancer's file with other servers, and at a port that needs no rights."""
-    text = (DEPLOY / "nginx.conf").read_text()
-    assert "server callstack:8787;" in text
-    file = folder / "nginx.conf"
-    file.write_text(f"pid {folder}/nginx.pid;\nerror_log stderr;\n" + text.replace("server callstack:8787;", servers))
-    return file
-
-
 def test_nginx_takes_its_file(tmp_path: Path) -> None:
-    if (nginx := shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")) is None:
+    if (nginx := nginx_program()) is None:
         pytest.skip("nginx is not installed: apt-get install nginx-light")
     done = subprocess.run(
-        [nginx, "-t", "-p", tmp_path, "-c", nginx_file(tmp_path, "server 127.0.0.1:1;")], capture_output=True, text=True
+        [nginx, "-t", "-p", tmp_path, "-c", write_nginx_conf(tmp_path, [1])], capture_output=True, text=True
     )
 
     assert done.returncode == 0, done.stderr
