@@ -140,7 +140,7 @@ async def _run(handler: RequestHandler, answer: Callable[[RequestHandler], Await
         )
         handler.record.finish(handler.record.upstream_status if handler.reply.started else unstarted)
         if handler.interrupts.cancelled_by_user:
-            await _send_cancelled_error(handler)
+            await handler.send_cancelled_error()
             return
         if not (handler.reply.client_left or handler.client_response.writer.is_finished):
             await handler.client_response.send_error(
@@ -154,7 +154,7 @@ async def _run(handler: RequestHandler, answer: Callable[[RequestHandler], Await
 
 
 async def _answer(handler: RequestHandler) -> None:
-    if handler.services.config.fail_policy == "closed" and not await _ensure_stored(handler):
+    if handler.services.config.fail_policy == "closed" and not await handler.ensure_stored():
         return
     if not handler.placement.is_rendered:
         turn = begin_relayed_turn(handler)
@@ -184,25 +184,6 @@ async def _answer(handler: RequestHandler) -> None:
             await tool_loop(handler, turn, line)
         finally:
             delivery.stop_keep_alive()
-
-
-async def _ensure_stored(handler: RequestHandler) -> bool:
-    """Whether the request is on disk; if not, the client has been refused."""
-    try:
-        await handler.services.conversation_cache.wait_until_durable(handler.placement.cached_conversation)
-    except StoreError as error:
-        await handler.refuse_unstored(error.code)
-        return False
-    return True
-
-
-async def _send_cancelled_error(handler: RequestHandler) -> None:
-    """Send an error, or close the connection if a part of the answer was sent already."""
-    if (task := asyncio.current_task()) is not None:
-        task.uncancel()
-    await handler.client_response.send_error(
-        RequestCancelled("A person stopped this request. What had arrived of the answer is kept.")
-    )
 
 
 async def _bypass_or_refuse(passing: PassthroughRequest, reply: Reply, reason: str) -> None:

@@ -84,6 +84,23 @@ class RequestHandler:
         self.record.finish(FailClosedError.status)
         await self.client_response.send_error(FailClosedError(reason))
 
+    async def ensure_stored(self) -> bool:
+        """Whether the request is on disk; if not, the client has been refused."""
+        try:
+            await self.services.conversation_cache.wait_until_durable(self.placement.cached_conversation)
+        except StoreError as error:
+            await self.refuse_unstored(error.code)
+            return False
+        return True
+
+    async def send_cancelled_error(self) -> None:
+        """Send an error, or close the connection if a part of the answer was sent already."""
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()
+        await self.client_response.send_error(
+            RequestCancelled("A person stopped this request. What had arrived of the answer is kept.")
+        )
+
     async def fail_turn(self, error: ProxyError) -> None:
         """Fail the request because something the answer depends on could not be stored or made."""
         self.record.mark_failed(error.code)
