@@ -17,6 +17,7 @@ from proxy.core.context import owner_of
 from proxy.core.frames import Frame, PathState, children, path_to
 from proxy.core.ledger import EntryKind, Ledger
 from proxy.errors import BadRequest
+from proxy.management.console.balance import money_causes, token_balance
 from proxy.management.console.icicle import Icicle, lay_out, tokens_of
 from proxy.management.console.rendering import render, visitor_of
 from proxy.management.views import (
@@ -115,7 +116,7 @@ async def show(request: Request) -> Response:
     row = await conversations.conversation_row(context.store, ledger, path_state=path_state)
     in_flight = await context.inbox.list_in_flight(tenant, conversation)
     messages = message_rows(await context.inbox.list_messages(tenant, conversation), context.inbox.now())
-    steps = picture["steps"]
+    steps, shows_all = picture["steps"], request.query_params.get("rows", "") == "all"
 
     def build() -> dict[str, Any]:
         totals = _tokens_by_frame(path_state)
@@ -124,7 +125,9 @@ async def show(request: Request) -> Response:
             "most_tokens": max(totals.values(), default=0),
             "most_cost": max(_cost_by_frame(steps).values(), default=0.0),
             "columns": columns_of(steps),
-            "newest": list(reversed(steps[-ROWS_IN_TABLE:])),
+            "newest": list(reversed(steps if shows_all else steps[-ROWS_IN_TABLE:])),
+            "tokens": token_balance(step.receipt for step in steps),
+            "causes": money_causes(step.receipt for step in steps),
             "active_path": _active_path(path_state),
         }
 
@@ -215,9 +218,16 @@ def steps_of(records: Sequence[RequestRecord]) -> list[Step]:
     for record in reversed(records):
         receipt = decode_receipt(record)
         if receipt is not None:
-            cached = receipt.usage.cached if receipt.basis == "reported" else receipt.sent.cached
-            steps.append(Step(len(steps) + 1, receipt, record.entry, cached, _marks(receipt)))
+            steps.append(Step(len(steps) + 1, receipt, record.entry, _cached_tokens(receipt), _marks(receipt)))
     return steps
+
+
+def _cached_tokens(receipt: Receipt) -> int:
+    """Of what was sent, in the tokens that we count, as far as the provider reported it."""
+    usage = receipt.usage
+    if receipt.basis != "reported" or not usage.input:
+        return receipt.sent.cached
+    return usage.cached * receipt.tokens_sent // usage.input
 
 
 def _marks(receipt: Receipt) -> list[str]:
@@ -259,13 +269,20 @@ def _chosen_step(text: str, count: int) -> int:
 def icicle_at(ledger: Ledger, entry: str, newest: PathState, *, only_sent: bool) -> Icicle:
     """The context with which a request was answered. The whole width is the newest path."""
     full = sum(map(tokens_of, newest.entries))
+    if entry not in ledger.entries:
+        return Icicle()
+    path_state = path_state_at(ledger, entry)
+    return lay_out(path_state, max(full, sum(map(tokens_of, path_state.entries))), only_sent=only_sent)
+
+
+def path_state_at(ledger: Ledger, entry: str) -> PathState:
+    """The path on which a request was answered; an empty one where its entry is not known."""
     known = ledger.entries.get(entry)
     if known is None:
-        return Icicle()
+        return PathState()
     if known.kind is EntryKind.TURN and known.parent in ledger.entries:
         known = ledger.entries[known.parent]
-    path_state = path_state_of_tip(ledger, known)
-    return lay_out(path_state, max(full, sum(map(tokens_of, path_state.entries))), only_sent=only_sent)
+    return path_state_of_tip(ledger, known)
 
 
 ROUTES = [Route("/console/conversations/{conversation}", show)]

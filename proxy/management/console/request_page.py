@@ -4,7 +4,7 @@ receipt, and the bytes to copy."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
@@ -26,14 +26,17 @@ from proxy.management.console.body_diff import (
     read_body,
     word_changes,
 )
+from proxy.management.console.conversation_page import MAX_REQUESTS, path_state_at, steps_of
 from proxy.management.console.icicle import message_of
 from proxy.management.console.rendering import Visitor, render, visitor_of
-from proxy.management.views import ConversationUnreadable, ReceiptView, all_path_states, lookup, requests
+from proxy.management.views import ConversationUnreadable, ReceiptView, lookup, requests
 from proxy.store import StoredRequest
 
 VIEWS = {"in": "came in", "up": "went up", "diff": "what was changed", "previous": "against the request before"}
 LAST_ROUND = "last"
 MAX_ROWS = 400
+FOLDED = "folded "
+"""How the event of a receipt begins that names the frame behind it."""
 MAX_TEXT = 60_000
 """Characters of one message that are shown; the bytes are behind the link to the raw body."""
 DECISION_WORDS = {
@@ -92,8 +95,8 @@ async def show(request: Request) -> Response:
     stored = await requests.stored_request(visitor.context.store, visitor.scope, request.path_params["request"])
     view, round_number = _chosen(request, stored)
     frames = await _frames_by_identity(visitor, stored)
-    neighbours = await _neighbours(visitor, stored)
-    previous = await _previous_body(visitor, neighbours[0]) if view == "previous" else None
+    place = await _place(visitor, stored)
+    previous = await _previous_body(visitor, place.before) if view == "previous" else None
     receipt = requests.receipt_view(stored.record)
     body = await run_in_threadpool(_body_of_view, stored, view, round_number, frames, previous)
     return render(
@@ -107,9 +110,12 @@ async def show(request: Request) -> Response:
         view=view,
         round=round_number,
         body=body,
-        before=neighbours[0],
-        after=neighbours[1],
-        message_path=lambda row: _message_path(row, view, round_number, stored.record.id, neighbours[0]),
+        folded_with=place.folded_with,
+        number=place.number,
+        of=place.of,
+        before=place.before,
+        after=place.after,
+        message_path=lambda row: _message_path(row, view, round_number, stored.record.id, place.before),
         decisions=[_decision(each) for each in receipt.get("decisions", [])],
     )
 
@@ -137,29 +143,52 @@ async def _frames_by_identity(visitor: Visitor, stored: StoredRequest) -> Mappin
 
     def collect() -> dict[str, tuple[str, str]]:
         found: dict[str, tuple[str, str]] = {}
-        for path_state in all_path_states(ledger):
-            for path_entry in path_state.entries:
-                message = message_of(path_entry)
-                frame = path_state.tree.frames.get(owner_of(path_state, path_entry).partition("#")[0])
-                if message is not None and frame is not None:
-                    found.setdefault(message.identity, (frame.id, frame.title))
-            break  # the newest path; older ones seldom add anything, and each costs a replay
+        path_state = path_state_at(ledger, stored.record.entry)
+        for path_entry in path_state.entries:
+            message = message_of(path_entry)
+            frame = path_state.tree.frames.get(owner_of(path_state, path_entry).partition("#")[0])
+            if message is not None and frame is not None:
+                found.setdefault(message.identity, (frame.id, frame.title))
         return found
 
     return await run_in_threadpool(collect)
 
 
-async def _neighbours(visitor: Visitor, stored: StoredRequest) -> tuple[str, str]:
-    """The ids of the requests before and behind this one in its thread; empty where there is none."""
+@dataclass(frozen=True, slots=True)
+class RequestPlace:
+    """Where a request stands. `number` counts the answered requests of its conversation from 1, 0 where that is not
+    known; `before` and `after` are the ids of its neighbours in its thread, or empty. `folded_with` has the numbers of
+    the requests up to this one with which frames were folded last, by the frame."""
+
+    number: int = 0
+    of: int = 0
+    before: str = ""
+    after: str = ""
+    folded_with: Mapping[str, int] = field(default_factory=dict)
+
+
+async def _place(visitor: Visitor, stored: StoredRequest) -> RequestPlace:
     record = stored.record
     if not record.conversation:
-        return "", ""
-    known = await visitor.context.store.requests(visitor.scope, record.conversation, 3_000)
+        return RequestPlace()
+    known = await visitor.context.store.requests(visitor.scope, record.conversation, MAX_REQUESTS)
+    steps = await run_in_threadpool(steps_of, known)
+    number = next((step.number for step in steps if step.receipt.id == record.id), 0)
+    folded_with = {
+        event.removeprefix(FOLDED): step.number
+        for step in steps[:number]
+        for event in step.receipt.events
+        if event.startswith(FOLDED)
+    }
     ids = [each.id for each in reversed(known) if each.thread == record.thread]
-    at = ids.index(record.id) if record.id in ids else -1
-    if at < 0:
-        return "", ""
-    return ids[at - 1] if at else "", ids[at + 1] if at + 1 < len(ids) else ""
+    at = ids.index(record.id) if record.id in ids else len(ids)
+    return RequestPlace(
+        number,
+        len(steps),
+        ids[at - 1] if 0 < at < len(ids) else "",
+        ids[at + 1] if at + 1 < len(ids) else "",
+        folded_with,
+    )
 
 
 async def _previous_body(visitor: Visitor, request: str) -> bytes:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain
 
 import msgspec
 
 from proxy.core.context import owner_of
-from proxy.core.frames import PathEntry, PathState
+from proxy.core.frames import FrameFolded, FrameSplit, PathEntry, PathState, decode_event
 from proxy.core.ledger import Call, Ledger, Message
 from proxy.core.observers import is_failure_text
 from proxy.management.views.lookup import all_path_states, newest_path_state
@@ -23,6 +24,7 @@ _ERROR_START = re.compile(
     r"[\s<\[(*#]*(?:tool[ _-]?)?(?:error|fatal|traceback|exception|permission denied)\b", re.IGNORECASE
 )
 
+LEAVING_KINDS = frozenset({"parted", "folded"})
 MessagePosition = tuple[str, int]
 """The id of an entry and the number of the round in it (-1 for an entry that is no turn)."""
 
@@ -96,11 +98,33 @@ def frame_log(ledger: Ledger, path_state: PathState, frame: str, *, raw: bool = 
 
 
 def _log_items(ledger: Ledger, frame: str, *, raw: bool) -> list[FrameLogItem]:
+    """Those of the frame; where a later one has taken over all its work, what left the context with it."""
+    own = _collect_items(ledger, lambda path_state: _path_entries_of_frame(path_state, frame), raw=raw)
+    left = () if own else _entries_left_with(ledger, frame)
+    if not left:
+        return own
+    return _collect_items(ledger, lambda path_state: (e for e in path_state.entries if e.entry.id in left), raw=raw)
+
+
+def _entries_left_with(ledger: Ledger, frame: str) -> Set[str]:
+    """Ids of entries that were cut off as this frame, or left the context when it was folded."""
+    found: set[str] = set()
+    for event in chain.from_iterable(ledger.events.values()):
+        if event.subject == frame and event.kind in LEAVING_KINDS:
+            said = decode_event(event)
+            found.update(said.taking if isinstance(said, FrameSplit) else ())
+            found.update(said.entries if isinstance(said, FrameFolded) else ())
+    return found
+
+
+def _collect_items(
+    ledger: Ledger, entries_of: Callable[[PathState], Iterable[PathEntry]], *, raw: bool
+) -> list[FrameLogItem]:
     current = {message_position_of(path_entry) for path_entry in newest_path_state(ledger).entries}
     items: dict[tuple[int, int], FrameLogItem] = {}
     for path_state in all_path_states(ledger):
         states = call_states_of(path_state.entries)
-        for path_entry in _path_entries_of_frame(path_state, frame):
+        for path_entry in entries_of(path_state):
             position = message_position_of(path_entry)
             message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
             if message is not None and (path_entry.entry.seq, position[1]) not in items:

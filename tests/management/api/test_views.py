@@ -4,12 +4,14 @@ import json
 
 import pytest
 
+from proxy.core.frames import FrameFolded, FrameSplit, RootStarted
 from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, Round
 from proxy.core.ledger.messages import Call, ModelResponse
 from proxy.management.views.diff import diff_bodies
 from proxy.management.views.logs import frame_log
 from proxy.management.views.lookup import newest_path_state
 from proxy.store.interface import LedgerRecord
+from tests.core.forest import LedgerBuilder, call
 from tests.management.api.small_ledger import Written, message, records_of
 
 
@@ -44,6 +46,31 @@ def test_a_branch_that_was_given_up_stays_in_the_log_and_is_marked() -> None:
         ("", False),
         ("second try", True),
     ]
+
+
+def test_a_part_that_a_later_one_took_over_shows_what_left_with_it() -> None:
+    """It owns none of that any more; each entry says whose it is now."""
+    talk = LedgerBuilder()
+    talk.client("user", "Find the leak.")
+    talk.happens(RootStarted("froot", "Find the leak", ""))
+    turns = []
+    for number in (1, 2, 3):
+        turns.append(talk.model((f"step {number}", (call(f"c{number}", "bash", command="make"),))))
+        talk.client("tool", f"output {number}", answers=f"c{number}")
+        if number < 3:
+            talk.happens(FrameSplit(f"part{number}", "froot", f"Part {number}", "", tuple(turns)))
+            talk.happens(FrameFolded(f"part{number}", tuple(turns), "<stack-context>made</stack-context>"))
+
+    newest = newest_path_state(talk.ledger)
+    logs = {part: frame_log(talk.ledger, newest, part)["entries"] for part in ("part1", "part2", "froot")}
+    said = {
+        part: [(each["text"], each["frame"]) for each in entries if each["calls"]] for part, entries in logs.items()
+    }
+    assert said == {
+        "part1": [("step 1", "part2")],
+        "part2": [("step 1", "part2"), ("step 2", "part2")],
+        "froot": [("step 1", "part2"), ("step 2", "part2"), ("step 3", "froot")],
+    }
 
 
 def chat(*messages: dict[str, object]) -> bytes:

@@ -77,6 +77,7 @@ def test_a_conversation_is_a_tree_with_its_requests(build: Building) -> None:
         assert re.search(rf'href="/console/frames/{frame}"[^>]*><bdi>{title}</bdi>', page)
     assert f"/console/requests/{site.ours.request}" in page
     assert 'class="mark planned"' in page
+    assert "Where its tokens and its money went" in page
 
 
 def test_a_frame_shows_its_result_and_all_it_did(build: Building) -> None:
@@ -95,6 +96,13 @@ def test_a_request_in_each_view(build: Building, view: str, expected: str) -> No
     site = build()
 
     assert expected in text_of(site.operator(), f"/console/requests/{site.ours.request}?view={view}")
+
+
+def test_a_request_says_which_one_of_its_conversation_it_is(build: Building) -> None:
+    site = build()
+    page = text_of(site.operator(), f"/console/requests/{site.ours.request}")
+    assert re.search(r'<h1>Request (\d+) <span class="soft">of \1</span></h1>', page)
+    assert site.ours.request in page
 
 
 def test_a_dearer_request_says_why() -> None:

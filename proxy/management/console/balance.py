@@ -1,0 +1,71 @@
+"""Where the tokens and the money of a conversation went: one line of tokens, and its requests by what made them cheaper
+or dearer than untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from proxy.accounting import KEEP_ALIVE_STATUS, OWN_REQUEST_STATUSES, Receipt, sum_receipts
+
+CHANGING_EVENTS = frozenset({"woken", "folded", "parted", "replaced", "trim", "unfolded", "switched"})
+"""Events with which the context is another one than with the request before."""
+CAUSES = {
+    "less": "less was sent than came",
+    "cached": "no less was sent than came, but more of it was in the provider's cache",
+    "rounds": "the model called the proxy, which took more rounds",
+    "changed": "the context was changed, and what stands after the change was written anew",
+    "own": "tools and texts of the proxy stood in it, and not enough had been left out",
+    "pings": "sent by the proxy to keep the provider's cache",
+    "summaries": "asked by the proxy for a summary",
+}
+
+
+class TokenBalance(msgspec.Struct, frozen=True):
+    """Tokens of all requests. What went up is what came, less what was left out, and what the proxy added."""
+
+    came: int
+    left_out: int
+    added: int
+    sent: int
+    cached: int
+    """Of what was sent, by our count."""
+
+
+class MoneyCause(msgspec.Struct, frozen=True):
+    """USD that so many requests saved together, negative for a loss, and why."""
+
+    words: str
+    requests: int
+    saved: float
+
+
+def token_balance(receipts: Iterable[Receipt]) -> TokenBalance:
+    row = sum_receipts(receipts)
+    return TokenBalance(
+        row.tokens_in, row.tokens_in - (row.tokens_sent - row.own), row.own, row.tokens_sent, row.sent_cached
+    )
+
+
+def money_causes(receipts: Iterable[Receipt]) -> Sequence[MoneyCause]:
+    """The largest amount first; requests that cost what they would have cost are in none."""
+    sums: dict[str, tuple[int, float]] = {}
+    for receipt in receipts:
+        if receipt.saved:
+            cause = _cause(receipt)
+            count, saved = sums.get(cause, (0, 0.0))
+            sums[cause] = (count + 1, saved + receipt.saved)
+    found = [MoneyCause(CAUSES[cause], count, saved) for cause, (count, saved) in sums.items()]
+    return sorted(found, key=lambda each: -abs(each.saved))
+
+
+def _cause(receipt: Receipt) -> str:
+    if receipt.status in OWN_REQUEST_STATUSES:
+        return "pings" if receipt.status == KEEP_ALIVE_STATUS else "summaries"
+    if receipt.saved > 0:
+        return "less" if receipt.tokens_sent < receipt.tokens_in else "cached"
+    if receipt.rounds > 1:
+        return "rounds"
+    events = {event.partition(" ")[0] for event in receipt.events}
+    return "changed" if events & CHANGING_EVENTS else "own"
