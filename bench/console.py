@@ -1,26 +1,32 @@
 """How quickly the pages of the console open in a browser, and what watching them costs the agents.
 
-python bench/console.py            # a few minutes; needs Chromium on the PATH
+python bench/console.py            # several minutes; needs Chromium on the PATH
+python bench/console.py --watched  # only what watching costs; four minutes
 
-Fills a proxy with one conversation of 3,000 messages over 300 requests, one with a frame of 10 MB, and 5,000 small
-ones; then opens each page several times, cold, and prints the median. `refresh` is from an event to the page as it
-stands then, `scrub` from a step of the slider to its picture. `watched` compares the time of a small request with ten
-open pages to the time without, in turns.
+Fills a proxy with small conversations, with one of 3,000 messages over 300 requests and with one that has a frame of
+10 MB; then opens each page several times, cold, and prints the median. `refresh` is from an event to the page as it
+stands then, `scrub` from a step of the slider to its picture.
+
+`watched` compares the time of a small request with ten open overviews to the time without, in turns, over the first
+half minute that they are open. On a machine of two cores the browser draws on the cores that proxy and agents need.
+`watched, not drawn` is without that: one program listens to the events, and asks for pages in the rhythm of the ten.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import shutil
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import load
 import payloads
@@ -28,10 +34,18 @@ import processes
 import run
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-MESSAGES, REQUESTS, SMALL_CONVERSATIONS = 3_000, 300, 5_000
+MESSAGES, REQUESTS, SMALL_CONVERSATIONS = 3_000, 300, 2_000
 FRAME_BYTES, RESULT_BYTES = 10_000_000, 50_000
-PAGES_OPEN, WATCHED_ROUNDS, WATCHED_REQUESTS = 10, 6, 300
+PAGES_OPEN, SETTLING_MS = 10, 2_000
+BURSTS, BURST_REQUESTS, BURST_INTERVAL_S = 10, 60, 3.0
+ALONE, DRAWN, NOT_DRAWN = WATCHED = ("alone", "watched", "watched, not drawn")
+REFRESH_S, SHARE = 1.0, 20
+"""As in console.js: all pages together ask for a twentieth of the time at most."""
+COUNT_REFRESHES = (
+    "performance.getEntriesByType('resource').filter((each) => each.initiatorType === 'xmlhttprequest').length"
+)
 REPEATS = 5
+Result = TypeVar("Result")
 PLAIN_PAGES = (("overview", ""), ("conversations", "/conversations"))
 SETTLING = """(number) => new Promise((done) => {
   const began = performance.now();
@@ -44,8 +58,8 @@ SCRUB = """const slider = document.getElementById("at");
 REFRESH = "document.body.dispatchEvent(new Event('news'));"
 
 
-async def fill(base: str) -> tuple[str, str]:
-    """Sends everything that the pages will show. The ids of the long conversation and of that with the large frame."""
+async def fill_large(base: str) -> tuple[str, str]:
+    """Sends the long conversation and the one with the large frame; their ids."""
     writer = payloads.Writer(7)
     history = payloads.conversation(MESSAGES - 2 * REQUESTS, 7)
     async with load.Connection(base) as connection:
@@ -56,7 +70,6 @@ async def fill(base: str) -> tuple[str, str]:
         long = await _newest(connection)
         await connection.send(payloads.body(_large_frame(), "bench-text"))
         large = await _newest(connection)
-    await load.repeat(base, _small_request, SMALL_CONVERSATIONS, concurrency=4)
     return long, large
 
 
@@ -112,34 +125,92 @@ def page_times(context: BrowserContext, origin: str, long: str, large: str) -> l
     return rows
 
 
-def _repeat_elsewhere(base: str) -> Sequence[float]:
-    """Times of small requests, sent from another thread: the browser has an event loop in this one."""
+async def bursts(base: str, numbers: Iterator[int]) -> tuple[float, ...]:
+    """Times of small requests with these numbers, ms. Between bursts pages have time to ask for their content."""
+    times: tuple[float, ...] = ()
+    for _ in range(BURSTS):
+        sent = await load.repeat(base, lambda _: _small_request(next(numbers)), BURST_REQUESTS)
+        times += sent.total_ms
+        await asyncio.sleep(BURST_INTERVAL_S - sent.wall_s)
+    return times
+
+
+async def bursts_beside_page_requests(base: str, numbers: Iterator[int], cookie: str) -> tuple[tuple[float, ...], int]:
+    """The same while events and pages are asked for as by ten open pages; and how many pages that were."""
+    asked_pages = 0
+
+    async def listen() -> None:
+        async with load.Connection(base) as connection:
+            _, headers = await connection.ask(b"", "GET", "/console/events", {"cookie": cookie})
+            async for _ in connection.pieces(headers):
+                pass
+
+    async def ask_for_pages() -> None:
+        nonlocal asked_pages
+        async with load.Connection(base) as connection:
+            while True:
+                answer = await connection.send(b"", "GET", "/console", {"cookie": cookie})
+                asked_pages += 1
+                await asyncio.sleep(max(REFRESH_S / PAGES_OPEN, SHARE * answer.total_ms / 1000))
+
+    watchers = [asyncio.create_task(listen()), asyncio.create_task(ask_for_pages())]
+    times = await bursts(base, numbers)
+    for watcher in watchers:
+        watcher.cancel()
+    ended = await asyncio.gather(*watchers, return_exceptions=True)
+    if failed := [each for each in ended if not isinstance(each, asyncio.CancelledError)]:
+        raise RuntimeError(failed)
+    return times, asked_pages
+
+
+def _elsewhere(work: Coroutine[Any, Any, Result]) -> Result:
+    """Runs in another thread: the browser has an event loop in this one."""
     with ThreadPoolExecutor(1) as threads:
-        sent = load.repeat(base, lambda number: _small_request(number + 1_000_000), WATCHED_REQUESTS)
-        return threads.submit(asyncio.run, sent).result().total_ms
+        return threads.submit(asyncio.run, work).result()
 
 
-def watched_ms(browser: Browser, base: str, link: str) -> tuple[float, float]:
-    """Median ms of a small request without and with open pages."""
-    alone: list[float] = []
-    watched: list[float] = []
+@contextmanager
+def open_pages(context: BrowserContext, address: str, count: int) -> Iterator[list[Page]]:
+    """They have settled; with `count` 0 the same time passes without any."""
+    pages = [context.new_page() for _ in range(count)]
+    for page in pages:
+        page.goto(address)
+    context.pages[0].wait_for_timeout(SETTLING_MS)
+    yield pages
+    for page in pages:
+        page.close()
+
+
+def print_watched(browser: Browser, base: str, link: str) -> None:
+    """What open pages add to the time of a small request, and how many pages were asked for meanwhile."""
+    times: dict[str, list[float]] = {kind: [] for kind in WATCHED}
+    asked_pages = dict.fromkeys(WATCHED, 0)
+    numbers = itertools.count(SMALL_CONVERSATIONS)
     context = browser.new_context()
     context.new_page().goto(link)
-    for round_number in range(WATCHED_ROUNDS):
-        pages = [context.new_page() for _ in range(PAGES_OPEN)] if round_number % 2 else []
-        for page in pages:
-            page.goto(link.partition("?")[0])
-        took = _repeat_elsewhere(base)
-        (watched if pages else alone).extend(took)
-        for page in pages:
-            page.close()
+    context.pages[0].goto("about:blank")
+    cookie = "; ".join(f"{each['name']}={each['value']}" for each in context.cookies())
+    for kind in (*WATCHED, *reversed(WATCHED)):
+        with open_pages(context, link.partition("?")[0], PAGES_OPEN if kind == DRAWN else 0) as pages:
+            if kind == NOT_DRAWN:
+                took, asked = _elsewhere(bursts_beside_page_requests(base, numbers, cookie))
+            else:
+                took = _elsewhere(bursts(base, numbers))
+                asked = sum(page.evaluate(COUNT_REFRESHES) for page in pages)
+        times[kind].extend(took)
+        asked_pages[kind] += asked
     context.close()
-    return statistics.median(alone), statistics.median(watched)
+    alone = statistics.median(times[ALONE])
+    print(f"{ALONE:20}{alone:8.2f} ms")
+    for kind in (DRAWN, NOT_DRAWN):
+        median = statistics.median(times[kind])
+        print(f"{kind:20}{median:8.2f} ms, {median / alone:.2f} of that; {asked_pages[kind]} pages asked for")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args()
+    parser.add_argument("--watched", action="store_true", help="only what watching costs")
+    asked = parser.parse_args()
     program = shutil.which("chromium") or shutil.which("google-chrome")
     if program is None:
         print("no Chromium on the PATH", file=sys.stderr)
@@ -152,22 +223,22 @@ def main() -> int:
             serve = run.command("proxy", ports[1], behind.base, place / "data", [])
             with processes.started(serve, ports[1], place / "proxy.log") as proxy:
                 link = next(word for word in (place / "proxy.log").read_text().split() if "/console?code=" in word)
-                measure(program, proxy.base, link)
+                measure(program, proxy.base, link, only_watched=asked.watched)
     return 0
 
 
-def measure(program: str, base: str, link: str) -> None:
+def measure(program: str, base: str, link: str, *, only_watched: bool) -> None:
     """Prints what it finds, row by row."""
-    long, large = asyncio.run(fill(base))
+    large = None if only_watched else asyncio.run(fill_large(base))
+    asyncio.run(load.repeat(base, _small_request, SMALL_CONVERSATIONS, concurrency=4))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        context = browser.new_context()
-        context.new_page().goto(link)
-        for name, took in page_times(context, base, long, large):
-            print(f"{name:16}{took:8.0f} ms")
-        context.close()
-        alone, watched = watched_ms(browser, base, link)
-        print(f"{'watched':16}{watched:8.2f} ms, {alone:.2f} ms without: {watched / alone:.2f}")
+        print_watched(browser, base, link)
+        if large is not None:
+            context = browser.new_context()
+            context.new_page().goto(link)
+            for name, took in page_times(context, base, *large):
+                print(f"{name:20}{took:8.0f} ms")
         browser.close()
 
 

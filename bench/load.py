@@ -58,10 +58,12 @@ class Connection:
         self._writer.close()
         await self._writer.wait_closed()
 
-    async def send(self, body: bytes, method: str = "POST", path: str = PATH) -> Answer:
-        """The answer to one request. Raises RequestFailed when it is no 200."""
+    async def send(
+        self, body: bytes, method: str = "POST", path: str = PATH, more: Mapping[str, str] = NO_HEADERS
+    ) -> Answer:
+        """The answer to one request. `more`: further headers. Raises RequestFailed when it is no 200."""
         started = time.perf_counter()
-        status, headers = await self.ask(body, method, path)
+        status, headers = await self.ask(body, method, path, more)
         first = time.perf_counter()
         if headers.get("transfer-encoding") == "chunked":
             first, answer = await self._chunks()
