@@ -58,7 +58,7 @@ async def stream_events(
         )
     feed.refuse_if_full(scope)
     return StreamingResponse(
-        stream_events_to(caller.context, scope, conversation, after),
+        stream_events_to(caller.context, scope, conversation, after, _encode_events),
         media_type=EVENT_STREAM_TYPE,
         headers=STREAM_HEADERS,
     )
@@ -69,16 +69,16 @@ async def stream_events_to(
     scope: str | None,
     conversation: str,
     after: int | None,
-    more: Callable[[], bytes] = bytes,
+    encode_events: Callable[[Sequence[NumberedEvent], int], bytes],
 ) -> AsyncIterator[bytes]:
-    """Events for one listener until it leaves or the process drains. `more` is asked twice a second for further events
-    of the stream, encoded."""
+    """Events for one listener until it leaves or the process drains. `encode_events` gets new events, oldest first, and
+    the number of those missed; it is asked twice a second where there are none."""
     with context.feed.listen(scope, conversation, after) as listener:
         yield b": listening\n\n"
         last_sent = time.monotonic()
         while not context.is_draining():
             events, missed = await listener.wait_for_events(DRAIN_CHECK_INTERVAL_S)
-            if told := _encode_events(events, missed) + more():
+            if told := encode_events(events, missed):
                 yield told
             elif time.monotonic() - last_sent > KEEPALIVE_INTERVAL_S:
                 yield b": nothing new\n\n"

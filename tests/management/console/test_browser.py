@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, Route, ViewportSize, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, Route, ViewportSize, expect, sync_playwright
 
 from llm_test_provider import ScriptedProvider, calls, says
 from proxy.auth import console_code, issue_key
@@ -32,6 +32,8 @@ SERIOUS = ("serious", "critical")
 WAIT_MS = 15_000
 REFUSED_AGAIN_MS = 4_000
 """The event stream of a page is opened again after 3 s."""
+EVENTS_TOLD_MS = 1_500
+"""The stream of events tells them twice a second at most, and a page waits a second."""
 RECOVERY_MS = 25_000
 """A store that failed is tried again after ten seconds."""
 expect.set_options(timeout=WAIT_MS)
@@ -314,6 +316,41 @@ def test_what_happens_while_a_page_is_on_its_way_is_shown(
             page.goto(f"{proxy.origin}/console")
             counted = page.locator(".figures div").filter(has_text="Requests").locator("b")
             expect(counted).not_to_have_text("1")
+
+
+def test_a_hidden_page_asks_for_nothing_and_catches_up_when_it_is_shown(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    def turn(page: Page, state: str) -> None:
+        """As a browser does with a page that goes behind another one; a browser without a window never does."""
+        page.evaluate(
+            """(state) => {
+                Object.defineProperty(document, "visibilityState", { value: state, configurable: true });
+                Object.defineProperty(document, "hidden", { value: state === "hidden", configurable: true });
+                document.dispatchEvent(new Event("visibilitychange"));
+            }""",
+            state,
+        )
+
+    def counted(page: Page) -> Locator:
+        return page.locator(".figures div").filter(has_text="Requests").locator("b")
+
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        tell("first task")
+        with opened(browser, proxy) as page:
+            page.reload()  # what the first page of all took says nothing of the next
+            shown = page.context.new_page()
+            shown.goto(f"{proxy.origin}/console")
+            turn(page, "hidden")
+            asked: list[str] = []
+            page.on("request", lambda sent: asked.append(sent.url))
+            for number in ("2", "3"):
+                tell(f"task {number}")
+                expect(counted(shown)).to_have_text(number)
+            shown.wait_for_timeout(EVENTS_TOLD_MS)
+            assert asked == []
+            turn(page, "visible")
+            expect(counted(page)).to_have_text("3")
 
 
 def test_what_the_reader_folded_stays_folded(browser: Browser, provider: ScriptedProvider, tmp_path: Path) -> None:

@@ -14,29 +14,32 @@ const loading = performance.getEntriesByType("navigation")[0];
 let timer = 0;
 let asked = 0;
 let visiblePages = 1;
-let earliest = pauseAfter(loading.responseEnd - loading.requestStart);
+let took = loading.responseEnd - loading.requestStart; // the newest answer, in ms
+let ended = Date.now();
 let stale = false;
 
-function pauseAfter(took) {
-  return Date.now() + Math.max(REFRESH_MS, SHARE * visiblePages * took);
+// As many pages as are visible now: a page that was just loaded does not know of the others yet.
+function pause() {
+  return Math.max(0, ended + Math.max(REFRESH_MS, SHARE * visiblePages * took) - Date.now());
 }
 
 function refresh() {
   if (!body.dataset.live) return;
-  if (document.hidden) {
-    stale = true;
-    return;
-  }
   clearTimeout(timer);
-  timer = setTimeout(() => {
-    asked = Date.now();
-    earliest = asked + REFRESH_MS;
-    body.dispatchEvent(new Event("news"));
-  }, Math.max(0, earliest - Date.now()));
+  timer = setTimeout(ask, pause());
+}
+
+function ask() {
+  stale = document.hidden; // until it is shown
+  if (stale) return;
+  asked = ended = Date.now();
+  body.dispatchEvent(new Event("news"));
 }
 
 body.addEventListener("htmx:afterRequest", () => {
-  if (asked) earliest = pauseAfter(Date.now() - asked);
+  if (!asked) return;
+  ended = Date.now();
+  took = ended - asked;
   asked = 0;
 });
 
@@ -75,7 +78,7 @@ function onEvent({ data }) {
     tell("connection", "");
     if (wasAway) refresh();
     wasAway = false;
-  } else if (body.dataset.live === "all" || !data.conversation || data.conversation === body.dataset.live) {
+  } else if (data.conversations.some((each) => !each || [each, "all"].includes(body.dataset.live))) {
     refresh();
   }
 }
@@ -93,10 +96,7 @@ if (body.hasAttribute("data-listens") && window.SharedWorker) {
 
 document.addEventListener("visibilitychange", () => {
   worker?.port.postMessage(document.visibilityState);
-  if (!document.hidden && stale) {
-    stale = false;
-    refresh();
-  }
+  if (!document.hidden && stale) refresh();
 });
 
 // The slider changes the address, and only the picture: the whole page is then asked for as the address stands.

@@ -1,9 +1,6 @@
 // One connection for the events of all pages that a browser has open: a browser allows six to one host over HTTP/1.1.
 // A page tells "visible", "hidden", or "bye" when it goes, and learns how many are visible.
 
-const NAMES = ["conversation.opened", "context.generated", "frame.created", "frame.activated", "frame.completed",
-  "frame.invalidated", "subagent.detected", "compaction", "summary", "suggestion", "loop.detected", "memory.pressure",
-  "thread.woken", "message.queued", "message.dequeued", "missed"];
 const RETRY_MS = 3000;
 const ports = new Map(); // page -> whether it is visible
 let source = null;
@@ -41,12 +38,11 @@ function listen() {
     tellAll({ number });
   });
   source.addEventListener("store", (event) => changeStore(JSON.parse(event.data).problem));
-  for (const name of NAMES) {
-    source.addEventListener(name, (event) => {
-      number = Number(event.lastEventId) || number;
-      tellAll({ conversation: JSON.parse(event.data).conversation || "" });
-    });
-  }
+  source.addEventListener("changed", (event) => {
+    const { number: newest, conversations } = JSON.parse(event.data);
+    number = newest;
+    tellAll({ conversations });
+  });
 }
 
 self.onconnect = (event) => {
