@@ -12,6 +12,7 @@ request and add headers. `tests/upstream/test_library_contract.py` names the pri
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import ssl
@@ -83,6 +84,8 @@ SWITCHING_PROTOCOLS = 101
 """The only 1xx status that no answer follows."""
 
 _CONNECTION_LOST = (aiohttp.ServerDisconnectedError, aiohttp.ClientConnectionResetError)
+_RESET_ERRNOS = frozenset({errno.ECONNRESET, errno.EPIPE})
+"""How the end of a stale connection shows where it crosses the request."""
 _LOST_AFTER_SENDING = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
 _STALE_CONNECTION_S = 0.5
@@ -323,7 +326,8 @@ def _may_retry(method: str, error: Exception, after_s: float, *, reused: bool) -
     """Whether a request that failed with `error`, `after_s` seconds after it began, may be sent again. A reused
     connection that is lost at once was already being closed by the provider, which read nothing. After any other loss
     the provider may have read the request, so only an idempotent one is sent again."""
-    if isinstance(error, _CONNECTION_LOST) and reused and after_s <= _STALE_CONNECTION_S:
+    is_lost = isinstance(error, _CONNECTION_LOST) or (isinstance(error, OSError) and error.errno in _RESET_ERRNOS)
+    if is_lost and reused and after_s <= _STALE_CONNECTION_S:
         return True
     was_sent = isinstance(error, _LOST_AFTER_SENDING) and not isinstance(error, aiohttp.ClientConnectorError)
     return was_sent and method in _IDEMPOTENT_METHODS

@@ -325,12 +325,17 @@ def dying(*written: bytes, reset: bool = False) -> Callable[[Provider], Script]:
                 writer.write(part)
             await writer.drain()
             if reset:
-                linger = struct.pack("ii", 1, 0)
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                break_off(writer)
 
         return run
 
     return script
+
+
+def break_off(writer: asyncio.StreamWriter) -> None:
+    """The connection will end with a reset."""
+    linger = struct.pack("ii", 1, 0)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
 
 async def gather(answer: Answer, arrived: list[bytes]) -> None:
@@ -371,14 +376,18 @@ async def test_a_provider_that_hangs_up_without_an_answer_is_not_asked_twice() -
         assert len(there.received) == 1
 
 
-async def test_a_kept_connection_that_was_just_closed_costs_nothing() -> None:
-    """The provider answers the first request of a connection and hangs up when the second one comes."""
+@pytest.mark.parametrize("reset", [False, True])
+async def test_a_kept_connection_that_was_just_closed_costs_nothing(*, reset: bool) -> None:
+    """The provider answers the first request of a connection and hangs up when the second one comes. Where its end and
+    the request cross, and we are busy, that shows as a reset."""
 
     def script(scripted: Provider) -> Script:
         async def run(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await scripted.read_request(reader)
             writer.write(OK)
             await scripted.read_request(reader)
+            if reset:
+                break_off(writer)
 
         return run
 
