@@ -29,6 +29,8 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 AXE = "axe-core@4.10.3"
 SIZES = {"desktop": (1440, 900), "tablet": (1024, 768), "phone": (390, 844)}
 SERIOUS = ("serious", "critical")
+REQUEST_ROWS = "[aria-label='Newest requests'] tbody tr"
+"""Of the page of a conversation."""
 WAIT_MS = 15_000
 REFUSED_AGAIN_MS = 4_000
 """The event stream of a page is opened again after 3 s."""
@@ -174,7 +176,7 @@ def test_a_chosen_request_stays_while_the_page_grows(
         conversation = tell("second task")
         with opened(browser, proxy) as page:
             page.goto(f"{proxy.origin}/console/conversations/{conversation}")
-            slider, rows = page.get_by_role("slider"), page.locator("table tbody tr")
+            slider, rows = page.get_by_role("slider"), page.locator(REQUEST_ROWS)
             with page.expect_response("**/console/conversations/*at=1*") as step:
                 slider.press("Home")
             expect(page.get_by_role("heading", name="request 1 of 2")).to_be_visible()
@@ -254,7 +256,7 @@ def test_a_page_grows_while_an_agent_works(browser: Browser, provider: ScriptedP
         conversation = tell("first task")
         with opened(browser, proxy) as page, opened(browser, proxy) as overview:
             page.goto(f"{proxy.origin}/console/conversations/{conversation}")
-            rows = page.locator("table tbody tr")
+            rows = page.locator(REQUEST_ROWS)
             expect(rows).to_have_count(1)
             page.evaluate("window.unchanged = true")
             page.locator("#say").fill("half a sent")
@@ -364,7 +366,7 @@ def test_what_the_reader_folded_stays_folded(browser: Browser, provider: Scripte
             root.locator("summary").first.click()
             expect(root).not_to_have_attribute("open", "")
             tell("third task")
-            expect(page.locator("table tbody tr")).to_have_count(3)
+            expect(page.locator(REQUEST_ROWS)).to_have_count(3)
             expect(root).not_to_have_attribute("open", "")
 
 
@@ -376,7 +378,7 @@ def test_it_comes_back_after_a_restart(browser: Browser, provider: ScriptedProvi
         page = context.new_page()
         page.goto(f"{first.origin}/console?code={console_code(TOKEN)}")
         page.goto(f"{first.origin}/console/conversations/{conversation}")
-        expect(page.locator("table tbody tr")).to_have_count(1)
+        expect(page.locator(REQUEST_ROWS)).to_have_count(1)
     expect(page.get_by_text("The proxy is away")).to_be_visible(timeout=WAIT_MS)
     with ServedProxy(provider.url, tmp_path / "data", port=port) as second:
         expect(page.get_by_text("The proxy is away")).to_be_hidden(timeout=WAIT_MS)
@@ -482,7 +484,7 @@ def test_a_store_that_fails_under_an_open_page_is_said_and_the_page_recovers(
         operation.goto(f"{proxy.origin}/console/operation")
         page.bring_to_front()
         page.evaluate("window.unchanged = true")
-        rows = page.locator("table tbody tr")
+        rows = page.locator(REQUEST_ROWS)
         expect(rows).to_have_count(1)
         with entered(proxy):
             provider.will(says("passed on"))
