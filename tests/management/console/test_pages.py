@@ -77,7 +77,7 @@ def test_a_conversation_is_a_tree_with_its_requests(build: Building) -> None:
         assert re.search(rf'href="/console/frames/{frame}"[^>]*><bdi>{title}</bdi>', page)
     assert f"/console/requests/{site.ours.request}" in page
     assert 'class="mark planned"' in page
-    assert "Where its tokens and its money went" in page
+    assert "Where its tokens went" in page
 
 
 def test_a_frame_shows_its_result_and_all_it_did(build: Building) -> None:
