@@ -21,6 +21,7 @@ from proxy.config import CacheKeepAliveSettings
 from proxy.config.sources import load_config
 from proxy.core.ledger import Usage as ReportedUsage
 from proxy.dialects import OPENAI_CHAT
+from proxy.errors import StoreError
 from proxy.exchange.background import cache_pings
 from proxy.exchange.background.cache_pings import CacheKeepAlive, SentRequest
 from proxy.store.conversation_cache import ConversationCache
@@ -47,6 +48,7 @@ def provider() -> Iterator[ScriptedProvider]:
 
 @pytest.fixture
 async def bench(tmp_path: Path, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    # A patch: what is due is looked for each quarter of a second, too long for a test of its own each.
     monkeypatch.setattr(cache_pings, "CHECK_INTERVAL_S", 0.005)
     store = open_store("sqlite", tmp_path)
     await store.start()
@@ -113,17 +115,17 @@ class Bench:
         self.keep_alive.add_to_balance(self.tenant, conversation, saved)
         self.keep_alive.begin_pause(SentRequest(**{**request, **about}), receipt)
 
-    async def sends(self, wanted: int, steps: int, *, cached: int = TOKENS) -> None:
+    async def sends(self, wanted: int, steps: int, *, cached: int = TOKENS, since: int = 0) -> None:
         """So many pings, read from the cache as far as told, and no more in a pause of so many times their interval."""
         said = says(".").but(usage=Usage(TOKENS, 0, cached))
         self.provider.when(lambda _: True, said, loop=True)
         for step in range(1, steps + 1):
             self.now_ms += 271_000
             late = time.monotonic() + PATIENCE_S
-            while self.count < min(step, wanted):
+            while self.count < min(since + step, wanted):
                 assert time.monotonic() < late, self.metrics.cache_pings
                 await asyncio.sleep(0.005)
-            await asyncio.sleep(0 if step < wanted else QUIET_S)
+            await asyncio.sleep(0 if since + step < wanted else QUIET_S)
         assert self.count == wanted
 
     @property
@@ -158,6 +160,21 @@ async def test_a_prompt_that_is_no_longer_cached_is_not_asked_for_again(bench: B
     bench.rests()
     await bench.sends(1, 3, cached=TOKENS // 3)
     assert bench.metrics.cache_pings == {"cold": 1}
+
+
+async def test_a_store_that_fails_says_nothing_of_the_model(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        raise StoreError("away", code="store_unreachable")
+
+    with monkeypatch.context() as patched:  # a patch: the store of this process cannot be taken away and come back
+        patched.setattr(bench.keep_alive.conversation_cache, "get", fail)
+        for wanted in range(1, cache_pings.MAX_MISSES + 1):
+            bench.rests()
+            await bench.sends(wanted, 1, since=wanted - 1)
+    assert bench.metrics.cache_pings == {"store_unreachable": cache_pings.MAX_MISSES}
+    bench.rests()
+    await bench.sends(cache_pings.MAX_MISSES + 1, 1, since=cache_pings.MAX_MISSES)
+    assert bench.metrics.cache_pings["kept"] == 1
 
 
 async def test_what_the_provider_did_not_keep_is_not_kept_alive(bench: Bench) -> None:

@@ -51,6 +51,7 @@ says: Done.
 @pytest.fixture(autouse=True)
 def _set_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     CLOCK.set_by = 0
+    # A patch: what is due is looked for each quarter of a second, and each test waits for several pings.
     monkeypatch.setattr("proxy.exchange.background.cache_pings.CHECK_INTERVAL_S", 0.01)
     with patch("proxy.server.app.now_ms", CLOCK):
         yield

@@ -35,11 +35,11 @@ from proxy.config import CacheKeepAliveSettings
 from proxy.core.ledger import Usage
 from proxy.dialects import Dialect, usage_of
 from proxy.errors import ProxyError, UpstreamUnreachable
-from proxy.exchange.background.own_requests import settle_own_request, store_own_request
+from proxy.exchange.background.own_requests import read_bounded, settle_own_request, store_own_request
 from proxy.exchange.background.recorder import usage_record_of
 from proxy.store import ConversationCache, Store
 from proxy.telemetry import Metrics
-from proxy.upstream import Answer, RawHeaders, Upstream, outgoing_headers
+from proxy.upstream import RawHeaders, Upstream, outgoing_headers
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ MIN_CACHED_SHARE = 0.5
 """Of a prompt that was read from the cache or written to it. Less means that little of it is kept."""
 MAX_MISSES = 3
 """Pings of a model in a row that were refused or found nothing. It gets none from then on."""
-KEEPS_CACHE, FINDS_NOTHING = "kept", "cold"
+KEEPS_CACHE, FINDS_NOTHING, REFUSED = "kept", "cold", "refused"
 
 ThreadKey = tuple[str, str, str]
 """Tenant, conversation and thread."""
@@ -157,10 +157,12 @@ class CacheKeepAlive:
         if not allowed:
             return
         lifetime_s = HOUR if lives_long else tariff.ttl_s
-        pause = _Pause(request, receipt, lifetime_s * 1000 * PING_SHARE, allowed, usage.input)
+        self._hold(_Pause(request, receipt, lifetime_s * 1000 * PING_SHARE, allowed, usage.input))
+
+    def _hold(self, pause: _Pause) -> None:
         self.end_pause(*pause.key)
         self._pauses[pause.key] = pause
-        self._held_bytes += len(request.body)
+        self._held_bytes += len(pause.request.body)
         while self._held_bytes > MAX_HELD_BYTES:
             self.end_pause(*next(iter(self._pauses)))
 
@@ -214,8 +216,9 @@ class CacheKeepAlive:
             log.warning("cache ping failed", extra={"reason": type(error).__name__})
             ping.reason = "internal"
         self._count(ping, pause)
-        if ping.reason == KEEPS_CACHE:
-            self._hold_again(pause)
+        pause.sent += 1
+        if ping.reason == KEEPS_CACHE and pause.sent < pause.allowed and pause.key not in self._pauses:
+            self._hold(pause)
 
     async def _still_pays(self, pause: _Pause) -> bool:
         """Whether the conversation is there, has not gone on, and has saved what a ping costs. Raises StoreError."""
@@ -225,12 +228,6 @@ class CacheKeepAlive:
             return False
         cost = ping_cost(self.accountant.tariff_of(pause.receipt.model), pause.prompt_tokens)
         return self._balances.get((tenant, conversation), 0.0) >= cost
-
-    def _hold_again(self, pause: _Pause) -> None:
-        pause.sent += 1
-        if pause.sent < pause.allowed and pause.key not in self._pauses:
-            self._pauses[pause.key] = pause
-            self._held_bytes += len(pause.request.body)
 
     async def _send(self, ping: _Ping, pause: _Pause, body: bytes) -> None:
         request = pause.request
@@ -245,7 +242,7 @@ class CacheKeepAlive:
                 got = await request.upstream.send(request.method, request.path, request.query, headers, body)
                 ping.status = got.status
                 async with aclosing(got):
-                    ping.usage = _usage_in(await _read_bounded(got)) if got.status < 300 else None
+                    ping.usage = _usage_in(await read_bounded(got, MAX_ANSWER_BYTES)) if got.status < 300 else None
             ping.reason = ping.judge()
         except TimeoutError:
             ping.reason = "timeout"
@@ -284,7 +281,10 @@ class CacheKeepAlive:
 
     def _count(self, ping: _Ping, pause: _Pause) -> None:
         is_kept = ping.reason == KEEPS_CACHE
-        self._misses[pause.model] = 0 if is_kept else self._misses.get(pause.model, 0) + 1
+        if is_kept:
+            self._misses.pop(pause.model, None)
+        elif ping.reason in (FINDS_NOTHING, REFUSED):  # a store or a network that fails says nothing of the model
+            self._misses[pause.model] = self._misses.get(pause.model, 0) + 1
         self.metrics.count_cache_ping(ping.reason)
         ids = {"conversation": pause.receipt.conversation, "reason": ping.reason}
         log.log(logging.INFO if is_kept else logging.WARNING, "cache ping", extra=ids)
@@ -304,7 +304,7 @@ class _Ping:
 
     def judge(self) -> str:
         if self.status >= 300:
-            return "refused"
+            return REFUSED
         if self.usage is None or self.usage.cached < MIN_CACHED_SHARE * self.usage.input:
             return FINDS_NOTHING
         return KEEPS_CACHE
@@ -314,20 +314,11 @@ class _AnswerBody(msgspec.Struct):
     usage: dict[str, Any] | None = None
 
 
-def _usage_in(body: bytes) -> Usage | None:
+def _usage_in(body: bytes | None) -> Usage | None:
+    if body is None:
+        return None
     try:
         told = msgspec.json.decode(body, type=_AnswerBody).usage
     except (msgspec.DecodeError, RecursionError):
         return None
     return usage_of(told) if told else None
-
-
-async def _read_bounded(got: Answer) -> bytes:
-    """The body; of a larger one its beginning, which tells nothing."""
-    pieces, size = [], 0
-    async for chunk in got.chunks():
-        pieces.append(chunk)
-        size += len(chunk)
-        if size > MAX_ANSWER_BYTES:
-            break
-    return b"".join(pieces)

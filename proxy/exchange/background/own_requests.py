@@ -11,8 +11,20 @@ from proxy.accounting import Receipt, RequestAccount, RequestOutcome
 from proxy.core.ledger import Usage
 from proxy.errors import StoreError
 from proxy.store import Record, RequestRecord, Store
+from proxy.upstream import Answer
 
 log = logging.getLogger(__name__)
+
+
+async def read_bounded(got: Answer, most: int) -> bytes | None:
+    """The body of an answer; None where it is longer than `most` bytes."""
+    pieces, size = [], 0
+    async for chunk in got.chunks():
+        pieces.append(chunk)
+        size += len(chunk)
+        if size > most:
+            return None
+    return b"".join(pieces)
 
 
 def settle_own_request(

@@ -36,11 +36,11 @@ from proxy.core.frames import FoldSummarized, as_ledger_event, replay
 from proxy.core.ledger import Usage
 from proxy.dialects import usage_of
 from proxy.errors import ProxyError, UpstreamUnreachable
-from proxy.exchange.background.own_requests import settle_own_request, store_own_request
+from proxy.exchange.background.own_requests import read_bounded, settle_own_request, store_own_request
 from proxy.exchange.thread.placement import Placement
 from proxy.store import CachedConversation, ConversationCache, SentRecord, Store
 from proxy.telemetry import Metrics
-from proxy.upstream import Answer, RawHeaders, Routes, Upstream, outgoing_headers
+from proxy.upstream import RawHeaders, Routes, Upstream, outgoing_headers
 
 log = logging.getLogger(__name__)
 
@@ -255,7 +255,10 @@ class Summarizer:
         got = await self.upstream.send("POST", COMPLETIONS_PATH, b"", self._headers(), question.body)
         call.status = got.status
         async with aclosing(got):
-            call.body = await _read_bounded(got)
+            body = await read_bounded(got, MAX_ANSWER_BYTES)
+        if body is None:
+            raise SummarySkipped("the answer is no summary", code="too_large")
+        call.body = body
 
     def _headers(self) -> RawHeaders:
         own = [
@@ -348,17 +351,6 @@ def parse_answer(body: bytes) -> tuple[str, Usage | None]:
         return "", None
     text = told.choices[0].message.content if told.choices else None
     return text or "", usage_of(told.usage) if told.usage else None
-
-
-async def _read_bounded(got: Answer) -> bytes:
-    """Raises SummarySkipped where the body is too large."""
-    pieces, size = [], 0
-    async for chunk in got.chunks():
-        pieces.append(chunk)
-        size += len(chunk)
-        if size > MAX_ANSWER_BYTES:
-            raise SummarySkipped("the answer is no summary", code="too_large")
-    return b"".join(pieces)
 
 
 def _iso_date(ms: int) -> str:

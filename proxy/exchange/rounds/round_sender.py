@@ -107,7 +107,7 @@ class RoundSender:
         self._sent_tokens = 0
         """Tokens of the last round sent."""
         self.sent_body, self.sent_at = b"", 0
-        """Of the last round: its bytes, and when it left, in ms since the epoch."""
+        """Of the last round, if the cache keep-alive is on: its bytes, and when it left, in ms since the epoch."""
         self._refused_form: bool | None = None
         """Whether a refusal of the full form named its cause; None where there was none."""
 
@@ -520,7 +520,8 @@ class RoundSender:
         client_request, upstream = self._client_request, self._route.upstream
         headers = outgoing_headers(client_request.headers, upstream.settings, readable=True)
         self._record.upstream_status = 0
-        self.sent_body, self.sent_at = body, self._services.now()
+        if self._services.cache_keep_alive is not None:  # else no body is held while its answer streams
+            self.sent_body, self.sent_at = body, self._services.now()
         got = await upstream.send(client_request.method, client_request.path, client_request.query, headers, body)
         self._record.upstream_status = got.status
         return got

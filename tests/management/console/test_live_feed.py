@@ -21,6 +21,7 @@ def test_what_happens_first_is_told_at_once_and_the_rest_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Requests in quick succession wake the browser once; without the pause each request would."""
+    # A patch: five requests must fit into the pause on a busy machine.
     monkeypatch.setattr(live_feed, "PAUSE_S", 2.0)
     with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data") as proxy:
         person = Person(proxy.origin)
