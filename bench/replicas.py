@@ -1,10 +1,11 @@
 """What a PostgreSQL store costs against SQLite, and what more workers bring.
 
-python bench/replicas.py           # two minutes; starts a PostgreSQL server of its own
+python bench/replicas.py           # four minutes; starts a PostgreSQL server of its own
 
 Latency: medium requests (a conversation each) and growing sessions, one client, in turns between the stores. Two
 replicas get a session's requests alternately, as from a balancer without affinity. Throughput: eight clients, one
-worker and several. The database runs on the same machine and takes part of its cores; its CPU is told beside.
+worker and several, in turns. The database runs on the same machine and takes part of its cores; its CPU is told beside.
+It has its statistics, as a server has that ran for a minute.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ import json
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
 import load
@@ -28,7 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.postgresql_server import PostgresServer
 
 ROUNDS, REQUESTS, TURNS = 5, 60, 20
-CLIENTS, BUSY_REQUESTS = 8, 400
+CLIENTS, BUSY_REQUESTS, BUSY_ROUNDS = 8, 320, 5
+CONNECT_PAUSE_S = 0.02
+"""Between the first requests of two clients: workers take connections as they come, and all at once go to one."""
 
 
 def command(port: int, upstream: str, folder: Path, store: str, workers: int = 1) -> list[str]:
@@ -69,25 +73,78 @@ def latency(subjects: Mapping[str, Sequence[str]]) -> None:
         print(f"{name:24} {added[0]:10.2f} {added[1]:9.2f}")
 
 
-def throughput(subjects: Mapping[str, processes.Running], database: int) -> None:
+Client = Callable[[load.Connection], Awaitable[None]]
+"""What one client does on its connection: `BUSY_REQUESTS / CLIENTS` requests, one after the other."""
+
+
+def first_sights(seed: int) -> Client:
+    """Medium conversations that nobody has seen. They are written now, which takes longer than to send them."""
+    bodies = [payloads.request("medium", seed=seed + at) for at in range(BUSY_REQUESTS // CLIENTS)]
+
+    async def client(connection: load.Connection) -> None:
+        for body in bodies:
+            await connection.send(body)
+
+    return client
+
+
+def growing_session(seed: int) -> Client:
+    """The turns of an agent's session."""
+
+    async def client(connection: load.Connection) -> None:
+        writer = payloads.Writer(seed)
+        history = payloads.opening(writer)
+        for turn in range(BUSY_REQUESTS // CLIENTS):
+            answer = await connection.send(payloads.body(history, "bench-call"))
+            said = json.loads(answer.body)["choices"][0]["message"]
+            history = payloads.follow_up(history, said, turn, writer)
+
+    return client
+
+
+async def busy(base: str, clients: Sequence[Client]) -> float:
+    """The seconds that all clients take together, each with a connection of its own."""
+    async with AsyncExitStack() as closing:
+        connections = []
+        for _ in clients:
+            connections.append(await closing.enter_async_context(load.Connection(base)))
+            await asyncio.sleep(CONNECT_PAUSE_S)
+        began = time.perf_counter()
+        await asyncio.gather(*(client(each) for client, each in zip(clients, connections, strict=True)))
+        return time.perf_counter() - began
+
+
+def throughput(subjects: Mapping[str, processes.Running], postgres: PostgresServer, urls: Sequence[str]) -> None:
     """Prints requests a second of each, and the CPU of it and of the database."""
-    print(f"\nrequests/s, {CLIENTS} clients        medium   CPU s per 1,000: proxy, database")
-    taken: dict[str, list[tuple[float, float, float]]] = {name: [] for name in subjects}
-    for number in range(3):
-        for name, at in subjects.items():
-            before = processes.cpu_s(at.pid), processes.cpu_s(database)
-            wall_s = medium(at.base, BUSY_REQUESTS, CLIENTS, 1_000_000 * (number + 1)).wall_s
-            proxy_s, database_s = processes.cpu_s(at.pid) - before[0], processes.cpu_s(database) - before[1]
-            per_1000 = 1_000 / BUSY_REQUESTS
-            taken[name].append((BUSY_REQUESTS / wall_s, proxy_s * per_1000, database_s * per_1000))
-    for name, rounds in taken.items():
-        rate, proxy_s, database_s = (statistics.median(column) for column in zip(*rounds, strict=True))
-        print(f"{name:24} {rate:10.0f} {proxy_s:16.2f} {database_s:8.2f}")
+    for at in subjects.values():
+        asyncio.run(busy(at.base, [first_sights(1), growing_session(1)]))
+    for url in urls:
+        postgres.run("ANALYZE", url)
+    print(f"\nrequests/s, {CLIENTS} clients     median    best   CPU ms of a request: proxy, database")
+    for kind, client_of in {"first sights": first_sights, "sessions": growing_session}.items():
+        taken: dict[str, list[list[float]]] = {name: [] for name in subjects}
+        for number in range(1, BUSY_ROUNDS + 1):
+            for name, at in subjects.items():
+                clients = [client_of(1_000_000 * number + 1_000 * at_once) for at_once in range(CLIENTS)]
+                taken[name].append(_measured(at, postgres.pid, clients))
+        print(kind)
+        for name, rounds in taken.items():
+            rate, proxy_ms, database_ms = map(statistics.median, zip(*rounds, strict=True))
+            print(f"  {name:22} {rate:8.0f} {max(rounds)[0]:8.0f} {proxy_ms:16.2f} {database_ms:8.2f}")
+
+
+def _measured(at: processes.Running, database: int, clients: Sequence[Client]) -> list[float]:
+    """Requests a second, and the CPU ms of one: of the proxy and of the database."""
+    before = processes.cpu_s(at.pid), processes.cpu_s(database)
+    wall_s = asyncio.run(busy(at.base, clients))
+    after = processes.cpu_s(at.pid), processes.cpu_s(database)
+    cpu_ms = [1_000 * (end - start) / BUSY_REQUESTS for start, end in zip(before, after, strict=True)]
+    return [BUSY_REQUESTS / wall_s, *cpu_ms]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     workers = parser.parse_args().workers
     postgres = PostgresServer(durable=True)
     with ExitStack() as running, tempfile.TemporaryDirectory() as place:
@@ -105,9 +162,11 @@ def main() -> int:
         sqlite, alone = serve("sqlite", "sqlite"), serve("postgresql", postgres.new_database())
         pair = [serve(f"replica{at}", shared).base for at in range(2)]
         latency({"direct": [upstream], "SQLite": [sqlite.base], "PostgreSQL": [alone.base], "two replicas": pair})
-        many = serve("workers", postgres.new_database(), workers)
-        served = {"SQLite": sqlite, "PostgreSQL, 1 worker": alone, f"PostgreSQL, {workers} workers": many}
-        throughput(served, postgres.pid)
+        served, urls = {"SQLite": sqlite}, [postgres.new_database() for _ in workers]
+        for count, url in zip(workers, urls, strict=True):
+            name = f"PostgreSQL, {count} worker{'s' if count > 1 else ''}"
+            served[name] = serve(f"workers{count}", url, count)
+        throughput(served, postgres, urls)
     return 0
 
 

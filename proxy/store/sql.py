@@ -380,7 +380,9 @@ class SqlStore:
         pool = engine.pool
         try:
             with engine.connect() as connection:
-                return self._read_repaired(connection, read) if may_repair else read(connection)
+                found = self._read_repaired(connection, read) if may_repair else read(connection)
+                connection.commit()  # after a rollback, PostgreSQL's driver prepares its statements anew
+                return found
         finally:
             if not self._is_current_engine(engine):  # closed meanwhile: nobody else closes what came back since
                 pool.dispose()

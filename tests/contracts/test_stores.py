@@ -194,6 +194,20 @@ async def test_a_draft_of_a_round_is_replaced_until_it_is_finished(store: Store)
     assert await written("later", complete=True) == finished
 
 
+async def test_all_drafts_of_a_round_and_its_end_may_be_written_at_once(store: Store) -> None:
+    """Many rows of a table in one step, with the same key among them."""
+    turn = replace(entry("turn 1"), kind=EntryKind.TURN, message=None)
+    results = (said("one", "tool"), said("two", "tool"), said("three", "tool"))
+    drafts = [ModelResponse(said(text, "assistant"), complete=False) for text in ("h", "hel", "hello")]
+    rounds = [*drafts, ModelResponse(said("hello you", "assistant"), "stop")]
+    drafted = (Round("turn 1", 0, spoken, results) for spoken in rounds)
+    await store.wait_until_durable(store.write("a", opened("c1", turn, *drafted)))
+
+    ledger = await store.load("a", "c1")
+    assert ledger is not None
+    assert ledger.rounds["turn 1"] == (Round("turn 1", 0, rounds[-1], results),)
+
+
 async def test_the_newest_record_of_a_conversation_wins(store: Store) -> None:
     await store.wait_until_durable(store.write("a", opened("c1", entry("m1", created=50), hint="h")))
     changed = Conversation("c1", "a", "h", created=1, mode="off")

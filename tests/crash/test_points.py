@@ -115,14 +115,14 @@ def dies_and_goes_on(agent: Agent, moment: Moment, dies_next_at: KillPoint | Non
     has_settled(proxy, agent.chat.last)
     agent.hears()
     after, streamed = agent.plans(moment.hidden), agent.chance.random() < 0.5
-    before, rounds = len(agent.lines()), rounds_on_disk(proxy)
+    before, rounds = agent.lines_sent(), rounds_on_disk(proxy)
     proxy.arm()
     answer = agent.asks(streamed=streamed)
     proxy.has_died()
     is_intact(proxy)
     assert moment.stored in (None, rounds_on_disk(proxy) - rounds)
     proxy.start(dies_next_at)
-    told = agent.lines()[before:]
+    told = agent.lines_since(before)
     is_whole = answer is not None and answer.ended and answer.status == 200
     assert is_whole is moment.is_answered
     if answer is not None and is_whole:

@@ -132,7 +132,8 @@ class PostgresDatabase:
         """What the URL says comes last, so that it wins."""
         options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS}"
         if not writes:
-            options += " -c default_transaction_read_only=on"
+            # A plan made once, for tables that were small then, would be used on until the server gathers statistics.
+            options += " -c default_transaction_read_only=on -c plan_cache_mode=force_custom_plan"
         ours = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "callstack", **KEEPALIVE}
         said = self._url.query
         return {**ours, **said, "options": f"{options} {said.get('options', '')}".rstrip()}
