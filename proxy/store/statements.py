@@ -1,8 +1,8 @@
 """The statements that write a group of batches, compiled once for each kind of database.
 
 Many rows go into one insert: SQLite releases the interpreter lock at every step, and under load the writer's thread
-waits up to 5 ms to get it back; PostgreSQL reads and plans each statement anew. On SQLite the statements run on its own driver, because SQLAlchemy took a third of the
-writer's time in small groups.
+waits up to 5 ms to get it back; PostgreSQL reads and plans each statement. On SQLite the statements run on its own
+driver, because SQLAlchemy took a third of the writer's time in small groups.
 """
 
 from __future__ import annotations
