@@ -23,9 +23,12 @@ from tests.harness import ClientHabits, Conversation, Stage
 from tests.postgresql_server import PostgresServer
 from tests.properties import disk
 
-KILLS = int(os.environ.get("CALLSTACK_KILLS", "20"))
-OUTAGES = int(os.environ.get("CALLSTACK_OUTAGES", "3"))
+KILLS = int(os.environ.get("CALLSTACK_KILLS", "50"))
+OUTAGES = int(os.environ.get("CALLSTACK_OUTAGES", "10"))
 SOON_S = 15.0
+PAUSE_S = 0.25
+"""Between two steps of an agent. Without, the proxies fail so often in so short a time that they stop trying for a
+while, as they should, and what an agent with pauses meets is not tried."""
 
 
 @pytest.fixture
@@ -94,6 +97,7 @@ def test_a_database_that_is_away_costs_no_request_and_no_turn(
             said.append(f"step {len(said)}")
             back = back + 1 if chat.says(said[-1]).stack_status == "full" else 0
             assert time.monotonic() < until, "it did not come back"
+            time.sleep(PAUSE_S)
     proxy.shut_down()  # on a busy machine the last answer may not be on disk yet: its client has it after a second
 
     kept = disk.texts(proxy.data, store)

@@ -185,6 +185,22 @@ async def test_a_server_that_was_restarted_is_used_again(opening: Opening, postg
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+async def test_what_is_written_first_after_a_restart_of_the_server_is_kept(
+    opening: Opening, postgres: PostgresServer, how: signal.Signals
+) -> None:
+    store = await opening()
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1"))))
+    postgres.stop(how)
+    postgres.start()
+
+    await store.wait_until_durable(store.write("a", [LedgerRecord("c1", entry("m2", "m1", seq=1))]))
+    ledger = await store.load("a", "c1")
+    assert ledger is not None
+    assert set(ledger.entries) == {"m1", "m2"}
+    assert store.write_error() is None
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 async def test_a_server_that_is_away_is_named_and_comes_back_by_itself(
     opening: Opening, postgres: PostgresServer, how: signal.Signals
 ) -> None:

@@ -7,6 +7,7 @@ begins to use it. Readers take no lock and see one state for the length of a tra
 
 from __future__ import annotations
 
+import selectors
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -99,8 +100,8 @@ class PostgresDatabase:
 
     @property
     def write_connection(self) -> Connection:
-        """The write connection; a new one if the server closed the last."""
-        if self._write_connection is not None and (self._write_connection.closed or self._write_connection.invalidated):
+        """The write connection; a new one if the server closed the last, as when it was restarted since."""
+        if self._write_connection is not None and _is_closed(self._write_connection):
             self.close()
         if self._write_connection is None:
             self._open()
@@ -228,6 +229,16 @@ class PostgresDatabase:
     def truncate_log(self) -> bool:
         """PostgreSQL recycles its log by itself."""
         return True
+
+
+def _is_closed(connection: Connection) -> bool:
+    """Asks nothing of the server: it says nothing to an idle connection but that it ends (and what was configured anew,
+    where a new connection does no harm)."""
+    if connection.closed or connection.invalidated:
+        return True
+    with selectors.DefaultSelector() as asked:
+        asked.register(connection.connection.driver_connection.fileno(), selectors.EVENT_READ)  # type: ignore[union-attr]
+        return bool(asked.select(0))
 
 
 def _checked_url(url: str) -> URL:
