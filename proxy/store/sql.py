@@ -381,7 +381,8 @@ class SqlStore:
         try:
             with engine.connect() as connection:
                 found = self._read_repaired(connection, read) if may_repair else read(connection)
-                connection.commit()  # after a rollback, PostgreSQL's driver prepares its statements anew
+                if self._database.is_shared:
+                    connection.commit()  # after a rollback, PostgreSQL's driver prepares its statements anew
                 return found
         finally:
             if not self._is_current_engine(engine):  # closed meanwhile: nobody else closes what came back since
