@@ -32,7 +32,7 @@ from tests.postgresql_server import PostgresServer
 ROUNDS, REQUESTS, TURNS = 5, 60, 20
 CLIENTS, BUSY_REQUESTS, BUSY_ROUNDS = 8, 320, 5
 CONNECT_PAUSE_S = 0.02
-"""Between the first requests of two clients: workers take connections as they come, and all at once go to one."""
+"""Between the connections of two clients: workers take connections as they come, and all at once go to one."""
 
 
 def command(port: int, upstream: str, folder: Path, store: str, workers: int = 1) -> list[str]:

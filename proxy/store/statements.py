@@ -20,6 +20,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Delete,
+    Double,
     Select,
     Table,
     Text,
@@ -109,6 +110,7 @@ class ArrayInsert:
 
     def __init__(self, insert: SqliteInsert | PostgresInsert, table: Table, dialect: Dialect) -> None:
         self._names = table.columns.keys()
+        self._floats = [column.name for column in table.columns if isinstance(column.type, Double)]
         self._one_by_one = PreparedStatement(insert, dialect, self._names)
         arrays = [bindparam(column.name, type_=ARRAY(_without_collation(column))) for column in table.columns]
         given = func.unnest(*arrays).table_valued(*self._names, name="given").render_derived()
@@ -122,6 +124,8 @@ class ArrayInsert:
         given = list(values)
         if len(given) >= MIN_ARRAY_ROWS and len(set(map(self._key_of, given))) == len(given):
             arrays = {name: [row[name] for row in given] for name in self._names}
+            for name in self._floats:  # the driver refuses an array with whole numbers among them
+                arrays[name] = list(map(float, arrays[name]))
             self._at_once.run(driver, [arrays])
         else:
             self._one_by_one.run(driver, given)

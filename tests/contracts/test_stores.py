@@ -444,6 +444,13 @@ async def test_what_a_tenant_used_in_a_day_is_added_up_and_stays_when_it_deletes
     assert await store.usage_days("nobody") == ()
 
 
+async def test_amounts_of_many_days_may_be_whole_numbers(store: Store) -> None:
+    used = [UsageRecord(day, 1, 5, cost, 0) for day, cost in enumerate((0, 0.5, 1, 2.5, 0))]
+    await store.wait_until_durable(store.write("a", used))
+
+    assert [day for _, day in await store.usage_days("a")] == used
+
+
 async def test_two_tenants_may_use_the_same_ids(store: Store) -> None:
     store.write("a", [*opened("c1", entry("m1", text="of a")), asked("r1", body=(b"a" * 200,))])
     store.write("b", [*opened("c1", entry("m1", text="of b"), tenant="b"), asked("r1", body=(b"b" * 200,))])
