@@ -8,8 +8,8 @@ body is split, with the same result. The cache is bounded, and a forgotten messa
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import sha256
 from itertools import chain, filterfalse, takewhile
@@ -18,7 +18,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from proxy.core.ledger import Message, Request, RequestSlice, digest_of_tools
+from proxy.core.ledger import (
+    Message,
+    Request,
+    RequestSlice,
+    deferred_tools_in,
+    digest_of_tools,
+    without_deferred_tools,
+)
 from proxy.dialects import raw_json as slices
 
 MAX_BODIES = 32
@@ -179,6 +186,8 @@ class OfferedTools:
 
     names: tuple[str, ...]
     tokens: int
+    deferred: Mapping[str, int] = field(default_factory=dict)
+    """Tokens of the tools that a message has to load first, by name; `tokens` are those of the others."""
 
 
 class _RecentRequest(NamedTuple):
@@ -364,10 +373,11 @@ def countable_text(message: Message) -> str:
 
 def countable_texts(request: Request) -> list[str]:
     """The texts whose tokens are wanted: of every message of every source not weighed, in order, then the tools if
-    they are new."""
+    they are new, and each deferred one by itself."""
     texts = [countable_text(m) for m in messages_of(filterfalse(_has_token_counts, request.slices))]
     if request.tool_names and not request.tools_tokens:
-        texts.append(slices.replace_surrogates(request.raw_tools.decode("utf-8", "replace")))
+        offered = (without_deferred_tools(request.raw_tools), *deferred_tools_in(request.raw_tools).values())
+        texts += [slices.replace_surrogates(tools.decode("utf-8", "replace")) for tools in offered]
     return texts
 
 
@@ -389,10 +399,11 @@ def token_count_steps(request: Request, counts: Sequence[int], known: ParseCache
             if new % COUNTED_PER_STEP == 0:
                 yield None
         sources.append(source)
-    tools = request.tools_tokens
+    tools, deferred = request.tools_tokens, request.deferred_tools
     if request.tool_names and not tools:
         tools = next(left)
-        known.keep_tools(request.raw_tools, OfferedTools(request.tool_names, tools))
+        deferred = {name: next(left) for name in deferred_tools_in(request.raw_tools)}
+        known.keep_tools(request.raw_tools, OfferedTools(request.tool_names, tools, deferred))
     messages = messages_of(sources)
     first = len(request.head)
     return replace(
@@ -401,6 +412,7 @@ def token_count_steps(request: Request, counts: Sequence[int], known: ParseCache
         head=messages[:first],
         messages=messages[first:],
         tools_tokens=tools,
+        deferred_tools=deferred,
     )
 
 

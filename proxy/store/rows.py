@@ -32,6 +32,7 @@ from proxy.core.ledger import (
     Thread,
     Usage,
 )
+from proxy.dialects.loaded_tools import loaded_tools
 from proxy.dialects.messages import is_failed_result
 from proxy.store.interface import Body, RequestRecord, SentRecord, SettingRecord
 
@@ -142,6 +143,7 @@ def message_of(row: Row[Any]) -> Message:
         unescape_text(row.answers),
         row.tokens,
         failed,
+        loaded_tools(row.data),
     )
 
 

@@ -8,7 +8,7 @@ cannot form cycles, so the garbage collector skips them (`gc=False`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from operator import attrgetter
@@ -54,6 +54,14 @@ class Call(msgspec.Struct, frozen=True, gc=False):
         return is_stack_tool(self.name)
 
 
+class LoadedTool(msgspec.Struct, frozen=True, gc=False):
+    """A tool that a tool search loaded. `is_counted`: the message holds the definition, and its tokens count it; else
+    the definition stands among the deferred tools of the request, and the provider expands it where it was loaded."""
+
+    name: str
+    is_counted: bool = False
+
+
 class Message(msgspec.Struct, frozen=True, gc=False):
     """One message of a conversation.
 
@@ -61,7 +69,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     several of its items, `wire` is an array that is inserted without its brackets. `identity` is a hash of the
     canonical content (16 bytes, hex), equal for all forms in which a client may echo the message. `answers` is the id
     of the call that this is the result of, or empty. `tokens` counts contents, call names and arguments, without
-    reasoning. `failed`: the client marks this result as an error.
+    reasoning. `failed`: the client marks this result as an error. `loaded_tools`: tools that the model may call only as
+    long as this message is in the context.
     """
 
     role: str
@@ -72,6 +81,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     answers: str = ""
     tokens: int = 0
     failed: bool = False
+    loaded_tools: tuple[LoadedTool, ...] = ()
 
     @property
     def is_result(self) -> bool:
@@ -128,12 +138,31 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     """The request offers tools in a form with which the API accepts none of ours."""
     wants_json_object: bool = False
     """The client asks for an object of no schema, as for a single answer that is not part of the work."""
+    deferred_tools: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """Tokens of the tools that are in the prompt only where a message loads them, by name. `tools_tokens` are those of
+    the others."""
 
     @cached_property
     def tokens(self) -> int:
-        """As in receipts: message contents without reasoning, call names and arguments, and the tools as JSON."""
+        """As in receipts: message contents without reasoning, call names and arguments, and the tools as JSON; of
+        deferred tools only those that a message loads."""
         message_tokens: int = sum(map(attrgetter("tokens"), (*self.head, *self.messages)))
-        return message_tokens + self.tools_tokens
+        return message_tokens + self.tools_tokens + self.loaded_tokens(self.messages)
+
+    def loaded_tokens(self, messages: Iterable[Message]) -> int:
+        """Tokens of the deferred tools that these messages load, beyond the tokens of the messages."""
+        return sum(self.loaded_tokens_by_message(messages).values()) if self.deferred_tools else 0
+
+    def loaded_tokens_by_message(self, messages: Iterable[Message]) -> dict[int, int]:
+        """The same by position, each tool where it is loaded first; messages that load nothing are left out."""
+        found: dict[int, int] = {}
+        known: set[str] = set()
+        for position, message in enumerate(messages if self.deferred_tools else ()):
+            if message.loaded_tools:
+                names = {tool.name for tool in message.loaded_tools if not tool.is_counted} - known
+                found[position] = sum(self.deferred_tools.get(name, 0) for name in names)
+                known |= names
+        return found
 
     @cached_property
     def digest(self) -> str:
@@ -162,24 +191,67 @@ def digest_of_tools(offered: bytes) -> bytes:
 DEFERRED = b'"defer_loading"'
 
 
-class _DeferrableTool(msgspec.Struct):
+class _OfferedTool(msgspec.Struct):
+    name: str = ""
+    function: msgspec.Raw = msgspec.Raw(b"{}")
+    tools: msgspec.Raw = msgspec.Raw(b"[]")
+    """Those of a namespace."""
     defer_loading: bool = False
 
 
 _RAW_ARRAY_DECODER = msgspec.json.Decoder(list[msgspec.Raw])
-_DEFERRABLE_TOOL_DECODER = msgspec.json.Decoder(_DeferrableTool)
+_OFFERED_TOOL_DECODER = msgspec.json.Decoder(_OfferedTool)
+_DECODE_ERRORS = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 
 @memoize(REMEMBERED_TOOL_ARRAYS, MAX_REMEMBERED_TOOLS_BYTES)
 def without_deferred_tools(offered: bytes) -> bytes:
-    """A tool array without the tools that the provider loads on demand; unreadable input is returned unchanged."""
+    """A tool array without the tools that the provider loads on demand, also inside a namespace; unreadable input is
+    returned unchanged."""
     if DEFERRED not in offered:
         return offered
     try:
-        tools = [bytes(tool) for tool in _RAW_ARRAY_DECODER.decode(offered)]
-        return b",".join(t for t in tools if DEFERRED not in t or not _DEFERRABLE_TOOL_DECODER.decode(t).defer_loading)
-    except (msgspec.DecodeError, RecursionError):
+        return b",".join(filter(None, map(_without_deferred, _RAW_ARRAY_DECODER.decode(offered))))
+    except _DECODE_ERRORS:
         return offered
+
+
+def _without_deferred(raw: msgspec.Raw) -> bytes:
+    tool = bytes(raw)
+    if DEFERRED not in tool:
+        return tool
+    offered = _OFFERED_TOOL_DECODER.decode(tool)
+    if offered.defer_loading:
+        return b""
+    for inner in _RAW_ARRAY_DECODER.decode(offered.tools):
+        tool = tool.replace(inner, b"", 1) if not _without_deferred(inner) else tool
+    return tool
+
+
+@memoize(REMEMBERED_TOOL_ARRAYS, MAX_REMEMBERED_TOOLS_BYTES)
+def deferred_tools_in(offered: bytes) -> Mapping[str, bytes]:
+    """The definitions of the tools that `without_deferred_tools` leaves out, by name; one of a namespace has that of
+    the namespace in front of its own."""
+    if DEFERRED not in offered:
+        return {}
+    try:
+        return dict(_deferred_definitions(_RAW_ARRAY_DECODER.decode(offered), ""))
+    except _DECODE_ERRORS:
+        return {}
+
+
+def _deferred_definitions(tools: Sequence[msgspec.Raw], namespace: str) -> Iterator[tuple[str, bytes]]:
+    for raw in tools:
+        if DEFERRED in bytes(raw):
+            tool = _OFFERED_TOOL_DECODER.decode(raw)
+            name = name_in_namespace(namespace, tool.name or _OFFERED_TOOL_DECODER.decode(tool.function).name)
+            if tool.defer_loading:
+                yield name, bytes(raw)
+            yield from _deferred_definitions(_RAW_ARRAY_DECODER.decode(tool.tools), name)
+
+
+def name_in_namespace(namespace: str, name: str) -> str:
+    return f"{namespace}.{name}" if namespace else name
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
 from proxy.core.memo import memoize
 from proxy.dialects import raw_json as slices
+from proxy.dialects.loaded_tools import loaded_tools
 
 TEXT_PARTS = ("text", "input_text", "output_text")
 THINKING_TYPE = "thinking"
@@ -41,7 +42,8 @@ def read_message(raw: bytes) -> Message:
     text = text_of(said.get("content"))
     calls = calls_of(said)
     answers = _answered_call_id(role, said)
-    return Message(role, raw, identity_of(role, text, calls, answers), text, calls, answers)
+    identity = identity_of(role, text, calls, answers)
+    return Message(role, raw, identity, text, calls, answers, loaded_tools=loaded_tools(raw))
 
 
 def _unparsable_message(raw: bytes) -> Message:
@@ -268,7 +270,8 @@ def with_content(message: Message, text: str) -> Message:
     """The same message with `text` for its content; every other member as it was. Its tokens are not counted yet."""
     fields = {**slices.members(message.wire), "content": slices.encode(text)}
     identity = identity_of(message.role, text, message.calls, message.answers)
-    return replace(message, wire=slices.join_object(fields), identity=identity, text=text, tokens=0)
+    wire = slices.join_object(fields)
+    return replace(message, wire=wire, identity=identity, text=text, tokens=0, loaded_tools=())
 
 
 def with_call_id(message: Message, call: str) -> Message:

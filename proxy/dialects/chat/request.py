@@ -95,6 +95,7 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
         tools,
         rejects_own_tools=LEGACY_TOOLS_MEMBER in fields and bool(offered_tools(fields, (LEGACY_TOOLS_MEMBER,))),
         wants_json_object=b'"json_object"' in fields.get("response_format", b""),
+        deferred_tools=known_tools.deferred,
     )
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import join_contents, joined_message, text_of
+from proxy.dialects.loaded_tools import loaded_tools
 from proxy.dialects.messages.cache_control import split_markers
 
 REASONING = ("thinking", "redacted_thinking")
@@ -87,7 +88,8 @@ def _result_message(block: bytes, said: dict[str, Any]) -> Message:
     answers = answers if isinstance(answers, str) else ""
     text = _text_of_blocks(content) if isinstance(content, list) else _text_of_block(content)
     identity, wire = identity_of("tool", text, (), answers), slices.join_array([block])
-    return Message("tool", wire, identity, text, (), answers, failed=said.get(IS_ERROR) is True)
+    failed = said.get(IS_ERROR) is True
+    return Message("tool", wire, identity, text, (), answers, failed=failed, loaded_tools=loaded_tools(wire))
 
 
 def is_failed_result(wire: bytes) -> bool:
@@ -104,7 +106,7 @@ def _message_of_blocks(role: str, wire: bytes, blocks: Sequence[bytes], said: Se
     text = _text_of_blocks(said)
     pairs = zip(blocks, said, strict=True)
     calls = tuple(_call(block, told) for block, told in pairs if role == "assistant" and type_of(told) == TOOL_USE)
-    return Message(role, wire, identity_of(role, text, calls), text, calls)
+    return Message(role, wire, identity_of(role, text, calls), text, calls, loaded_tools=loaded_tools(wire))
 
 
 def _call(block: bytes, said: dict[str, Any]) -> Call:
@@ -174,6 +176,8 @@ def assistant_message(text: str) -> Message:
 def joined(first: Message, second: Message) -> Message | None:
     """`first` with the content of `second` behind its own: inside the result's block, or as more blocks."""
     if first.answers:
+        if first.loaded_tools:
+            return None  # the API takes nothing beside references in a result
         (block,) = slices.items(first.wire)
         fields = slices.members(block)
         content = join_contents(fields.get("content", b"null").strip(), _content_of(second), TEXT)
@@ -259,7 +263,8 @@ def with_content(message: Message, text: str) -> Message:
     """The same message with `text` for its content; its calls and every other member as they were. Its tokens are not
     counted yet."""
     identity = identity_of(message.role, text, message.calls, message.answers)
-    return replace(message, wire=_wire_with_content(message, text), identity=identity, text=text, tokens=0)
+    wire = _wire_with_content(message, text)
+    return replace(message, wire=wire, identity=identity, text=text, tokens=0, loaded_tools=())
 
 
 def _wire_with_content(message: Message, text: str) -> bytes:

@@ -74,6 +74,7 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
         messages=messages_of(sources[len(system) :]),
         tool_names=tools.names,
         tools_tokens=tools.tokens,
+        deferred_tools=tools.deferred,
         tool_choice=_choice(fields),
         wants_structured_output=_wants_structured_output(fields),
         choice_count=1,

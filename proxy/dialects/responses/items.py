@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import join_contents, joined_message, text_of
+from proxy.dialects.loaded_tools import loaded_tools
 
 COMPACTION_TYPES = ("compaction", "compaction_summary", "context_compaction")
 """What stands for a conversation that the provider compacted, readable by the provider alone."""
@@ -114,7 +115,7 @@ def read_item(raw: bytes) -> Message:
     role, type_ = said.get("role"), said.get("type")
     if isinstance(role, str):
         if "content" not in said:
-            return Message(role, raw, identity_of(role, _canonical_json(said)))
+            return Message(role, raw, identity_of(role, _canonical_json(said)), loaded_tools=loaded_tools(raw))
         text = content_text(said["content"])
         return Message(role, raw, identity_of(role, text), text)
     if (
@@ -123,7 +124,8 @@ def read_item(raw: bytes) -> Message:
         and (answers := _text(said, "call_id") or _text(said, "id"))
     ):
         text = _output_text(said)
-        return Message("tool", raw, identity_of("tool", text, (), answers), text, (), answers)
+        identity = identity_of("tool", text, (), answers)
+        return Message("tool", raw, identity, text, (), answers, loaded_tools=loaded_tools(raw))
     return Message(OPAQUE_ROLE, raw, identity_of(OPAQUE_ROLE, _canonical_json(said)))
 
 
@@ -138,7 +140,8 @@ def read_run(raw: bytes) -> Message:
     )
     calls = _client_calls(items)
     known_by = text if text or calls else "\n".join(map(_canonical_json, items))
-    return Message(ASSISTANT, raw, identity_of(ASSISTANT, known_by, calls), text, calls)
+    identity = identity_of(ASSISTANT, known_by, calls)
+    return Message(ASSISTANT, raw, identity, text, calls, loaded_tools=loaded_tools(raw))
 
 
 def _client_calls(items: Iterable[Mapping[str, Any]]) -> tuple[Call, ...]:
@@ -364,7 +367,8 @@ def with_content(message: Message, text: str) -> Message:
     said = _shell_output(text) if type_ == "shell_call_output" else text
     fields["output" if message.answers else "content"] = slices.encode(said)
     identity = identity_of(message.role, text, message.calls, message.answers)
-    return replace(message, wire=slices.join_object(fields), identity=identity, text=text, tokens=0)
+    wire = slices.join_object(fields)
+    return replace(message, wire=wire, identity=identity, text=text, tokens=0, loaded_tools=())
 
 
 def with_call_id(message: Message, call: str) -> Message:

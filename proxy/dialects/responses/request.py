@@ -104,6 +104,7 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
         messages=messages,
         tool_names=known_tools.names,
         tools_tokens=known_tools.tokens,
+        deferred_tools=known_tools.deferred,
         tool_choice=_choice(fields),
         wants_structured_output=_wants_structured_output(fields),
         choice_count=1,
