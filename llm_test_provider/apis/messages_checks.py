@@ -10,11 +10,11 @@ results must stand in the very next message even where the API would first merge
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from llm_test_provider.apis.json import mapping, mappings
-from llm_test_provider.apis.messages_request import CHANGES, THINKING, Block, blocks_of
+from llm_test_provider.apis.messages_request import CHANGES, THINKING, Block, blocks_of, references_in
 
 MOST_MARKERS = 4
 LEAST_BUDGET = 1024
@@ -50,6 +50,7 @@ def _problems(body: Mapping[str, Any], betas: str, *, counted: bool) -> Iterator
     for at, message in enumerate(messages):
         yield from _message(message, f"messages.{at}", is_last=at == len(messages) - 1)
     yield from _tools(mappings(body.get("tools")))
+    yield from _references(messages, {str(tool.get("name")) for tool in mappings(body.get("tools"))})
     yield from _system(body.get("system"))
     yield from _pairs(messages)
     yield from _in_between(messages, betas)
@@ -135,6 +136,18 @@ def _tools(tools: Sequence[Block]) -> Iterator[str]:
             yield f"tools.{at}.custom.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'"
     if len(set(names)) < len(names):
         yield "tools: Tool names must be unique."
+
+
+def _references(messages: Sequence[Mapping[str, Any]], offered: Collection[str]) -> Iterator[str]:
+    """What a tool search found is offered, and stands alone in its result."""
+    for at, message in enumerate(messages):
+        for position, block in enumerate(blocks_of(message.get("content"))):
+            names = references_in(block)
+            for name in names:
+                if name not in offered:
+                    yield f"messages.{at}.content.{position}: Tool reference '{name}' not found in available tools"
+            if names and block.get("type") == "tool_result" and len(names) < len(block["content"]):
+                yield f"messages.{at}.content.{position}: tool_reference blocks cannot be mixed with other content"
 
 
 def _system(system: object) -> Iterator[str]:

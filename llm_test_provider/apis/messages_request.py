@@ -84,14 +84,23 @@ def _input(block: Block) -> str:
 
 # --------------------------------------------------------------------------------------------------------------- caches
 def parts_of(body: Mapping[str, Any], count: Counter) -> tuple[PromptPart, ...]:
-    """Tools, system blocks, blocks of messages; a breakpoint where the request has set a marker.
+    """Tools, system blocks, blocks of messages; a breakpoint where the request has set a marker. A deferred tool counts
+    where a message refers to it first.
 
     A marker beside `messages` stands for one on the last block. Two messages of one role in a row are, to a cache, one.
     """
-    tools = [_part("tool", tool, count(json.dumps(tool, ensure_ascii=False))) for tool in mappings(body.get("tools"))]
+    offered = mappings(body.get("tools"))
+    tools = [_part("tool", tool, _tool_tokens(tool, count)) for tool in offered if not tool.get("defer_loading")]
+    deferred = {tool.get("name"): _tool_tokens(tool, count) for tool in offered if tool.get("defer_loading")}
     system = [_part("system", block, count(text_of([block]))) for block in blocks_of(body.get("system") or [])]
     said = [
-        _part(message.get("role"), block, _tokens(block, count) + (0 if position else MESSAGE_OVERHEAD))
+        _part(
+            message.get("role"),
+            block,
+            _tokens(block, count)
+            + (0 if position else MESSAGE_OVERHEAD)
+            + sum(deferred.pop(name, 0) for name in references_in(block)),
+        )
         for message in mappings(body.get("messages"))
         for position, block in enumerate(blocks_of(message.get("content")))
     ]
@@ -99,6 +108,17 @@ def parts_of(body: Mapping[str, Any], count: Counter) -> tuple[PromptPart, ...]:
     marker = mapping(body.get("cache_control"))
     last = tuple(replace(part, breakpoint=True, lifetime=_lifetime(marker)) for part in parts[-1:])
     return (*parts[:-1], *last) if marker else parts
+
+
+def references_in(block: Block) -> list[str]:
+    """The names of the tools that a block loads: results of a tool search, the client's or the provider's own."""
+    content = block.get("content")
+    inside = mappings(content) if isinstance(content, list) else mappings(mapping(content).get("tool_references"))
+    return [str(each.get("tool_name")) for each in inside if each.get("type") == "tool_reference"]
+
+
+def _tool_tokens(tool: Block, count: Counter) -> int:
+    return int(count(json.dumps(tool, ensure_ascii=False)))
 
 
 def _part(role: object, block: Block, tokens: int) -> PromptPart:

@@ -141,6 +141,7 @@ def _assemble(handler: RequestHandler) -> _CompactionInput | None:
         alternate=kit.must_alternate(request.model),
         bound=kit.binds_reasoning(request.model),
         guided=False,
+        loops_open_with_reasoning=kit.opens_loops_with_reasoning(request),
     )
     context = build_context(story, parts.composer, form)
     messages = (*context.messages, *request.messages[len(placement.ledger.path(story.tip)) :])

@@ -94,6 +94,8 @@ class Toolkit:
     """Whether user and assistant must alternate for the model."""
     binds_reasoning: Callable[[str], bool] = lambda _: False
     """Whether the model takes reasoning only after the prefix that it was made with."""
+    opens_loops_with_reasoning: Callable[[Request], bool] = lambda _: False
+    """Whether an answer of a tool loop must open with its reasoning."""
     block_format_for: Callable[[str], BlockFormat] = lambda _: FLAT_FORMAT
     """How the frame block is written for the model."""
     window_tokens_of: Callable[[str, str], int] = lambda *_: 0
@@ -153,6 +155,7 @@ class Turn(msgspec.Struct, eq=False):
             alternate=self.form is not RequestForm.FULL or kit.must_alternate(model),
             bound=kit.binds_reasoning(model),
             guided=self.form is RequestForm.FULL,
+            loops_open_with_reasoning=kit.opens_loops_with_reasoning(self.placement.request),
         )
         return build_context(path_state, kit.composer, form)
 

@@ -69,6 +69,7 @@ from proxy.core.frames import (
     Tree,
     children,
     frame_id,
+    groups_still_needed,
     reduce,
     title_of,
 )
@@ -386,13 +387,32 @@ def _fold_events(  # noqa: PLR0913  one candidate, and the context it leaves
         dict.fromkeys([*(e for t in candidate.replaced_traces for e in sorted(t.entries)), *_entry_ids(candidate)])
     )
     first = candidate.segments[0]
-    position = first.trace.at if first.trace else first.path_entries[0].entry.id
+    position = first.trace.at if first.trace else _place_of_trace(context, first)
     return (
         *opened,
         FrameFolded(
             frame, entries, trace, position, _answers_losing_reasoning(context, candidate, compaction_input, writer)
         ),
     )
+
+
+def _place_of_trace(context: Sequence[PathEntry], segment: Segment) -> str:
+    """The entry behind which the trace of `segment` goes: the first that leaves, or the last one of the tool searches
+    that stay among those that leave or right behind them, so that what stands for the work begins with the tools that
+    it loaded."""
+    leaving = set(map(id, segment.path_entries))
+    place = start = segment.start // 2
+    searches = groups_still_needed([message_of(path_entry) for path_entry in context[start:]])
+    staying = {start + position for search in searches for position in search.positions}
+    left = len(leaving)
+    for position in range(start, len(context)):
+        if id(context[position]) in leaving:
+            left -= 1
+        elif position in staying:
+            place = position
+        elif not left:
+            break
+    return context[place].entry.id
 
 
 def _entry_ids(candidate: CompactionCandidate) -> tuple[str, ...]:

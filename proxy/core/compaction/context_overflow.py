@@ -13,9 +13,10 @@ import msgspec
 
 from proxy.core.compaction.facts import facts_of, interim_summary_text
 from proxy.core.compaction.kept_user_messages import MAX_QUOTE_TOKENS, user_words_inside
+from proxy.core.compaction.segments import searches_that_stay
 from proxy.core.compaction.trace import facts_elements
 from proxy.core.context import Context, owner_of
-from proxy.core.frames import ContextTrimmed, PathEntry, PathState, call_key, path_to
+from proxy.core.frames import ContextTrimmed, PathEntry, PathState, call_key, groups_still_needed, path_to
 from proxy.core.ledger import INSTRUCTION_ROLES, Message, Round
 from proxy.core.observers import ToolRoles
 from proxy.core.text import element, escape_xml, estimate_tokens, truncate_to_tokens
@@ -94,6 +95,7 @@ def _droppable_groups(path_state: PathState, context: Context) -> list[list[Path
     groups = _call_groups([p for p in path_state.entries if p.path_id in context.entries])
     staying = (
         _opening_turns(path_state)
+        | searches_that_stay([p for p in path_state.entries if p.path_id in context.entries])
         | path_state.tree.provider_compactions
         | {p.entry.id for p in path_state.newest_client_entries}
     )
@@ -214,8 +216,8 @@ class ShortenedHistory(msgspec.Struct, frozen=True):
 def drop_oldest_messages(
     messages: Sequence[Message], room: int, sealed: Callable[[Message], bool] = lambda _: False
 ) -> ShortenedHistory | None:
-    """`messages` shortened to `room` tokens, or None if no group can leave. All user messages, `sealed` messages and at
-    least the newest group stay."""
+    """`messages` shortened to `room` tokens, or None if no group can leave. All user messages, `sealed` messages, the
+    searches that loaded tools, and at least the newest group stay."""
     group_of = _group_numbers(messages, sealed)
     group_tokens: dict[int, int] = {}
     for position, group in group_of.items():
@@ -236,12 +238,13 @@ def drop_oldest_messages(
 
 
 def _group_numbers(messages: Sequence[Message], sealed: Callable[[Message], bool]) -> dict[int, int]:
-    """Group number, counted from 1, by position of assistant messages and their results."""
+    """Group number, counted from 1, by position of assistant messages and their results that may leave."""
     numbered: dict[int, int] = {}
     group, may_leave = 0, False
+    searches = {found.positions[0] for found in groups_still_needed(messages)}
     for position, message in enumerate(messages):
         if message.role == "assistant":
-            may_leave = not sealed(message)
+            may_leave = not sealed(message) and position not in searches
             group += may_leave
         if may_leave and (message.role == "assistant" or message.answers):
             numbered[position] = group

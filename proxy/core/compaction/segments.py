@@ -28,6 +28,7 @@ from proxy.core.frames import (
     Tree,
     ancestors,
     call_key,
+    groups_still_needed,
     is_ended_root,
     is_kept,
     path_to,
@@ -176,7 +177,9 @@ def _finished_holder(tree: Tree, frame: Frame) -> str:
 
 def removable_places(path_state: PathState, context: Sequence[PathEntry]) -> list[int]:
     """Positions of call groups and intermediate messages that may leave."""
-    fixed = _pinned_entries(path_state, context) | _mixed_turns(path_state, context)
+    fixed = _pinned_entries(path_state, context) | _mixed_turns(path_state, context) | searches_that_stay(context)
+    if outliving := path_state.outliving_entries:
+        fixed |= {path_entry.entry.id for path_entry in context if id(path_entry) in outliving}
     calls: dict[str, bool] = {}
     removable: list[int] = []
     first = newest_sealed_place(path_state, context) + 1
@@ -194,6 +197,13 @@ def removable_places(path_state: PathState, context: Sequence[PathEntry]) -> lis
         if may_leave:
             removable.append(position)
     return removable
+
+
+def searches_that_stay(context: Sequence[PathEntry]) -> frozenset[str]:
+    """Ids of the answers that loaded tools which no later one of the context loaded: the provider offers these tools
+    only while the search that found them is in the prompt."""
+    groups = groups_still_needed(list(map(message_of, context)))
+    return frozenset(context[group.positions[0]].entry.id for group in groups)
 
 
 def newest_sealed_place(path_state: PathState, context: Sequence[PathEntry]) -> int:

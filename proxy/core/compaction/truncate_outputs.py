@@ -116,7 +116,7 @@ def _outputs_over_cap(
     found: list[tuple[PathEntry, Message, int]] = []
     for path_entry in reversed(list(unread_entries(path_state))):
         message = path_entry.entry.message
-        if message is None or not message.answers:
+        if message is None or not message.answers or message.loaded_tools:
             continue
         name = called.find(message.answers)
         limit = _cap_of(None if name is None else rules.rule_for(name), cap, most)
@@ -225,7 +225,8 @@ def old_tool_outputs(path_state: PathState, in_context: Container[str]) -> list[
         if message is not None:
             calls.add((c.id, c) for c in message.calls)
             call = calls.find(message.answers) if message.answers else None
-            if call is not None and not call.is_stack_call and path_entry.path_id in in_context:
+            is_output = call is not None and not call.is_stack_call and not message.loaded_tools
+            if call is not None and is_output and path_entry.path_id in in_context:
                 text = path_state.tree.replaced_results.get(path_entry.entry.id, message.text)
                 outputs.append(ToolOutput(path_entry, call, text, message.failed))
         if path_entry.path_id in traced or path_entry.entry.id in traced:

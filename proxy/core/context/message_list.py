@@ -18,7 +18,16 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.context.role_order import AnswersLeftOut, alternate_roles, append_notes_to_results
-from proxy.core.frames import PathEntry, PathState, Tree, call_key, path_to, visible_owners_of
+from proxy.core.frames import (
+    PathEntry,
+    PathState,
+    Tree,
+    call_key,
+    descendants,
+    groups_that_load,
+    path_to,
+    visible_owners_of,
+)
 from proxy.core.ledger import INSTRUCTION_ROLES, EntryKind, Message
 
 UNANSWERED_CALL_RESULT = "(cancelled: the client returned no result for this call)"
@@ -88,12 +97,14 @@ class ContextForm(msgspec.Struct, frozen=True):
     """What a model accepts. `suffixed`: no user message may follow a tool result, so our notes are appended to that
     result. `alternate`: user and assistant must alternate, so our texts join a message beside them. `bound`: reasoning
     is accepted only behind the messages it was made behind, so it is removed from the parent's steps that a narrower
-    view shows. `guided`: it gets guidance and tools that stand among the messages."""
+    view shows, and from tool searches of frames that returned. `guided`: it gets guidance and tools that stand among
+    the messages. `loops_open_with_reasoning`: an answer of a tool loop is refused without its own."""
 
     suffixed: bool = False
     alternate: bool = False
     bound: bool = False
     guided: bool = True
+    loops_open_with_reasoning: bool = False
 
 
 ANY_FORM = ContextForm()
@@ -107,6 +118,8 @@ def build_context(path_state: PathState, composer: MessageComposer, form: Contex
         if path_state.tree.active
         else _context_items(path_state, selected, composer)
     )
+    if form.bound and not form.loops_open_with_reasoning and path_state.outliving_entries:
+        units = _without_reasoning_of_returned_frames(path_state, units, composer)
     if any(unit.unrun_calls for unit in units):
         units = list(_drop_unrun_calls(units, composer))
     if form.guided:
@@ -132,6 +145,21 @@ def build_context(path_state: PathState, composer: MessageComposer, form: Contex
         _count_own_tokens(units),
         min(inherited, len(messages)),
     )
+
+
+def _without_reasoning_of_returned_frames(
+    path_state: PathState, units: Iterable[ContextItem], composer: MessageComposer
+) -> list[ContextItem]:
+    """What outlives its frame stands behind the frame's results now, where the frame's block stood before."""
+    moved = {id(_message_of(p)) for p in path_state.visible_entries if id(p) in path_state.outliving_entries}
+    return [
+        unit._replace(message=composer.without_reasoning(unit.message)) if id(unit.message) in moved else unit
+        for unit in units
+    ]
+
+
+def _message_of(path_entry: PathEntry) -> Message | None:
+    return path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
 
 
 def _said_on_path(path_state: PathState, units: Iterable[ContextItem]) -> Iterator[Message | None]:
@@ -330,8 +358,14 @@ def _apply_frame_view(
     if narrow is None or narrow.opening is None:
         return _context_items(path_state, selected, composer)
     below = visible_owners_of(path_state.tree, path[path.index(narrow) :])
-    own_entries = [p for p in selected if owner_of(path_state, p) in below]
-    above = [p for p in selected if owner_of(path_state, p) not in below]
+    inside = {narrow.id, *(frame.id for frame in descendants(path_state.tree, narrow.id))}
+    outliving = path_state.outliving_entries
+    own: list[PathEntry] = []
+    above: list[PathEntry] = []
+    for path_entry in selected:
+        owner = owner_of(path_state, path_entry)
+        is_own = owner in below or (id(path_entry) in outliving and owner.partition("#")[0] in inside)
+        (own if is_own else above).append(path_entry)
     parent_items = _context_items(
         path_state, _visible_parent_entries(path_state.tree, above, _parent_groups_shown(narrow.opening.view)), composer
     )
@@ -339,7 +373,7 @@ def _apply_frame_view(
     return [
         *(_without_reasoning(parent_items, composer) if bound else parent_items),
         ContextItem(composer.user_message(f"{narrow.title}\n\n{narrow.criteria}\n\n{text}"), ""),
-        *_context_items(path_state, own_entries, composer),
+        *_context_items(path_state, own, composer),
     ]
 
 
@@ -349,11 +383,14 @@ def _parent_groups_shown(view: str) -> int:
 
 
 def _visible_parent_entries(tree: Tree, above: Sequence[PathEntry], groups: int) -> list[PathEntry]:
-    """User messages and instructions, compactions of the provider, and the last `groups` call groups before the one
-    that opened the frame. A result counts for the nearest call before it, because ids repeat."""
+    """User messages and instructions, compactions of the provider, tool searches with what they loaded, and the last
+    `groups` call groups before the one that opened the frame. A result counts for the nearest call before it, because
+    ids repeat."""
     calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
     always_shown = calls[len(calls) - groups :] if groups else []
     always_shown += [p for p in above if p.entry.id in tree.provider_compactions]
+    searches = groups_that_load(list(map(_message_of, above)))
+    always_shown += [above[position] for search in searches for position in search.positions]
     wanted = {id(p) for p in always_shown}
     shown: list[PathEntry] = []
     answered: set[str] = set()

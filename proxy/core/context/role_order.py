@@ -56,7 +56,8 @@ def append_notes_to_results(
     """Append each of our notes (`ours` are Python ids of messages) to the tool result in front of it."""
     last: Message | None = None
     for message in messages:
-        if last and last.answers and id(message) in ours and message.role == "user":
+        is_note = id(message) in ours and message.role == "user"
+        if last and last.answers and is_note and not last.loaded_tools:  # a reference stands alone in its result
             last = composer.joined(last, message) or composer.with_content(
                 last, f"{last.text}{ROUND_SEPARATOR}{message.text}"
             )

@@ -60,6 +60,7 @@ from proxy.core.frames.events import (
     frame_id,
     subagent_frame_id,
 )
+from proxy.core.frames.loaded_tools import LoadingGroup, groups_still_needed, groups_that_load
 from proxy.core.frames.path_state import (
     PathBuilder,
     PathEntry,
@@ -166,6 +167,7 @@ __all__ = [
     "InjectionDelivered",
     "InjectionRequested",
     "InterimSummaryAdded",
+    "LoadingGroup",
     "Loop",
     "LoopDetected",
     "LoopWarningsCleared",
@@ -209,6 +211,8 @@ __all__ = [
     "find_frame",
     "frame_id",
     "frame_results_text",
+    "groups_still_needed",
+    "groups_that_load",
     "invalidation_text",
     "is_ended_root",
     "is_kept",

@@ -22,9 +22,10 @@ from proxy.core.frames.events import (
     begins_root,
     decode_event,
 )
+from proxy.core.frames.loaded_tools import groups_that_load
 from proxy.core.frames.reducer import reduce, reopen_root
 from proxy.core.frames.tree import Tree
-from proxy.core.ledger import Call, Entry, EntryKind, Ledger, LedgerEvent, Round
+from proxy.core.ledger import Call, Entry, EntryKind, Ledger, LedgerEvent, Message, Round
 
 _NO_EVENTS: Mapping[str, Sequence[LedgerEvent]] = {}
 
@@ -57,15 +58,40 @@ class PathState(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def visible_entries(self) -> tuple[PathEntry, ...]:
-        """Entries owned by the frames from the root to the active one, in ledger order; all if no frame is active."""
+        """Entries owned by the frames from the root to the active one, and the tool searches of the others with what
+        they loaded, in ledger order; all if no frame is active."""
         tree = self.tree
         if not tree.active:
             return self.entries
         owners = tree.visible_owners
         if not (carried := tree.carried_owners):
-            return tuple(p for p in self.entries if p.owner in owners)
-        # `context.owner_of`, written out: this is asked of every entry of the path.
-        return tuple(p for p in self.entries if (carried.get(p.path_id) or carried.get(p.entry.id, p.owner)) in owners)
+            shown = tuple(p for p in self.entries if p.owner in owners)
+        else:
+            # `context.owner_of`, written out: this is asked of every entry of the path.
+            shown = tuple(
+                p for p in self.entries if (carried.get(p.path_id) or carried.get(p.entry.id, p.owner)) in owners
+            )
+        if len(shown) == len(self.entries) or not (loading := self._loading_entries):
+            return shown
+        wanted = loading | set(map(id, shown))
+        return tuple(p for p in self.entries if id(p) in wanted)
+
+    @cached_property
+    def _loading_entries(self) -> frozenset[int]:
+        """The Python ids of the entries that loaded tools: the client believes these loaded, whatever frame it was."""
+        groups = groups_that_load(list(map(_message_of, self.entries)))
+        return frozenset(id(self.entries[position]) for group in groups for position in group.positions)
+
+    @cached_property
+    def outliving_entries(self) -> frozenset[int]:
+        """The Python ids of visible entries of frames that left the context: tool searches."""
+        if not self.tree.active or not self._loading_entries:
+            return frozenset()
+        owners, carried = self.tree.visible_owners, self.tree.carried_owners
+        visible = (p for p in self.visible_entries if id(p) in self._loading_entries)
+        return frozenset(
+            id(p) for p in visible if (carried.get(p.path_id) or carried.get(p.entry.id, p.owner)) not in owners
+        )
 
     @cached_property
     def newest_client_entries(self) -> tuple[PathEntry, ...]:
@@ -330,8 +356,12 @@ def _overlays_at(ledger: Ledger, entry: Entry, *, older: bool) -> Sequence[Entry
     return overlays
 
 
+def _message_of(path_entry: PathEntry) -> Message | None:
+    return path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+
+
 def _role_of(path_entry: PathEntry) -> str:
-    message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+    message = _message_of(path_entry)
     return message.role if message else ""
 
 
@@ -400,5 +430,5 @@ class _CallOwners:
 
 
 def _calls_of(path_entry: PathEntry) -> Sequence[Call]:
-    message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+    message = _message_of(path_entry)
     return message.calls if message else ()

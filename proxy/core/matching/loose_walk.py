@@ -25,7 +25,7 @@ from proxy.core.ledger import (
     visible_text,
 )
 from proxy.core.matching.loose_forms import count_told_results, same_answer, same_text, same_told_result
-from proxy.core.matching.rewritten_history import is_pruned_form
+from proxy.core.matching.rewritten_history import is_pruned_result
 
 MAX_CANDIDATES = 16
 """Paths that are followed at once, and children of one entry that are compared."""
@@ -216,7 +216,7 @@ def _is_same(stored: Message, message: Message, call_ids: Mapping[str, str]) -> 
         return False
     if same_text(stored.text, message.text):
         return bool(message.text.strip() or message.answers)
-    return message.answers in call_ids and is_pruned_form(stored.text, message.text)
+    return message.answers in call_ids and is_pruned_result(stored, message)
 
 
 def _last_told_result(ledger: Ledger, parent: str, message: Message) -> Entry | None:

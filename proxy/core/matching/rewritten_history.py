@@ -189,7 +189,13 @@ def _is_same_message(ledger: Ledger, stored: Entry, message: Message) -> bool:
     if original.message.identity == message.identity:
         return True
     same_call = bool(message.answers) and original.message.answers == message.answers
-    return same_call and is_pruned_form(original.message.text, message.text)
+    return same_call and is_pruned_result(original.message, message)
+
+
+def is_pruned_result(original: Message, result: Message) -> bool:
+    """Whether `result` is a pruned form of another one. A client that takes references to tools out of a result offers
+    these tools no more, and a provider refuses a reference to a tool that is not offered."""
+    return original.loaded_tools == result.loaded_tools and is_pruned_form(original.text, result.text)
 
 
 def is_pruned_form(original: str, text: str) -> bool:

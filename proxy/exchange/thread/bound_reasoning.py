@@ -110,8 +110,15 @@ def client_model_binds_reasoning(config: Config, dialect: Dialect, model: str) -
 def must_open_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
     """Whether `request` is in a tool loop whose last answer must open with its reasoning, by the request or else by the
     upstream's model name."""
-    if ends_with_user_message(request.messages):
-        return False
+    return not ends_with_user_message(request.messages) and _opens_loops_with_reasoning(config, dialect, request, model)
+
+
+def opens_loops_with_reasoning(config: Config, dialect: Dialect, request: Request) -> bool:
+    """Whether the last answer of any tool loop of this request's model must open with its reasoning."""
+    return _opens_loops_with_reasoning(config, dialect, request, config.upstream_model_of(request.model))
+
+
+def _opens_loops_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
     told = dialect.must_open_with_reasoning(request)
     return config.tariff_of(model).thinking_in_loop == "required" if told is None else told
 
