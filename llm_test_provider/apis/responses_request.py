@@ -126,7 +126,8 @@ def output_of(item: JsonItem) -> str:
 def parts_of(body: Mapping[str, Any], items: Sequence[JsonItem], count: Counter) -> tuple[PromptPart, ...]:
     """Tools, instructions, items. This API has no markers: a cache that wants them finds one behind the head and one
     at the end, as in chat completions."""
-    head = [(canonical(["tools", body["tools"]]), count(json.dumps(body["tools"])))] if body.get("tools") else []
+    tools = [tool for tool in body.get("tools") or () if not (isinstance(tool, dict) and tool.get("defer_loading"))]
+    head = [(canonical(["tools", tools]), count(json.dumps(tools)))] if tools else []
     instructions = body.get("instructions")
     if instructions:
         head.append((canonical(["instructions", instructions]), MESSAGE_OVERHEAD + count(str(instructions))))
@@ -143,7 +144,7 @@ def _tokens(item: JsonItem, count: Counter) -> int:
     if is_call(item):
         function = _call(item)["function"]
         said = f"{function['name']} {function['arguments']}"
-    elif kind == "additional_tools":
+    elif kind in ("additional_tools", "tool_search_output"):
         said = json.dumps(item.get("tools"), ensure_ascii=False)
     else:
         said = output_of(item) if is_result(item) else text_of(item.get("content"))

@@ -8,7 +8,7 @@ alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
@@ -86,19 +86,24 @@ def cached_parts(request: Request) -> Iterator[PromptPart]:
     yield _part(f"{request.system_hash}{request.tools_hash}".encode(), head, markers)
     sources = request.slices[len(request.head) :]
     whole = (request.fields[MEMBER],) if MEMBER in request.fields else ()
+    loading = request.loaded_tokens_by_message(request.messages).items()
+    loaded = {id(request.messages[position]): tokens for position, tokens in loading}
     for source in sources:
-        yield from _message_parts(source, whole if source is sources[-1] else ())
+        yield from _message_parts(source, whole if source is sources[-1] else (), loaded)
 
 
-def _message_parts(source: RequestSlice, whole: Markers) -> Iterator[PromptPart]:
-    """The blocks of a message. `whole`: the marker of the whole request, for its last message."""
+def _message_parts(source: RequestSlice, whole: Markers, loaded: Mapping[int, int]) -> Iterator[PromptPart]:
+    """The blocks of a message. `whole`: the marker of the whole request, for its last message. `loaded`: tokens of the
+    tools that a message loads, by its Python id."""
     marks = (
         _markers_by_item(raw_json.members(source.raw).get("content", b"")) if CACHE_CONTROL_BYTES in source.raw else ()
     )
     blocks = [
         (digest, tokens)
         for message in source.messages
-        for digest, tokens in _block_digests(message.role == "assistant", message.wire, message.tokens)
+        for digest, tokens in _block_digests(
+            message.role == "assistant", message.wire, message.tokens + loaded.get(id(message), 0)
+        )
     ]
     for at, (digest, tokens) in enumerate(blocks):
         own = marks[at] if at < len(marks) else ()

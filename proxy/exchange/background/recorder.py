@@ -372,17 +372,33 @@ def receipt_decision(decided: folding.CompactionDecision) -> GateDecision:
 
 def client_chain(request: Request) -> PromptChain:
     """What the client sent: head and tools as one piece, then the messages."""
-    return [_head_piece(request, "", "", 0), *[(m.identity, m.tokens) for m in request.messages]]
+    return [_head_piece(request, "", "", 0), *_message_pieces(request, request.messages)]
 
 
 def sent_chain(request: Request, guidance: str, own_tools: str, own: int, line: Sequence[Message]) -> PromptChain:
     """What is sent for an awake thread; `own` are the tokens of our guidance and tools."""
-    return [_head_piece(request, guidance, own_tools, own), *[(m.identity, m.tokens) for m in line]]
+    return [_head_piece(request, guidance, own_tools, own), *_message_pieces(request, line)]
+
+
+def _message_pieces(request: Request, line: Sequence[Message]) -> PromptChain:
+    """A deferred tool is paid where a message loads it first."""
+    pieces = [(m.identity, m.tokens) for m in line]
+    for position, loaded in request.loaded_tokens_by_message(line).items():
+        identity, tokens = pieces[position]
+        pieces[position] = identity, tokens + loaded
+    return pieces
 
 
 def _head_piece(request: Request, guidance: str, own_tools: str, own: int) -> tuple[str, int]:
-    identity = _head_identity(request.system_hash, request.tool_names, guidance, own_tools)
+    identity = _head_identity(request.system_hash, _names_in_front(request), guidance, own_tools)
     return identity, sum([m.tokens for m in request.head]) + request.tools_tokens + own
+
+
+def _names_in_front(request: Request) -> tuple[str, ...]:
+    """The names of the tools that stand in the prompt before the messages."""
+    if not request.deferred_tools:
+        return request.tool_names
+    return tuple(name for name in request.tool_names if name not in request.deferred_tools)
 
 
 @lru_cache(HEAD_CACHE_SIZE)

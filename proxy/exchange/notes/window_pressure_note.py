@@ -40,7 +40,8 @@ class PressureWarning:
         ):
             return placement
         ours = sum(map(self.policy.count_memoized, (waking.tools, waking.guidance, waking.appended)))
-        fixed = sum(m.tokens for m in request.head) + request.tools_tokens + ours
+        tools = request.tools_tokens + request.loaded_tokens(request.messages)
+        fixed = sum(m.tokens for m in request.head) + tools + ours
         event = pressure_change(
             placement.path_state, fixed + count_context_tokens(placement.path_state, self.policy.count_memoized), room
         )

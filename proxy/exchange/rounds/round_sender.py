@@ -250,7 +250,8 @@ class RoundSender:
     def _request_tokens(self, turn: Turn, line: Context) -> int:
         """Tokens of a request with this context: head, tools and messages."""
         fixed = sum(m.tokens for m in self._request.head) + self._request.tools_tokens
-        return fixed + sum(self._stack_tokens(turn)) + line.tokens
+        loaded = self._request.loaded_tokens(line.messages)
+        return fixed + loaded + sum(self._stack_tokens(turn)) + line.tokens
 
     def tokens_for_results(self, turn: Turn, spoken: ModelResponse) -> int:
         """Tokens that the results of a round may take for the next round to fit, after all droppable content has

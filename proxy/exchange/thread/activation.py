@@ -414,7 +414,7 @@ class ContextPolicy:
             cold=self._is_cold(here),
             window=window.tokens if window.is_binding else 0,
             frame_max=frame_max,
-            head=sum(m.tokens for m in here.request.head) + here.request.tools_tokens,
+            head=_tokens_around_messages(here.request),
             added_tokens=added,
             binds_reasoning=self.reasoning.is_bound(here),
             provider_edits=here.path_state.tree.provider_edited_context,
@@ -425,8 +425,9 @@ class ContextPolicy:
     def _paid_untouched(self, here: PolicyInput) -> float:
         """What the conversation has cost so far without us."""
         tariff, request = self._tariff(here), here.request
-        head = sum(m.tokens for m in request.head) + request.tools_tokens
-        return untouched_cost(request.messages, head, CachePrices(tariff.read, tariff.write))
+        return untouched_cost(
+            request.messages, _tokens_around_messages(request), CachePrices(tariff.read, tariff.write)
+        )
 
     def _is_cold(self, here: PolicyInput) -> bool:
         """Whether the provider caches nothing of this thread any more."""
@@ -499,6 +500,11 @@ class ContextPolicy:
 
     def _window(self, here: PolicyInput) -> ContextWindow:
         return self.window_of(here.request.model, here.conversation)
+
+
+def _tokens_around_messages(request: Request) -> int:
+    """Of system text and tools, also of the tools that the messages load."""
+    return sum(m.tokens for m in request.head) + request.tools_tokens + request.loaded_tokens(request.messages)
 
 
 def forbids_user_after_result(config: Config, model: str) -> bool:
