@@ -144,7 +144,42 @@ class ResponsesSearch(Searching):
         return name in [tool["name"] for tools in outputs for tool in tools]
 
 
-@pytest.fixture(params=[ClientSearch, ServerSearch, ResponsesSearch])
+class HostedSearch(ResponsesSearch):
+    """The provider of the responses API searches itself, in a namespace of deferred functions."""
+
+    def __init__(self, proxy: ServedProxy, model: str = GPT) -> None:
+        super().__init__(proxy, model)
+        functions = [self.function(name) for name in ("fetch", "issue")]
+        self.namespace = {"type": "namespace", "name": "tracker", "description": "A tracker."}
+        bash_tool = self.chat.options["tools"][0]
+        self.chat.options["tools"] = [bash_tool, {"type": "tool_search"}, {**self.namespace, "tools": functions}]
+
+    def function(self, name: str) -> Json:
+        return {"type": "function", "name": name, "description": "", "parameters": SCHEMA, "defer_loading": True}
+
+    def loads(self, name: str) -> ScriptedAnswer:
+        self.searches += 1
+        told = {"execution": "server", "call_id": None, "status": "completed"}
+        tools = [{**self.namespace, "tools": [self.function(name)]}]
+        own = (
+            {"type": "tool_search_call", "id": f"tsc_{self.searches}", **told, "arguments": {"paths": ["tracker"]}},
+            {"type": "tool_search_output", "id": f"tso_{self.searches}", **told, "tools": tools},
+        )
+        return does(bash("cat used.py"), own=own)
+
+    def found(self, name: str) -> None:
+        [call] = [item["call_id"] for item in self.chat.history[-2:] if item.get("type") == "function_call"]
+        self.chat.history.append({"type": "function_call_output", "call_id": call, "output": "used"})
+
+    def can_call(self, body: Json, name: str) -> bool:
+        outputs = [item["tools"] for item in body["input"] if item.get("type") == "tool_search_output"]
+        return name in [tool["name"] for tools in outputs for namespace in tools for tool in namespace["tools"]]
+
+
+ALL_FORMS = [ClientSearch, ServerSearch, ResponsesSearch, HostedSearch]
+
+
+@pytest.fixture(params=ALL_FORMS)
 def client(request: pytest.FixtureRequest, start: Started) -> Searching:
     return request.param(start())  # type: ignore[no-any-return]
 
@@ -205,7 +240,7 @@ def test_what_stands_for_the_work_begins_with_what_it_loaded(provider: ScriptedP
     trace = next(n for n, m in enumerate(line) if TRACE in m)
     assert "File an issue" in line[0]
     assert loading <= 3
-    assert loading <= trace <= loading + 2
+    assert loading <= trace <= loading + 3
     assert "result" not in line[trace].split(TRACE)[1]
 
 
@@ -253,7 +288,8 @@ def test_a_tool_whose_references_the_client_took_out_is_referred_to_no_more(
         for block in message["content"] if isinstance(message["content"], list) else ():
             if "tool_reference" in json.dumps(block):
                 block["content"] = [gone]
-    client.chat.options["tools"] = [t for t in client.chat.options["tools"] if t["name"] != "issue"]
+    tools = client.chat.options["tools"]
+    client.chat.options["tools"] = [t | {"name": "ticket"} if t["name"] == "issue" else t for t in tools]
 
     for task in LATER[1:]:
         work(provider, client.chat, task)
@@ -264,14 +300,15 @@ def test_a_tool_whose_references_the_client_took_out_is_referred_to_no_more(
 
 # --------------------------------------------------------------------------------------------------------------- frames
 @pytest.mark.rows("X-46")
-@pytest.mark.parametrize("form", [ClientSearch, ServerSearch, ResponsesSearch])
+@pytest.mark.parametrize("form", ALL_FORMS)
 @pytest.mark.parametrize("model", [FREE, BOUND, MANUAL])
 def test_a_tool_loaded_in_a_frame_outlives_it(
     provider: ScriptedProvider, start: Started, form: Callable[..., Searching], model: str
 ) -> None:
-    if form is ResponsesSearch and model is not FREE:
+    of_responses = form in (ResponsesSearch, HostedSearch)
+    if of_responses and model is not FREE:
         pytest.skip("models of another API")
-    client = form(start()) if form is ResponsesSearch else form(start(), model)
+    client = form(start()) if of_responses else form(start(), model)
     if model == MANUAL:
         client.chat.options |= {"thinking": {"type": "enabled", "budget_tokens": 2_000}}
     provider.will(
@@ -300,7 +337,7 @@ def test_a_tool_loaded_in_a_frame_outlives_it(
 def test_a_frame_with_a_view_of_its_own_has_the_tools_of_its_parents(
     provider: ScriptedProvider, start: Started
 ) -> None:
-    for form in (ClientSearch, ServerSearch, ResponsesSearch):
+    for form in ALL_FORMS:
         client = form(start(child_view="isolate"))
         load(provider, client, "issue", "File an issue about the broken login.")
         provider.will(does(push("Another")), does(bash("cat x.py")), says("Read."))
@@ -327,7 +364,7 @@ def test_a_recall_of_the_work_leaves_the_tool_where_it_is(provider: ScriptedProv
 
 # ------------------------------------------------------------------------------------------------------------- overflow
 @pytest.mark.rows("X-46")
-@pytest.mark.parametrize("form", [ClientSearch, ServerSearch, ResponsesSearch])
+@pytest.mark.parametrize("form", ALL_FORMS)
 def test_a_context_that_is_too_long_is_shortened_around_the_tools(
     provider: ScriptedProvider, start: Started, form: Callable[..., Searching]
 ) -> None:
