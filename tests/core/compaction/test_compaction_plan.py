@@ -7,16 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.core.compaction import compaction_plan
 from proxy.core.compaction import compaction_plan as folding
 from proxy.core.compaction.compaction_plan import CompactionPlan
 from proxy.core.compaction.fold_cost import CachePrices, GateReason
-from proxy.core.compaction.segments import Segment, TokensByPlace, segments_of
+from proxy.core.compaction.segments import Segment, TokensByPlace, removable_places, segments_of
 from proxy.core.compaction.trace import parse_traces
 from proxy.core.context.message_list import build_context, context_entries
 from proxy.core.frames.events import FrameKept, ResultReplaced, as_ledger_event
-from proxy.core.ledger.messages import Message
+from proxy.core.ledger.messages import LoadedTool, Message
 from proxy.core.observers import keywords as names
 from tests.core.working import SCRIBE, GrowingConversation, bash, events_of, moment, padded, todo
 
@@ -355,3 +356,23 @@ def test_the_best_beginning_is_found_without_grouping_all_for_each(monkeypatch: 
             looked_at, key=lambda each: folding._verdict_rank(each[1])
         )
         assert len(times) == 1
+
+
+@pytest.mark.rows("X-46")
+@pytest.mark.parametrize(("again", "leaves"), [("issue", True), ("fetch", False)])
+def test_a_tool_search_may_leave_once_its_tools_are_loaded_again(again: str, leaves: bool) -> None:
+    """L11: until then the model could not call them without it."""
+    watched = worked("File the issue.", groups=3)
+    context = list(context_entries(watched.story))
+    results = [n for n, p in enumerate(context) if p.entry.message and p.entry.message.answers]
+    for position, name in ((results[0], "issue"), (results[1], again)):
+        message = context[position].entry.message
+        assert message is not None
+        loading = replace(message, loaded_tools=(LoadedTool(name),))
+        context[position] = replace(context[position], entry=replace(context[position].entry, message=loading))
+
+    removable = removable_places(watched.story, context)
+
+    assert (results[0] in removable) is (results[0] - 1 in removable) is leaves
+    assert not {results[1], results[1] - 1} & set(removable)
+    assert {results[2], results[2] - 1} <= set(removable)

@@ -10,7 +10,7 @@ from proxy.core.compaction.context_overflow import OverflowNotes, drop_oldest, d
 from proxy.core.context.message_list import Context, build_context, unpaired_calls
 from proxy.core.frames.events import ContextTrimmed, RootStarted, call_key
 from proxy.core.frames.path_state import PathState
-from proxy.core.ledger.messages import Call, Message
+from proxy.core.ledger.messages import Call, LoadedTool, Message
 from proxy.core.observers import DEFAULT_TOOL_ROLES
 from proxy.dialects.compose import DialectComposer
 from proxy.dialects.dialect_list import OPENAI_CHAT
@@ -163,6 +163,20 @@ def test_a_history_without_a_group_to_give_up_stays_as_it_is() -> None:
     assert drop_oldest_messages([said("user", 1, 500)], 10) is None
     assert drop_oldest_messages(history(1), 10) is None
     assert drop_oldest_messages(history(4), 10_000) is None
+
+
+@pytest.mark.rows("X-46")
+def test_a_history_is_shortened_around_the_searches_that_loaded_tools() -> None:
+    loaded = history(6)
+    loaded[2] = replace(loaded[2], loaded_tools=(LoadedTool("issue"),))
+    kept = drop_oldest_messages(loaded, 30 + 65)
+
+    assert kept is not None
+    assert [m.text for m in (*kept.before, *kept.after)] == [
+        "user 100", "assistant 0", "tool 0", "user 101",
+        "assistant 4", "tool 4", "assistant 5", "tool 5", "user 102",
+    ]  # fmt: skip
+    assert kept.dropped_groups == 3
 
 
 roles = st.lists(st.sampled_from(["user", "assistant", "tool", "tool"]), max_size=12)
