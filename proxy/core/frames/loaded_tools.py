@@ -7,7 +7,7 @@ same tools again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from proxy.core.ledger import Message
@@ -23,20 +23,34 @@ class LoadingGroup(NamedTuple):
 
 def groups_that_load(messages: Sequence[Message | None]) -> list[LoadingGroup]:
     """In the order of their calls. A result belongs to the nearest call before it, because ids repeat."""
-    if not any(m is not None and m.loaded_tools for m in messages):
-        return []
-    callers: dict[str, int] = {}
-    members: dict[int, list[int]] = {}
+    # Only the groups themselves are looked at: on a long path nearly no message loads anything.
+    loading = [position for position, message in enumerate(messages) if message is not None and message.loaded_tools]
     tools: dict[int, frozenset[str]] = {}
-    for position, message in enumerate(messages):
-        if message is None:
-            continue
-        callers.update((call.id, position) for call in message.calls)
-        first = callers.get(message.answers, position) if message.answers else position
-        members.setdefault(first, []).append(position)
-        if message.loaded_tools:
+    for position in loading:
+        if (message := messages[position]) is not None:
+            first = _call_position(messages, position, message.answers)
             tools[first] = tools.get(first, frozenset()) | {tool.name for tool in message.loaded_tools}
-    return [LoadingGroup(tuple(members[first]), tools[first]) for first in sorted(tools)]
+    return [LoadingGroup(tuple(_with_results(messages, first)), tools[first]) for first in sorted(tools)]
+
+
+def _call_position(messages: Sequence[Message | None], position: int, call: str) -> int:
+    for earlier in range(position - 1, -1, -1) if call else ():
+        message = messages[earlier]
+        if message is not None and any(made.id == call for made in message.calls):
+            return earlier
+    return position
+
+
+def _with_results(messages: Sequence[Message | None], first: int) -> Iterator[int]:
+    yield first
+    said = messages[first]
+    calls = {call.id for call in said.calls} if said is not None else frozenset[str]()
+    for position in range(first + 1, len(messages)) if calls else ():
+        message = messages[position]
+        if message is not None and message.role == "assistant":
+            return
+        if message is not None and message.answers in calls:
+            yield position
 
 
 def groups_still_needed(messages: Sequence[Message | None]) -> list[LoadingGroup]:
