@@ -31,6 +31,7 @@ from proxy.dialects.raw_json import replace_surrogates
 from proxy.dialects.responses.request import OPENAI_RESPONSES
 from proxy.dialects.secret_members import without_secrets
 from proxy.dialects.synthetic_responses import OwnResponse, previous_id_in
+from proxy.dialects.tool_references import loaded_tools
 from proxy.dialects.usage import compaction_usages, usage_of
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "countable_text",
     "countable_texts",
     "dialect_at",
+    "loaded_tools",
     "never_holds_compaction",
     "object_in",
     "previous_id_in",

@@ -32,7 +32,7 @@ from proxy.core.ledger import (
     Thread,
     Usage,
 )
-from proxy.dialects.loaded_tools import loaded_tools
+from proxy.dialects import loaded_tools
 from proxy.dialects.messages import is_failed_result
 from proxy.store.interface import Body, RequestRecord, SentRecord, SettingRecord
 

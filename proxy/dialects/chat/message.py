@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
 from proxy.core.memo import memoize
 from proxy.dialects import raw_json as slices
-from proxy.dialects.loaded_tools import loaded_tools
+from proxy.dialects.tool_references import loaded_tools
 
 TEXT_PARTS = ("text", "input_text", "output_text")
 THINKING_TYPE = "thinking"

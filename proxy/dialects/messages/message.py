@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import join_contents, joined_message, text_of
-from proxy.dialects.loaded_tools import loaded_tools
 from proxy.dialects.messages.cache_control import split_markers
+from proxy.dialects.tool_references import loaded_tools
 
 REASONING = ("thinking", "redacted_thinking")
 TOOL_USE, TOOL_RESULT, TEXT = "tool_use", "tool_result", "text"

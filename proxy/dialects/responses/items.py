@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import join_contents, joined_message, text_of
-from proxy.dialects.loaded_tools import loaded_tools
+from proxy.dialects.tool_references import loaded_tools
 
 COMPACTION_TYPES = ("compaction", "compaction_summary", "context_compaction")
 """What stands for a conversation that the provider compacted, readable by the provider alone."""

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger import LoadedTool, deferred_tools_in, without_deferred_tools
-from proxy.dialects.loaded_tools import loaded_tools
 from proxy.dialects.messages.message import joined, messages_in, user_message, with_content
+from proxy.dialects.tool_references import loaded_tools
 
 Json = dict[str, Any]
 REFERENCE = {"type": "tool_reference", "tool_name": "issue"}
