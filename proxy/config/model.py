@@ -41,7 +41,7 @@ from proxy.config.sections import (
     UpstreamSettings,
     View,
 )
-from proxy.core.compaction import CachePrices, OutputRule, OutputRules
+from proxy.core.compaction import CachePrices, FoldingLevel, OutputRule, OutputRules
 from proxy.core.context import GuidanceWording
 from proxy.core.memo import memoize
 from proxy.core.observers import DEFAULT_TOOL_ROLES
@@ -115,7 +115,11 @@ class Config(StrictModel):
     """Size of a request from which its thread wakes at the user's words, whatever it costs. Unset: a thread is offered
     our tools with its first request where they are small beside it, and wakes later only where that pays."""
 
-    frame_max_tokens: int = Field(default=16_000, ge=1_000)
+    folding: FoldingLevel = "careful"
+    """How much leaves the context: ended requests and frames of the model (`requests`); also unfinished work past
+    `frame_max_tokens`, but its newest steps (`careful`); also each item of the client's plan when it ends (`full`)."""
+
+    frame_max_tokens: int = Field(default=32_000, ge=1_000)
     """Work that grows past this without an end is cut at a border between two of its steps."""
 
     mirror_plans: bool = True

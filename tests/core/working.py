@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from proxy.core.compaction import FoldRules
 from proxy.core.compaction.compaction_plan import CompactionInput, CompactionPlan, TraceWriter, plan_compaction
 from proxy.core.compaction.fold_cost import CachePrices
 from proxy.core.context.message_list import Context, build_context
@@ -32,14 +33,15 @@ MINUTE = 60_000
 
 
 def moment(node: str, **more: Any) -> CompactionInput:
-    """A warm moment at `node`, at usual prices, in a window nobody knows."""
+    """A warm moment at `node`, at usual prices, in a window nobody knows. Work is cut past `frame_max`, and items of
+    plans leave when they end, unless `rules` say something else."""
     usual: dict[str, Any] = {
         "now": 0,
         "prices": CachePrices(0.1, 1.0),
         "requests": 50,
         "cold": False,
         "window": 0,
-        "frame_max": 20_000,
+        "rules": FoldRules(more.pop("frame_max", 20_000), folds_items=True),
     }
     return CompactionInput(newest_entry=node, **{**usual, **more})
 

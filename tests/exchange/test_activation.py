@@ -24,8 +24,8 @@ TOOLS = {"active": "[1, 2, 3]", "passive": "[1]"}
 
 
 def actor(window: int = 0, **flags: Any) -> ContextPolicy:
-    """One that wakes at 1,000 tokens unless `flags` say otherwise; dots are written `__`. `window` 0: nobody knows."""
-    settings = {"wake_at_tokens": "1000", "upstreams.default.url": "http://127.0.0.1:1/v1"}
+    """One that wakes at 1,000 tokens and folds items of plans unless `flags` say otherwise; dots are written `__`. `window` 0: nobody knows."""
+    settings = {"wake_at_tokens": "1000", "folding": "full", "upstreams.default.url": "http://127.0.0.1:1/v1"}
     tokens = window or 128_000
     settings |= {key.replace("__", "."): str(value) for key, value in flags.items()}
     return ContextPolicy(

@@ -20,6 +20,7 @@ from proxy.core.compaction.context_overflow import (
 )
 from proxy.core.compaction.facts import REASON_SEPARATOR, artifacts_in_facts, facts_of
 from proxy.core.compaction.fold_cost import (
+    PRESSURE_SHARE,
     CachePrices,
     evaluate_rewrite,
     expected_requests,
@@ -39,7 +40,7 @@ from proxy.core.compaction.llm_summary import (
     usable_summary,
 )
 from proxy.core.compaction.one_line_outputs import plan_one_line_outputs
-from proxy.core.compaction.segments import original_tokens, reasoning_tokens, tokens_in_context
+from proxy.core.compaction.segments import FoldingLevel, FoldRules, original_tokens, reasoning_tokens, tokens_in_context
 from proxy.core.compaction.trace import TRACE_START, SpanFacts
 from proxy.core.compaction.truncate_outputs import (
     NO_OUTPUT_RULES,
@@ -56,12 +57,15 @@ __all__ = [
     "KEPT_WINDOW_SHARE",
     "MIN_SPAN_TOKENS",
     "NO_OUTPUT_RULES",
+    "PRESSURE_SHARE",
     "REASON_SEPARATOR",
     "TRACE_START",
     "CachePrices",
     "CompactionDecision",
     "CompactionInput",
     "CompactionPlan",
+    "FoldRules",
+    "FoldingLevel",
     "OutputRule",
     "OutputRules",
     "OverflowNotes",

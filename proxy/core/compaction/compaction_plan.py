@@ -36,6 +36,7 @@ from proxy.core.compaction.fold_cost import (
 )
 from proxy.core.compaction.kept_user_messages import user_words_inside
 from proxy.core.compaction.segments import (
+    FoldRules,
     Segment,
     TokensByPlace,
     is_assistant,
@@ -102,7 +103,7 @@ class CompactionInput(msgspec.Struct, frozen=True):
     requests: int
     cold: bool
     window: int
-    frame_max: int
+    rules: FoldRules
     head: int = 0
     added_tokens: int | None = None
     binds_reasoning: bool = False
@@ -110,6 +111,11 @@ class CompactionInput(msgspec.Struct, frozen=True):
     wake_is_appended: bool = False
     voids_reasoning: bool = False
     paid: float | None = None
+
+    @property
+    def shortest_part(self) -> int:
+        """Tokens above which a part may leave: what is cut, less its newest steps."""
+        return self.rules.part_tokens - self.rules.newest_tokens
 
 
 class TraceWriter(msgspec.Struct, frozen=True):
@@ -182,25 +188,25 @@ class CompactionCandidate(msgspec.Struct, frozen=True, dict=True):
 
 
 # -------------------------------------------------------------------------------------------------------------- decide
-def is_compaction_due(path_state: PathState, frame_max: int) -> bool:
+def is_compaction_due(path_state: PathState, rules: FoldRules) -> bool:
     """A cheap test before planning: in most requests nothing can be folded."""
     context = context_entries(path_state)
     part_tokens = 0
     summarized = summarized_positions(path_state, context)
-    for position in removable_places(path_state, context):
+    for position in removable_places(path_state, context, rules):
         frame = owner_of(path_state, context[position]).partition("#")[0]
-        if position in summarized or outermost_finished(path_state.tree, frame):
+        if position in summarized or outermost_finished(path_state.tree, frame, rules):
             return True
         part_tokens += original_tokens(context[position])
-    return part_tokens > frame_max
+    return part_tokens > rules.part_tokens
 
 
 def plan_compaction(path_state: PathState, compaction_input: CompactionInput, writer: TraceWriter) -> CompactionPlan:
     """The folds that are due now. With `compaction_input.added_tokens` the plan is for a thread that wakes."""
     context = context_entries(path_state)
     by_place = TokensByPlace.measure(path_state, context, writer.composer)
-    segments = segments_of(path_state, context, by_place)
-    if not sum(s.tokens for s in segments if s.path_entries and s.is_part) > compaction_input.frame_max:
+    segments = segments_of(path_state, context, by_place, compaction_input.rules)
+    if not sum(s.tokens for s in segments if s.path_entries and s.is_part) > compaction_input.shortest_part:
         early = _may_compact_early(by_place, compaction_input)
         segments = [s for s in segments if not s.is_part or (s.is_summarized and early)]
     if not any(s.path_entries for s in segments) and compaction_input.added_tokens is None:
@@ -327,7 +333,7 @@ def _evaluate_candidates(
     if compaction_input.provider_edits:
         return replace(verdict, is_worth_it=False, reason=GateReason.PROVIDER_TRIMMED)
     summarized = all(s.is_summarized for s in parts) and _may_compact_early(by_place, compaction_input)
-    too_short = 0 < part_tokens <= compaction_input.frame_max and not summarized
+    too_short = 0 < part_tokens <= compaction_input.shortest_part and not summarized
     if too_short or (
         verdict.reason is GateReason.GATE and not breaks_prefix and behind > TAIL_REWRITE_SHARE * (removed - compaction)
     ):

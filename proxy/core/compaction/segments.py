@@ -1,9 +1,11 @@
 """Finds what may leave the context, in segments, with the place and tokens of each.
 
 A segment lies between two user messages and belongs to one frame: a finished frame with its descendants, or a frame
-that goes on, whose segment can leave as a part. An existing trace is a segment too, because it can be merged. A call
-group leaves as a whole or not at all. The newest group, groups that opened a frame on the path, recently recalled texts
-and everything before a compaction of the provider stay.
+that goes on, whose segment can leave as a part. An item of the client's plan is no finished frame by itself: what was
+read for it is read for the items behind it, so it leaves with its request or with a part (`FoldRules`). An existing
+trace is a segment too, because it can be merged. A call group leaves as a whole or not at all. The newest group, groups
+that opened a frame on the path, recently recalled texts and everything before a compaction of the provider stay, and of
+unfinished work its newest steps.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from typing import Literal
 
 import msgspec
 
@@ -28,6 +31,7 @@ from proxy.core.frames import (
     Tree,
     ancestors,
     call_key,
+    children,
     groups_still_needed,
     is_ended_root,
     is_kept,
@@ -37,6 +41,18 @@ from proxy.core.ledger import EntryKind, Message
 from proxy.core.observers import message_of
 from proxy.core.recall import recently_recalled_entries
 from proxy.core.text import CountTokens
+
+FoldingLevel = Literal["requests", "careful", "full"]
+
+
+class FoldRules(msgspec.Struct, frozen=True):
+    """Unfinished work of more than `part_tokens` is cut; of what is cut, the newest call groups of at most
+    `newest_tokens` stay. `folds_items`: an item of the client's plan leaves when it ends, also while its request goes
+    on."""
+
+    part_tokens: int
+    newest_tokens: int = 0
+    folds_items: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,20 +120,24 @@ def _trace_places(path_state: PathState, context: Sequence[PathEntry]) -> Iterat
             yield bisect_right(orders, order.get(trim.at, first)) - 1, trim
 
 
-def segments_of(path_state: PathState, context: Sequence[PathEntry], by_place: TokensByPlace) -> list[Segment]:
+def segments_of(
+    path_state: PathState, context: Sequence[PathEntry], by_place: TokensByPlace, rules: FoldRules
+) -> list[Segment]:
     """Everything that could leave: finished frames with their descendants, and long work as a part."""
     tree = path_state.tree
     runs: dict[tuple[str, bool, int, bool], list[int]] = {}
     spoken = 0
-    leaving = frozenset(removable_places(path_state, context))
+    leaving = frozenset(removable_places(path_state, context, rules))
     summarized = summarized_positions(path_state, context)
+    newest = _newest_steps(path_state, context, by_place, leaving - summarized, rules)
     for position, path_entry in enumerate(context):
         spoken += is_user(path_entry)
-        if position in leaving:
+        if position in leaving and position not in newest:
             owner = owner_of(path_state, path_entry).partition("#")[0]
-            holder = outermost_finished(tree, owner)
+            holder = outermost_finished(tree, owner, rules)
             if not is_kept(tree, owner):
-                key = (holder or owner, not holder, spoken, not holder and position in summarized)
+                frame = holder or _frame_of_part(tree, owner, rules)
+                key = (frame, not holder, spoken, not holder and position in summarized)
                 runs.setdefault(key, []).append(position)
     segments = [
         Segment(
@@ -135,20 +155,55 @@ def segments_of(path_state: PathState, context: Sequence[PathEntry], by_place: T
         *segments,
         *(
             segment
-            for segment in _trace_segments(tree, by_place, {(s.frame, s.is_part) for s in segments})
+            for segment in _trace_segments(tree, by_place, {(s.frame, s.is_part) for s in segments}, rules)
             if segment.start > border
         ),
     ]
 
 
-def _trace_segments(tree: Tree, by_place: TokensByPlace, wanted: Collection[tuple[str, bool]]) -> Iterator[Segment]:
+def _newest_steps(
+    path_state: PathState,
+    context: Sequence[PathEntry],
+    by_place: TokensByPlace,
+    leaving: Collection[int],
+    rules: FoldRules,
+) -> frozenset[int]:
+    """Positions of the newest call groups of unfinished work that stay when it is cut."""
+    newest: list[int] = []
+    group: list[int] = []
+    tokens = 0
+    for position in sorted(leaving, reverse=True):
+        if outermost_finished(path_state.tree, owner_of(path_state, context[position]).partition("#")[0], rules):
+            break
+        group.append(position)
+        tokens += by_place.tokens[2 * position + 1]
+        if tokens > rules.newest_tokens:
+            break
+        if is_assistant(context[position]):
+            newest += group
+            group = []
+    return frozenset(newest)
+
+
+def _frame_of_part(tree: Tree, owner: str, rules: FoldRules) -> str:
+    """The frame that a part of `owner`'s work is cut from: the request of a plan item, since its items do not leave by
+    themselves."""
+    frame = tree.frames[owner]
+    while not rules.folds_items and frame.origin == "plan" and frame.parent in tree.frames:
+        frame = tree.frames[frame.parent]
+    return frame.id
+
+
+def _trace_segments(
+    tree: Tree, by_place: TokensByPlace, wanted: Collection[tuple[str, bool]], rules: FoldRules
+) -> Iterator[Segment]:
     """Existing traces that can be merged into a trace of one of the frames in `wanted`: those of descendants, or of
     earlier parts of the same frame."""
     for place, tokens, trim in by_place.traces:
         if trim.frame not in tree.frames or is_kept(tree, trim.frame):
             continue
         frame = tree.frames[trim.frame]
-        if (holder := _finished_holder(tree, frame)) and (holder, False) in wanted:
+        if (holder := _finished_holder(tree, frame, rules)) and (holder, False) in wanted:
             yield Segment(frame=holder, is_part=False, start=place, tokens=tokens, trace=trim)
         elif not holder and frame.origin == "part" and (frame.parent, True) in wanted:
             summarized = frame.parent in tree.interim_summaries
@@ -157,27 +212,38 @@ def _trace_segments(tree: Tree, by_place: TokensByPlace, wanted: Collection[tupl
             )
 
 
-def outermost_finished(tree: Tree, frame: str) -> str:
+def outermost_finished(tree: Tree, frame: str, rules: FoldRules) -> str:
     """The outermost finished frame among `frame` and its ancestors that no call opened, or a root that another root has
-    followed; empty while the work goes on."""
+    followed; empty while the work goes on. An item of a plan alone does not count, unless the rules fold items."""
     outermost = ""
     for current in (tree.frames[frame], *ancestors(tree, frame)) if frame in tree.frames else ():
         if current.status is Status.IN_PROGRESS or not (current.has_no_opening_call or is_ended_root(tree, current)):
             break  # an item of a plan may be taken up again after the request it was planned for
         if current.status in FINAL_STATUSES:
-            outermost = current.id
+            is_item = current.origin == "plan" and not rules.folds_items
+            outermost = _ended_request_of(tree, current) or outermost if is_item else current.id
     return outermost
 
 
-def _finished_holder(tree: Tree, frame: Frame) -> str:
+def _ended_request_of(tree: Tree, item: Frame) -> str:
+    """The ended request that a plan item was done for, where it stands beside it: the first request of a conversation
+    gets its frame when it ends, after its items."""
+    later = (f for f in children(tree, item.parent) if f.origin == "request" and f.order > item.order)
+    request = next(later, None)
+    return request.id if request and request.status in FINAL_STATUSES else ""
+
+
+def _finished_holder(tree: Tree, frame: Frame, rules: FoldRules) -> str:
     """As `outermost_finished`, but a part alone does not count: it is finished as soon as it is cut."""
-    holder = outermost_finished(tree, frame.id)
+    holder = outermost_finished(tree, frame.id, rules)
     return "" if holder == frame.id and frame.origin == "part" else holder
 
 
-def removable_places(path_state: PathState, context: Sequence[PathEntry]) -> list[int]:
+def removable_places(path_state: PathState, context: Sequence[PathEntry], rules: FoldRules) -> list[int]:
     """Positions of call groups and intermediate messages that may leave."""
-    fixed = _pinned_entries(path_state, context) | _mixed_turns(path_state, context) | searches_that_stay(context)
+    fixed = (
+        _pinned_entries(path_state, context) | _mixed_turns(path_state, context, rules) | searches_that_stay(context)
+    )
     if outliving := path_state.outliving_entries:
         fixed |= {path_entry.entry.id for path_entry in context if id(path_entry) in outliving}
     calls: dict[str, bool] = {}
@@ -221,7 +287,7 @@ def _pinned_entries(path_state: PathState, context: Sequence[PathEntry]) -> froz
     return frozenset(opened | newest) | recently_recalled_entries(context)
 
 
-def _mixed_turns(path_state: PathState, context: Sequence[PathEntry]) -> frozenset[str]:
+def _mixed_turns(path_state: PathState, context: Sequence[PathEntry], rules: FoldRules) -> frozenset[str]:
     """Turns whose rounds belong to different frames, or include a closing message that stays. An entry leaves with all
     its rounds, so these turns stay."""
     rounds: dict[str, set[tuple[str, bool]]] = {}
@@ -231,7 +297,7 @@ def _mixed_turns(path_state: PathState, context: Sequence[PathEntry]) -> frozens
             owner = owner_of(path_state, path_entry).partition("#")[0]
             stays = not message.calls and _ends_turn(context, position)
             rounds.setdefault(path_entry.entry.id, set()).add(
-                (outermost_finished(path_state.tree, owner) or owner, stays)
+                (outermost_finished(path_state.tree, owner, rules) or owner, stays)
             )
     return frozenset(entry for entry, kinds in rounds.items() if len(kinds) > 1)
 

@@ -19,10 +19,12 @@ from msgspec.structs import replace
 from proxy.accounting import HOUR, Tariff, family_of
 from proxy.config import Config
 from proxy.core.compaction import (
+    PRESSURE_SHARE,
     CachePrices,
     CompactionDecision,
     CompactionInput,
     CompactionPlan,
+    FoldRules,
     TraceWriter,
     evaluate_rewrite,
     expected_requests,
@@ -71,8 +73,11 @@ from proxy.upstream import ContextWindow
 
 MAX_ROOT_TOKENS = 120
 """Tokens of a root's own part of its block, at most: its criterion is the first user message."""
-USER_TURN_FRAME_SHARE = 0.4
+USER_TURN_FRAME_SHARE = 0.8
 """Share of `frame_max_tokens` that starts a cut at a user message, a natural border."""
+NEWEST_SHARE, MAX_NEWEST_TOKENS = 1 / 8, 4_000
+"""Of unfinished work that is cut, the newest steps stay: this share of `frame_max_tokens`, and at most so many
+tokens."""
 MAX_NOTE_BLOCK_TOKENS = 600
 """Tokens of a block behind the newest message, at most."""
 MAX_COMPACTED_BLOCK_TOKENS = 300
@@ -384,10 +389,10 @@ class ContextPolicy:
 
     def _plan_compaction(self, here: PolicyInput, added: int | None, *, appended: bool = False) -> CompactionPlan:
         at_words = ends_with_user_message(here.request.messages)
-        frame_max = int(self.config.frame_max_tokens * (USER_TURN_FRAME_SHARE if at_words else 1))
-        if added is None and not here.path_state.tree.kept_frames and not is_compaction_due(here.path_state, frame_max):
+        rules = self._fold_rules(here, at_words=at_words)
+        if added is None and not here.path_state.tree.kept_frames and not is_compaction_due(here.path_state, rules):
             return CompactionPlan()
-        compaction_input = self._compaction_input(here, added, appended=appended, frame_max=frame_max)
+        compaction_input = self._compaction_input(here, added, appended=appended, rules=rules)
         compaction_input = structs.replace(
             compaction_input,
             voids_reasoning=compaction_input.binds_reasoning and not (added is None or appended or at_words),
@@ -399,8 +404,26 @@ class ContextPolicy:
             here.path_state, compaction_input, plan_compaction(here.path_state, compaction_input, pen), self.composer
         )
 
+    def _fold_rules(self, here: PolicyInput, *, at_words: bool) -> FoldRules:
+        """`at_words`: the client has just added words of the user, a natural border."""
+        longest = self.config.frame_max_tokens
+        part_tokens = int(longest * (USER_TURN_FRAME_SHARE if at_words else 1))
+        match self.config.folding:
+            case "full":
+                return FoldRules(part_tokens, folds_items=True)
+            case "careful":
+                return FoldRules(part_tokens, min(MAX_NEWEST_TOKENS, int(longest * NEWEST_SHARE)))
+            case "requests":
+                window = self._window(here).tokens
+                return FoldRules(max(longest, int(window * PRESSURE_SHARE)), MAX_NEWEST_TOKENS)
+
     def _compaction_input(
-        self, here: PolicyInput, added: int | None, *, appended: bool = False, frame_max: int = 0
+        self,
+        here: PolicyInput,
+        added: int | None,
+        *,
+        appended: bool = False,
+        rules: FoldRules = FoldRules(0),  # noqa: B008  a frozen value
     ) -> CompactionInput:
         window = self._window(here)
         usages = [made.spoken.usage for made in rounds_of(here.path_state.entries) if made.spoken.usage]
@@ -413,7 +436,7 @@ class ContextPolicy:
             requests=expected_requests(len(usages)),
             cold=self._is_cold(here),
             window=window.tokens if window.is_binding else 0,
-            frame_max=frame_max,
+            rules=rules,
             head=_tokens_around_messages(here.request),
             added_tokens=added,
             binds_reasoning=self.reasoning.is_bound(here),

@@ -13,7 +13,7 @@ from proxy.core.compaction import compaction_plan
 from proxy.core.compaction import compaction_plan as folding
 from proxy.core.compaction.compaction_plan import CompactionPlan
 from proxy.core.compaction.fold_cost import CachePrices, GateReason
-from proxy.core.compaction.segments import Segment, TokensByPlace, removable_places, segments_of
+from proxy.core.compaction.segments import FoldRules, Segment, TokensByPlace, removable_places, segments_of
 from proxy.core.compaction.trace import parse_traces
 from proxy.core.context.message_list import build_context, context_entries
 from proxy.core.frames.events import FrameKept, ResultReplaced, as_ledger_event
@@ -229,6 +229,77 @@ def test_what_came_of_the_items_stays_where_the_request_marked_a_result() -> Non
     assert parse_traces(trim.trace).results == "keys have limits\nLook at src/bucket.py.\nLook at src/clock.py."
 
 
+# -------------------------------------------------------------------------------------- what the next step needs
+CAREFUL = FoldRules(2_500, newest_tokens=700)
+
+
+def with_items(groups: int, rules: FoldRules = CAREFUL) -> GrowingConversation:
+    """A request whose first item has ended while the second goes on, each with so many call groups."""
+    watched = GrowingConversation(settings={"rules": rules}).user("Implement a rate limiter for the public API.")
+    for stated, item in (("[>] Bucket | [ ] Clock", "bucket"), ("[x] Bucket | [>] Clock", "clock")):
+        watched.does(todo(stated), results=["ok"])
+        for n in range(groups):
+            watched.does(bash(f"{item} {n}"), results=[padded(f"{item} output {n}", 150)])
+    watched.arrives()
+    return watched
+
+
+@pytest.mark.rows("S0-53")
+def test_an_item_that_ended_stays_while_its_request_goes_on() -> None:
+    """What was read for it is read for the items behind it; where items fold, it leaves at once."""
+    assert not with_items(4).story.tree.removals
+    assert with_items(4, FoldRules(2_500, folds_items=True)).story.tree.removals
+
+
+@pytest.mark.rows("S0-53")
+def test_an_item_leaves_with_its_request() -> None:
+    watched = with_items(4).does(todo("[x] Bucket | [x] Clock"), results=["ok"]).says("It limits.")
+    watched.user(ELSEWHERE).says("Bonjour.")
+
+    (trim,) = watched.story.tree.removals
+    assert watched.story.tree.frames[trim.frame].origin == "request"
+    assert all(f"{item} 3" in trim.trace for item in ("bucket", "clock"))
+
+
+@pytest.mark.rows("S0-53")
+def test_items_that_are_cut_leave_as_a_part_of_their_request() -> None:
+    """One trace for what lies between two messages of the user, whatever items it was done for."""
+    watched = with_items(11)
+
+    (trim,) = watched.story.tree.removals
+    part = watched.story.tree.frames[trim.frame]
+    assert (part.origin, watched.story.tree.frames[part.parent].origin) == ("part", "root")
+    assert {f.title: str(f.status) for f in watched.story.tree.frames.values() if f.origin == "plan"} == {
+        "Bucket": "completed",
+        "Clock": "in_progress",
+    }
+
+
+@pytest.mark.rows("S0-53")
+@pytest.mark.parametrize(("newest_tokens", "kept"), [(0, 0), (800, 2)])
+def test_the_newest_steps_of_work_that_is_cut_stay_word_for_word(newest_tokens: int, kept: int) -> None:
+    """As whole call groups, and no more than they may have; the oldest leave. The last group has just come."""
+    watched = GrowingConversation(settings={"rules": FoldRules(1_500, newest_tokens)}).user("Find the leak.")
+    groups = 0
+    while not watched.story.tree.removals:
+        watched.does(bash(f"probe {groups}"), results=[padded(f"output {groups}", 300)])
+        watched.arrives()
+        groups += 1
+
+    shown = [text.split(" ")[1] for text in watched.texts if text.startswith("output")]
+    assert shown == [str(n) for n in range(groups - kept - 1, groups)]
+
+
+@pytest.mark.rows("S0-53")
+def test_a_group_larger_than_the_room_for_newest_steps_does_not_keep_older_ones() -> None:
+    watched = GrowingConversation(settings={"rules": FoldRules(3_100, 800)}).user("Find the leak.")
+    for n in range(10):
+        watched.does(bash(f"probe {n}"), results=[padded(f"output {n}", 900 if n == 8 else 300)])
+    watched.arrives()
+
+    assert [text[:8] for text in watched.texts if text.startswith("output")] == ["output 9"]
+
+
 def test_an_item_taken_up_again_after_its_request_ended_stays() -> None:
     """Its work goes on, whatever it was planned for."""
     watched = GrowingConversation().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
@@ -334,7 +405,7 @@ def test_the_best_beginning_is_found_without_grouping_all_for_each(monkeypatch: 
     watched = many_requests(12)
     path_state, line = watched.story, context_entries(watched.story)
     weights = TokensByPlace.measure(path_state, line, SCRIBE)
-    found = segments_of(path_state, line, weights)
+    found = segments_of(path_state, line, weights, FoldRules(20_000))
     grouped, weighed = folding._group_by_frame, folding._evaluate_estimated
     times: list[int] = []
 
@@ -371,7 +442,7 @@ def test_a_tool_search_may_leave_once_its_tools_are_loaded_again(again: str, lea
         loading = replace(message, loaded_tools=(LoadedTool(name),))
         context[position] = replace(context[position], entry=replace(context[position].entry, message=loading))
 
-    removable = removable_places(watched.story, context)
+    removable = removable_places(watched.story, context, FoldRules(20_000, folds_items=True))
 
     assert (results[0] in removable) is (results[0] - 1 in removable) is leaves
     assert not {results[1], results[1] - 1} & set(removable)

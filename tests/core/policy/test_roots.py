@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.compaction.segments import outermost_finished
+from proxy.core.compaction.segments import FoldRules, outermost_finished
 from proxy.core.context.message_list import build_context
 from proxy.core.context.relatives import surroundings_of
 from proxy.core.frames.events import FramePopped, RootAnnounced, RootStarted, ThreadWoken
@@ -104,9 +104,9 @@ def test_what_an_ended_root_did_may_leave_once_another_one_has_followed() -> Non
     """Until then its end changes no line (S1-106)."""
     before = ended()
 
-    assert outermost_finished(before, "froot") == ""
-    assert outermost_finished(reduce(before, NEXT, 9), "froot") == "froot"
-    assert outermost_finished(reduce(before, NEXT, 9), "fnext") == ""
+    assert outermost_finished(before, "froot", FoldRules(1)) == ""
+    assert outermost_finished(reduce(before, NEXT, 9), "froot", FoldRules(1)) == "froot"
+    assert outermost_finished(reduce(before, NEXT, 9), "fnext", FoldRules(1)) == ""
 
 
 def test_a_root_is_told_of_once_and_only_to_who_is_awake() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.compaction.compaction_plan import is_compaction_due
+from proxy.core.compaction import FoldRules, is_compaction_due
 from proxy.core.compaction.context_overflow import OverflowNotes, drop_oldest
 from proxy.core.compaction.fold_cost import GateReason
 from proxy.core.context.message_list import build_context
@@ -122,11 +122,11 @@ def test_a_line_that_is_trimmed_tells_the_summary_too() -> None:
 
 def test_only_what_was_summed_up_makes_a_fold_due() -> None:
     watched = at_work(groups=1, after=1)
-    assert is_compaction_due(watched.story, 100_000)
+    assert is_compaction_due(watched.story, FoldRules(100_000))
     watched.fold(cold=True)
     plain = GrowingConversation(folds=False).user("Go").does(bash("ls"), results=["a"]).does(bash("ls"), results=["b"])
     plain.arrives()
-    assert not is_compaction_due(plain.story, 100_000)
+    assert not is_compaction_due(plain.story, FoldRules(100_000))
 
 
 # ------------------------------------------------------------------------------------------------------------- the tool
