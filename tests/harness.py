@@ -599,12 +599,13 @@ class Stage:
         self._lock = threading.Lock()
 
     def proxy(self, **settings: object) -> RunningProxy:
-        """A running proxy; awake from the first request unless `settings` say otherwise. Dots are written `__`; None
-        leaves the default."""
+        """A running proxy; awake from the first request and folding items of plans, so that there are folds to look at,
+        unless `settings` say otherwise. Dots are written `__`; None leaves the default."""
         flags = {
             "upstreams.default.url": self.provider.url,
             "data": str(self.folder / f"data{len(self.proxies)}"),
             "wake_at_tokens": "0",
+            "folding": "full",
             "assembly_budget_ms": str(PATIENCE_MS),
             **{key.replace("__", "."): str(value) for key, value in settings.items()},
         }

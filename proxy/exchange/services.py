@@ -193,7 +193,11 @@ def build_policy(process: AppServices, dialect: Dialect, writer: DialectComposer
     config = process.config
     offered = {
         mode: dialect.tools_json(tools.tool_definitions(profile)).decode()
-        for mode, profile in (("active", config.tools), ("passive", "passive"))
+        for mode, profile in (
+            ("active", config.tools),
+            ("frames", "frames" if config.tools == "core" else config.tools),
+            ("passive", "passive"),
+        )
     }
     return ContextPolicy(
         config=config,

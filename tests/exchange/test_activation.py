@@ -20,11 +20,12 @@ from proxy.upstream.context_windows import ContextWindow
 from tests.core.working import CONVERSATION, DIALECT, SCRIBE, WATCH, GrowingConversation, bash, padded, request, todo
 
 ELSEWHERE = "Unrelated: translate the onboarding email into French."
-TOOLS = {"active": "[1, 2, 3]", "passive": "[1]"}
+TOOLS = {"active": "[1, 2, 3]", "frames": "[1, 2]", "passive": "[1]"}
 
 
 def actor(window: int = 0, **flags: Any) -> ContextPolicy:
-    """One that wakes at 1,000 tokens and folds items of plans unless `flags` say otherwise; dots are written `__`. `window` 0: nobody knows."""
+    """One that wakes at 1,000 tokens and folds items of plans unless `flags` say otherwise; dots are written `__`.
+    `window` 0: nobody knows."""
     settings = {"wake_at_tokens": "1000", "folding": "full", "upstreams.default.url": "http://127.0.0.1:1/v1"}
     tokens = window or 128_000
     settings |= {key.replace("__", "."): str(value) for key, value in flags.items()}
@@ -106,7 +107,7 @@ def test_the_users_words_wake_with_all_folds_that_are_due() -> None:
     assert [d.kind for d in active.decisions] == ["wake"]
     woken = [act.events[0] for act in (active, passive)]
     assert [(bool(w.guidance), w.tools) for w in woken if isinstance(w, ThreadWoken)] == [
-        (True, TOOLS["active"]),
+        (True, TOOLS["frames"]),
         (False, TOOLS["passive"]),
     ]
 

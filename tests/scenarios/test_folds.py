@@ -121,6 +121,36 @@ def test_items_of_a_plan_leave_inside_the_loop(session: Session, provider: Scrip
     ]  # fmt: skip
 
 
+@pytest.mark.rows("S0-53")
+def test_by_default_items_of_a_plan_leave_with_their_request(stage: Stage, provider: ScriptedProvider) -> None:
+    """S0-53: an item that ended is in the tree, and its work in the context, until the request ends."""
+    session = Session(stage.chat(stage.proxy(folding=None), tools=TOOLS), provider)
+    session.plays(
+        """
+        user: Build the formatter.
+        read spec.md
+        todo: [>] Lexer | [ ] Parser
+        edit src/lexer.py
+        run pytest -q
+        todo: [x] Lexer | [>] Parser
+        edit src/parser.py
+        todo: [x] Lexer | [x] Parser
+        says: The parser is built.
+        """
+    )
+    assert "TRACE" not in said(provider)
+
+    session.plays(
+        """
+        user: Unrelated: translate the onboarding email into French.
+        says: Bonjour.
+        """
+    )
+    assert said(provider) == [
+        "user: Build the format", "TRACE", "assistant: The parser is bu", "user: Unrelated: trans",
+    ]  # fmt: skip
+
+
 def test_what_is_under_way_is_not_folded(session: Session, provider: ScriptedProvider) -> None:
     session.plays(
         """
@@ -736,7 +766,7 @@ def test_what_was_thought_behind_a_trace_goes_when_that_is_written_anew(
 ) -> None:
     """L8: the end of a request takes up the trace of its first part. Words that stay between that trace and the work
     that leaves now were thought behind the old one."""
-    chat = stage.chat(tools=TOOLS, model="claude-opus-5.5")
+    chat = stage.chat(stage.proxy(frame_max_tokens=16_000), tools=TOOLS, model="claude-opus-5.5")
     model = BoundModel()
 
     def turn(asked: str, *commands: str, closing: str, lines: int = 1_500) -> None:

@@ -11,7 +11,7 @@ from tests.scenarios.test_inferred_frames import as_todos
 from tests.scenarios.test_tool_names import goes_cold
 
 TOOLS = ("bash", "TodoWrite", "read")
-KEEP, NEVER = "Keep using your usual todo or plan tool.", "NEVER use TodoWrite or any other todo or plan tool."
+KEEP, NEVER = "Todo items are frames:", "NEVER use TodoWrite or any other todo or plan tool."
 
 
 def replaced(stage: Stage, **settings: object) -> Conversation:

@@ -9,6 +9,7 @@ from llm_test_provider import ScriptedProvider, says
 from tests.harness import Conversation, Stage, bash, does
 
 CLIENT = ["bash", "read"]
+FRAMES = ["stack_frame_push", "stack_frame_pop", "stack_recall"]
 CORE = ["stack_frame_push", "stack_frame_pop", "stack_frame_plan", "stack_recall", "stack"]
 
 
@@ -21,14 +22,14 @@ def client_of(stage: Stage, head: int, **settings: object) -> Conversation:
     return stage.chat(stage.proxy(wake_at_tokens=None, **settings), system=f"You are careful. {words(head)}")
 
 
-@pytest.mark.rows("X-40")
+@pytest.mark.rows("X-40", "S1-174")
 @pytest.mark.parametrize(
     ("head", "mode", "ours"),
     [
         (1_000, "active", []),
         (5_000, "active", ["stack_recall"]),
-        (25_000, "active", ["stack_recall"]),
-        (32_000, "active", CORE),
+        (9_500, "active", FRAMES),
+        (20_000, "active", CORE),
         (32_000, "passive", ["stack_recall"]),
         (1_000, "passive", []),
     ],
@@ -48,6 +49,20 @@ def test_what_is_offered_follows_the_size_of_the_first_request(
     assert first.messages == second.messages[: len(first.messages)]
     if not ours:
         assert "stream_options" not in first.body
+
+
+@pytest.mark.rows("S1-174")
+def test_a_client_with_a_plan_tool_gets_none_of_ours(stage: Stage, provider: ScriptedProvider) -> None:
+    """One verb for one thing: its items are frames, and the guidance advises no tool that is not offered."""
+    chat = client_of(stage, 30_000)
+    chat.tools = (*CLIENT, "TodoWrite")
+    provider.will(says("done"))
+    chat.says("hello")
+
+    (asked,) = provider.received
+    assert asked.tool_names == [*CLIENT, "TodoWrite", *FRAMES]
+    assert b"Todo items are frames" in asked.raw
+    assert b"stack_frame_plan" not in asked.raw
 
 
 @pytest.mark.rows("X-40")

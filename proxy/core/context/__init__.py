@@ -4,7 +4,7 @@ tree."""
 from proxy.core.context.actions import RECENT_ENTRIES_LIMIT, entries_of_frame, format_action, with_open_frame_artifacts
 from proxy.core.context.explain_frame_block import ExplainedAncestor, ExplainedSibling, explain_block
 from proxy.core.context.frame_block_forms import FLAT_FORMAT, BlockFormat, DrawMap, block_of
-from proxy.core.context.guidance import GuidanceWording, guidance_text
+from proxy.core.context.guidance import GuidanceWording, guidance_text, has_plan_tool
 from proxy.core.context.message_delivery import undelivered_messages
 from proxy.core.context.message_list import (
     UNANSWERED_CALL_RESULT,
@@ -63,6 +63,7 @@ __all__ = [
     "frame_and_siblings",
     "frames_with_block",
     "guidance_text",
+    "has_plan_tool",
     "owner_of",
     "planned_children",
     "refreshable_frames",

@@ -40,7 +40,7 @@ MAX_CRITERION_CHARACTERS = 20_000
 
 REPLAN_ADVICE = (
     "Re-plan before you go on. Still planned beside it: {named}. Keep or invalidate them, or plan others; another "
-    "attempt is a push with retry_of={frame}."
+    "attempt is a push of the same title."
 )
 NEXT_PLANNED = "Planned next: {frame} ({title})."
 ACTIVATE_NEXT = " Activate it."

@@ -441,28 +441,28 @@ def _list_planned_frames(tree: Tree) -> str:
     return ", ".join(f"{f.id} ({f.title})" for f in waiting) or "none"
 
 
-_PUSH_SCHEMA = {
-    "title": text_schema("2-5 words"),
-    "successCriteria": text_schema("how to check that it is done"),
-    "retry_of": text_schema("failed frame this tries again"),
-}
+_PUSH_SCHEMA = {"title": text_schema("2-5 words"), "successCriteria": text_schema("how to check it")}
 _PUSH_REQUIRED = ["title", "successCriteria"]
 _POP_SCHEMA = {
     "status": {
         "type": "string",
-        "description": "failed: not possible this way; blocked: has to wait",
+        "description": "how it ended",
         "enum": ["completed", "failed", "blocked"],
     },
-    "results": text_schema("outcome, files and names, decisions and why, what is open"),
+    "results": text_schema("outcome, files, decisions, what is open"),
 }
 _POP_REQUIRED = ["status", "results"]
 PUSH = Tool(
     "stack_frame_push",
     "push",
-    "Begin a subtask in a frame of its own.",
+    "Begin a subtask.",
     {
         "type": "object",
-        "properties": {**_PUSH_SCHEMA, "successCriteriaCompacted": text_schema("the criteria in a few words")},
+        "properties": {
+            **_PUSH_SCHEMA,
+            "successCriteriaCompacted": text_schema("the criteria in a few words"),
+            "retry_of": text_schema("failed frame this tries again; default: the one of this title"),
+        },
         "required": _PUSH_REQUIRED,
     },
     push,
@@ -472,7 +472,7 @@ PUSH = Tool(
 POP = Tool(
     "stack_frame_pop",
     "pop",
-    "Return from the frame. Only its results stay. Call it alone.",
+    "Return from the frame you pushed last. Call it alone.",
     {
         "type": "object",
         "properties": {

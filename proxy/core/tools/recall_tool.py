@@ -419,12 +419,12 @@ def _page_position_text(first: int, last: int, pages: int, *, has_more: bool) ->
 RECALL = Tool(
     "stack_recall",
     "recall",
-    "Read what left your context, unchanged.",
+    "Read what left your context.",
     {
         "type": "object",
         "properties": {
-            "ref": text_schema("ref, frame, title or file path; none: all"),
-            "query": text_schema("only texts with all these words"),
+            "ref": text_schema("ref, title or file path"),
+            "query": text_schema("words in it"),
             "page": text_schema("2 or 2-4"),
         },
     },

@@ -63,6 +63,12 @@ TOOLS: tuple[Tool, ...] = (
     context_tools.CACHE_CLEAR,
     config_tool.CONFIG,
 )
+FRAME_TOOLS = (
+    frame_tools.PUSH,
+    frame_tools.POP,
+    recall_tool.RECALL,
+)
+"""What frames cannot do without, for clients that plan with a tool of their own."""
 # Offered by themselves, in this order; the dispatcher reaches the others.
 CORE_TOOLS = (
     frame_tools.PUSH,
@@ -89,9 +95,12 @@ BYTES_PER_CHARACTER = 4
 
 
 def tool_definitions(profile: str) -> tuple[Mapping[str, Any], ...]:
-    """The definitions to offer, in constant order; `profile` is core, full, or passive (recall alone)."""
+    """The definitions to offer, in constant order; `profile` is full, core, frames (without a plan), or passive (recall
+    alone)."""
     if profile == "passive":
         return (_core_definition_of(recall_tool.RECALL),)
+    if profile == "frames":
+        return tuple(map(_core_definition_of, FRAME_TOOLS))
     if profile == "full":
         tools = (*CORE_TOOLS, *_DISPATCHED_TOOLS)
         return tuple(_definition(tool.name, tool.description, tool.parameters) for tool in tools)

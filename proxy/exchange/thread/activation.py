@@ -41,6 +41,7 @@ from proxy.core.context import (
     MessageComposer,
     block_of,
     guidance_text,
+    has_plan_tool,
     refreshable_frames,
     replace_block,
     uncalled_frame,
@@ -67,7 +68,7 @@ from proxy.core.tools import CallGroup, ToolContext, ToolSettings
 from proxy.dialects import AppendedTools, Dialect, never_holds_compaction
 from proxy.exchange.thread.bound_reasoning import BoundReasoning, is_assistant_entry
 from proxy.exchange.thread.choose_block_format import block_format_for, uses_minimal_view
-from proxy.exchange.thread.offer import RECALL_SHARE, Offer, choose_offer
+from proxy.exchange.thread.offer import FRAMES_SHARE, RECALL_SHARE, first_small_offer
 from proxy.exchange.thread.placement import PolicyInput
 from proxy.upstream import ContextWindow
 
@@ -85,6 +86,8 @@ MAX_COMPACTED_BLOCK_TOKENS = 300
 RECALL_WINDOW_DIVISOR = 4
 """Restored file contents may fill one part in so many of the window."""
 NO_TOOLS = "[]"
+PLAN_TOOL = '"stack_frame_plan"'
+"""How a JSON array of tools names it."""
 UNCACHED_ROUNDS_LIMIT = 2
 """After so many rounds in a row without cached tokens, from a provider that reported some, nothing is assumed
 cached."""
@@ -178,24 +181,29 @@ class ContextPolicy:
             return self.config.wake_at_tokens
         return int(self.count_memoized(self.tools_by_mode["passive"]) / RECALL_SHARE)
 
-    def _offered_by_size(self, here: PolicyInput) -> Offer:
-        recall = self.count_memoized(self.tools_by_mode["passive"])
-        core = self.count_memoized(self.tools_by_mode["active"]) + self.count_memoized(self._guidance(here))
-        chosen = choose_offer(here.request.tokens, core, recall, passive=here.mode == "passive")
-        fitting = self._tools_that_fit(here)
-        if fitting == NO_TOOLS:
-            return Offer.NOTHING
-        return Offer.RECALL if chosen is Offer.CORE and fitting != self._wanted_tools(here) else chosen
-
     def _offer_event(self, here: PolicyInput) -> ThreadWoken | None:
         """What the thread is offered with its first request; None where nothing is small beside it."""
-        match self._offered_by_size(here):
-            case Offer.CORE:
-                return ThreadWoken(self._guidance(here), self.tools_by_mode["active"])
-            case Offer.RECALL:
-                return ThreadWoken("", self.tools_by_mode["passive"])
-            case Offer.NOTHING:
-                return None
+        wakings = (self._frames_offer(here, tools) for tools in self._frame_tools(here))
+        offers = [
+            *((waking, sum(map(self.count_memoized, waking.texts)), FRAMES_SHARE) for waking in wakings),
+            (self._recall_offer, self.count_memoized(self._recall_offer.tools), RECALL_SHARE),
+        ]
+        return first_small_offer(here.request.tokens, (o for o in offers if self._fits_cap(here, o[0].tools)))
+
+    def _frame_tools(self, here: PolicyInput) -> tuple[str, ...]:
+        """Our tools for frames, the most wanted first: a client with a plan tool of its own gets none of ours."""
+        if here.mode == "passive":
+            return ()
+        planned = has_plan_tool(here.request.tool_names, self.inference_rules.tool_roles)
+        names = ("frames",) if planned and self.config.guidance == "mirror" else ("active", "frames")
+        return tuple(dict.fromkeys(self.tools_by_mode[name] for name in names))
+
+    def _frames_offer(self, here: PolicyInput, tools: str) -> ThreadWoken:
+        return ThreadWoken(self._guidance(here, tools), tools)
+
+    @property
+    def _recall_offer(self) -> ThreadWoken:
+        return ThreadWoken("", self.tools_by_mode["passive"])
 
     def _add_core_tools(self, here: PolicyInput) -> tuple[FrameEvent, ...]:
         """Offer the core tools to a thread that has `stack_recall` alone, where its cache is cold or its client changes
@@ -293,10 +301,11 @@ class ContextPolicy:
 
     def _wake_event(self, here: PolicyInput, *, wanted: bool) -> ThreadWoken:
         """Tools and guidance, as they will be replayed."""
-        if self.config.wake_at_tokens is None and not wanted and self._offered_by_size(here) is not Offer.CORE:
-            return ThreadWoken("", self.tools_by_mode["passive"])
-        in_front = self._leading_wake_event(here)
-        if in_front.tools != self._wanted_tools(here):
+        if self.config.wake_at_tokens is None and not wanted:
+            in_front = self._offer_event(here) or self._recall_offer
+        else:
+            in_front = self._leading_wake_event(here)
+        if not in_front.guidance and here.mode != "passive":
             return in_front
         is_mid_work = here.mode != "passive" and any(map(is_assistant_entry, here.path_state.entries))
         frame = here.path_state.tree.active if is_mid_work else ""
@@ -307,36 +316,36 @@ class ContextPolicy:
 
     def _leading_wake_event(self, here: PolicyInput) -> ThreadWoken:
         """Tools and guidance for the start of the context. They hold nothing that can become false."""
-        if here.mode == "passive" or self._tools_that_fit(here) != self._wanted_tools(here):
-            return ThreadWoken("", self._tools_that_fit(here))
-        return ThreadWoken(self._guidance(here), self.tools_by_mode["active"])
+        tools = self._tools_that_fit(here)
+        return self._frames_offer(here, tools) if tools in self._frame_tools(here) else ThreadWoken("", tools)
 
-    def _guidance(self, here: PolicyInput) -> str:
+    def _guidance(self, here: PolicyInput, tools: str) -> str:
         return guidance_text(
             self.config.guidance,
             here.request.tool_names,
             self.inference_rules.tool_roles,
             mirrors_plans=self.config.mirror_plans,
+            offers_plan=PLAN_TOOL in tools,
         )
-
-    def _wanted_tools(self, here: PolicyInput) -> str:
-        return self.tools_by_mode["passive" if here.mode == "passive" else "active"]
 
     def _tools_that_fit(self, here: PolicyInput) -> str:
         """Our tools within the cap on tools of the model: all of them, else those to recall, else none."""
-        most, theirs = self._tariff(here).most_tools, len(here.request.tool_names)
-        offers = (self._wanted_tools(here), self.tools_by_mode["passive"])
-        return next((tools for tools in offers if not most or theirs + tool_count(tools) <= most), NO_TOOLS)
+        offers = (*self._frame_tools(here), self.tools_by_mode["passive"])
+        return next((tools for tools in offers if self._fits_cap(here, tools)), NO_TOOLS)
+
+    def _fits_cap(self, here: PolicyInput, tools: str) -> bool:
+        """Whether the model's cap on tools has room for `tools` beside those of the client."""
+        most = self._tariff(here).most_tools
+        return not most or len(here.request.tool_names) + tool_count(tools) <= most
 
     def _offer_fewer_tools(self, here: PolicyInput) -> tuple[FrameEvent, ...]:
         """Offer fewer tools for good when the client's own have become so many that ours exceed the model's cap."""
         waking, most = here.path_state.tree.wake_state, self._tariff(here).most_tools
         if waking is None or not most or waking.tools == NO_TOOLS:
             return ()
-        ours = tool_count(waking.tools or self._wanted_tools(here))
-        if len(here.request.tool_names) + ours <= most:
+        if self._fits_cap(here, waking.tools or next(iter(self._frame_tools(here)), self.tools_by_mode["passive"])):
             return ()
-        event = ThreadWoken("", self._tools_that_fit(here), at=here.entry_id)
+        event = structs.replace(self._leading_wake_event(here), at=here.entry_id)
         return (event, *self.reasoning.drop_all(here))
 
     def _appended_tools(self, here: PolicyInput) -> AppendedTools | None:

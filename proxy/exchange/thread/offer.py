@@ -1,25 +1,21 @@
-"""Chooses what a thread is offered with its first request, when nothing of it is in the provider's cache yet: all core
-tools with their guidance, `stack_recall` alone, or nothing, whichever is small beside the request."""
+"""Chooses what a thread is offered with its first request, when nothing of it is in the provider's cache yet: the tools
+for frames with their guidance, `stack_recall` alone, or nothing, whichever is small beside the request."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+from collections.abc import Iterable
+from typing import TypeVar
 
-CORE_SHARE = 0.02
-"""Core tools and guidance may take this share of the first request. Above it, a short session that never folds is
-visibly dearer than without us."""
+FRAMES_SHARE = 0.032
+"""Tools for frames and their guidance may take this share of the first request. They are 288 tokens, so a request of
+9,000 tokens gets them."""
 RECALL_SHARE = 0.022
-"""`stack_recall` alone may take this share: 88 tokens from 4,000 on."""
+"""`stack_recall` alone may take this share: 84 tokens from 4,000 on."""
+
+Offered = TypeVar("Offered")
 
 
-class Offer(StrEnum):
-    CORE = "core"
-    RECALL = "recall"
-    NOTHING = ""
-
-
-def choose_offer(request_tokens: int, core_tokens: int, recall_tokens: int, *, passive: bool) -> Offer:
-    """What fits beside a request of `request_tokens`; mode `passive` offers `stack_recall` at most."""
-    if not passive and core_tokens <= CORE_SHARE * request_tokens:
-        return Offer.CORE
-    return Offer.RECALL if recall_tokens <= RECALL_SHARE * request_tokens else Offer.NOTHING
+def first_small_offer(request_tokens: int, offers: Iterable[tuple[Offered, int, float]]) -> Offered | None:
+    """The first of `offers` that is small beside a request of `request_tokens`: each has its tokens and the share of
+    the request that it may take."""
+    return next((offer for offer, tokens, share in offers if tokens <= share * request_tokens), None)

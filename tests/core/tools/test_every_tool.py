@@ -170,20 +170,26 @@ def test_every_name_of_the_list_is_offered_and_does_what_it_is_for() -> None:
         assert not told.startswith("Error"), (name, told)
 
 
-@pytest.mark.rows("S1-134", "S1-168")
+@pytest.mark.rows("S1-134", "S1-168", "S1-174")
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
-@pytest.mark.parametrize("offered", [("bash",), ("bash", "TodoWrite")], ids=["no plan tool", "a plan tool"])
-def test_what_is_offered_is_slim(dialect: Dialect, offered: tuple[str, ...]) -> None:
-    """In the bytes of each dialect: the core with its guidance at most 600 tokens, recall alone at most 110."""
+def test_what_is_offered_is_slim(dialect: Dialect) -> None:
+    """In the bytes of each dialect: the tools for frames with their guidance at most 290 tokens, with a plan at most
+    480, recall alone at most 90."""
     tokens = load_o200k()
-    core, recall = (dialect.tools_json(tools.tool_definitions(profile)).decode() for profile in ("core", "passive"))
+    told = {
+        profile: tokens(dialect.tools_json(tools.tool_definitions(profile)).decode())
+        for profile in ("frames", "core", "passive")
+    }
+    mirrored = tokens(guidance_text("mirror", ("bash", "TodoWrite"), DEFAULT_TOOL_ROLES, offers_plan=False))
+    planned = tokens(guidance_text("mirror", ("bash",), DEFAULT_TOOL_ROLES))
 
-    assert tokens(core) + tokens(guidance_text("mirror", offered, DEFAULT_TOOL_ROLES)) <= 600
-    assert tokens(recall) <= 110
+    assert told["frames"] + mirrored <= 290
+    assert told["core"] + planned <= 480
+    assert told["passive"] <= 90
 
 
 @pytest.mark.rows("S1-134")
-@pytest.mark.parametrize("profile", ["core", "full", "passive"])
+@pytest.mark.parametrize("profile", ["frames", "core", "full", "passive"])
 def test_the_list_is_constant_and_names_each_once(profile: str) -> None:
     listed = tools.tool_definitions(profile)
 
@@ -202,7 +208,7 @@ def described(schema: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.rows("S1-168")
-@pytest.mark.parametrize("profile", ["core", "full", "passive"])
+@pytest.mark.parametrize("profile", ["frames", "core", "full", "passive"])
 def test_every_argument_has_a_description_and_a_frame_has_one_name(profile: str) -> None:
     arguments = [each for tool in tools.tool_definitions(profile) for each in described(tool["parameters"])]
 
@@ -215,7 +221,6 @@ def test_every_argument_has_a_description_and_a_frame_has_one_name(profile: str)
 def test_the_schemas_hold_what_our_words_recommend(profile: str) -> None:
     listed = {tool["name"]: dict(described(tool["parameters"])) for tool in tools.tool_definitions(profile)}
 
-    assert "retry_of" in listed["stack_frame_push"]
     noting, ending = ("stack", "stack") if profile == "core" else ("stack_add_decision", "stack_frame_invalidate")
     assert {"decision", "supersedes", "reason"} <= set(listed[noting])
     assert {"frame", "reason"} <= set(listed[ending])
