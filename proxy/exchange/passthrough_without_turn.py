@@ -1,6 +1,7 @@
 """Requests that go upstream as they came, and the provider's bytes back. No turn is recorded. There are two exceptions,
 both for threads that the proxy has acted in: a request refused for its length is shortened and sent once more, and
-reasoning that the provider binds to our context is left out, because it would refuse it elsewhere."""
+reasoning that the provider binds to our context is left out, because it would refuse it elsewhere. Where the provider
+refuses that as well, the client's own bytes go."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ from proxy.exchange.rounds import (
 )
 from proxy.exchange.thread.bound_reasoning import binds_reasoning, strip_client_reasoning
 from proxy.exchange.thread.placement import ParsedRequest, Placement, positions_made_behind_ours
-from proxy.upstream import Answer, Route, outgoing_headers
+from proxy.upstream import Answer, Route, outgoing_headers, request_forms
 from proxy.upstream import overflow_errors as overflow
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ class PassthroughRequest(msgspec.Struct, frozen=True):
     client_request: ClientRequest
     route: Route
     request: Request | None = None
+    untouched_body: bytes = b""
+    """The client's own bytes, where reasoning is left out of the request; else empty."""
 
 
 async def bypass(passing: PassthroughRequest, reply: Reply, reason: str) -> None:
@@ -71,7 +74,9 @@ async def strip_bound_reasoning(passing: PassthroughRequest) -> PassthroughReque
     except Exception:  # our bookkeeping has failed once already, and the agent must not notice
         log.exception("what is bound cannot be told", extra={"request": incoming.id})
         return passing
-    return replace(passing, client_request=replace(incoming, body=left.body))
+    if left is own:
+        return passing
+    return replace(passing, client_request=replace(incoming, body=left.body), untouched_body=incoming.body)
 
 
 def without_bound_reasoning(parts: Services, route: Route, own: Request, placement: Placement) -> Request:
@@ -86,6 +91,12 @@ def without_bound_reasoning(parts: Services, route: Route, own: Request, placeme
         return own
     head = [m.wire for m in own.head]
     return replace(own, body=b"".join(dialect.render(own, messages, head, RenderOptions(include_usage=False))))
+
+
+def is_refused_for_form(parts: Services, route: Route, status: int, refusal: bytes) -> bool:
+    """Whether a provider may take the client's own bytes where it refused them without some reasoning."""
+    knows_api = parts.config.tariff_of(route.model).roles == "any"
+    return request_forms.is_form_refusal(status, refusal, knows_api=knows_api)
 
 
 async def pass_through(parts: Services, incoming: ClientRequest, reply: Reply, model: str | None) -> None:
@@ -129,16 +140,18 @@ async def _forward_recorded(passing: PassthroughRequest, reply: Reply, record: R
 async def _send_and_copy(passing: PassthroughRequest, reply: Reply, record: RequestRecordBuilder) -> None:
     got = await _send_upstream(passing, passing.client_request.body)
     record.upstream_status = got.status
-    if passing.request is not None and got.status in overflow.OVERFLOW_STATUSES:
+    is_stripped = bool(passing.untouched_body) and not is_success(got)
+    if passing.request is not None and (is_stripped or got.status in overflow.OVERFLOW_STATUSES):
         async with aclosing(got):
             refusal = await got.body()
         shorter = await _shorten_refused(passing, passing.request, got.status, refusal)
-        if shorter is None:
+        if shorter is not None:
+            record.mark_stateless()
+        elif not is_stripped or not is_refused_for_form(passing.services, passing.route, got.status, refusal):
             await reply.start(got.status, [*got.headers, *record.headers()])
             await reply.end(refusal)
             return
-        record.mark_stateless()
-        got = await _send_upstream(passing, shorter.body)
+        got = await _send_upstream(passing, shorter.body if shorter else passing.untouched_body)
         record.upstream_status = got.status
     if not record.status and not is_success(got):
         record.mark_failed("upstream_error")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from proxy.core.ledger import ModelResponse, Request
 from proxy.errors import StoreError, UpstreamError, UpstreamInvalidResponse
 from proxy.exchange.background.recorder import client_chain
-from proxy.exchange.passthrough_without_turn import is_success, without_bound_reasoning
+from proxy.exchange.passthrough_without_turn import is_refused_for_form, is_success, without_bound_reasoning
 from proxy.exchange.request_handler import UNFINISHED_TURN_TEXT, RequestHandler, is_unusable_round
 from proxy.exchange.rounds import OversizedRequest, shorten_request
 from proxy.exchange.turn import Turn
@@ -88,7 +88,8 @@ async def continue_with_original(handler: RequestHandler, reason: str) -> None:
 async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
     """The provider's answer to the client's own request; None if the client got the provider's refusal. A history that
     grew past the window because the client saw our short context, or that quotes another conversation, is shortened
-    once: before it leaves or when the provider refuses it."""
+    once: before it leaves or when the provider refuses it. What is refused without the reasoning that fails elsewhere
+    goes once more as the client wrote it."""
     own, window = _original_request(handler), handler.round_sender.window()
     kept_there = handler.placement.status == "bypass"  # it refers to content that the provider keeps
     grown = (handler.placement.path_state.tree.is_awake or handler.record.status == "bypass") and not kept_there
@@ -97,17 +98,20 @@ async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
         return await handler.round_sender.send_original(shorter)
     handler.record.add_relayed_round(own)
     got = await handler.round_sender.send_original(own)
-    if (
-        got.status not in overflow.OVERFLOW_STATUSES
-        or kept_there
-        or not (grown or handler.round_sender.quotes.is_possible)
-    ):
+    is_stripped = own.body is not handler.client_request.body and not is_success(got)
+    may_shorten = not kept_there and (grown or handler.round_sender.quotes.is_possible)
+    if not is_stripped and (got.status not in overflow.OVERFLOW_STATUSES or not may_shorten):
         return got
     async with aclosing(got):
         refusal = await got.body()
-    too_long = handler.round_sender.was_refused_for_length(got.status, refusal)
+    too_long = may_shorten and handler.round_sender.was_refused_for_length(got.status, refusal)
     if too_long and (shorter := await _shorten_original(handler, grown=grown, again=True)):
         return await handler.round_sender.send_original(shorter)
+    if is_stripped and not too_long and is_refused_for_form(handler.services, handler.route, got.status, refusal):
+        handler.record.add_retry()
+        untouched = replace(own, body=handler.client_request.body)
+        handler.record.add_relayed_round(untouched)
+        return await handler.round_sender.send_original(untouched)
     handler.record.form = ""
     handler.record.mark_failed("upstream_error")
     handler.record.finish(got.status)

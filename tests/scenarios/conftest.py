@@ -88,7 +88,7 @@ NOT_FOR_REPLICAS = {
     },
 }
 """Why scenarios, or modules of them, are left out with `--replicas`."""
-BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity")
+BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity", "test_last_rung")
 SPOKEN_IN, ASKED = "spoken_in", "asked"
 
 
