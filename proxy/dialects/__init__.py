@@ -17,6 +17,7 @@ from proxy.dialects.chat.message import text_blocks_of
 from proxy.dialects.chat.request import OPENAI_CHAT
 from proxy.dialects.compose import DialectComposer
 from proxy.dialects.dialect_list import DIALECTS, dialect_at
+from proxy.dialects.links import links_in
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES
 from proxy.dialects.parse_cache import (
     ParseCache,
@@ -57,6 +58,7 @@ __all__ = [
     "countable_text",
     "countable_texts",
     "dialect_at",
+    "links_in",
     "loaded_tools",
     "never_holds_compaction",
     "object_in",

@@ -224,6 +224,8 @@ class Dialect:
     cache_ping: Callable[[bytes], bytes | None] = lambda _: None
     """A body as it was sent, asked again for the shortest answer and in one piece, so that the provider reads the same
     prefix; None where its answer cannot be kept short."""
+    without_unneeded_reasoning: Callable[[Message], Message] | None = None
+    """The same less the reasoning that no part of it needs; None where no part needs any."""
     has_signed_reasoning: bool = False
     """Reasoning comes signed in it: it is the provider's own, and clients leave out what no longer fits."""
 

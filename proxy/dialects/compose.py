@@ -38,6 +38,9 @@ class DialectComposer:
     def without_reasoning(self, message: Message) -> Message:
         return self._dialect.without_reasoning(message)
 
+    def without_unneeded_reasoning(self, message: Message) -> Message:
+        return (self._dialect.without_unneeded_reasoning or self._dialect.without_reasoning)(message)
+
     def without_calls(self, message: Message, calls: Collection[str]) -> Message:
         """A produced message less these calls."""
         fewer = partial(self._dialect.without_calls, message, calls)

@@ -140,6 +140,7 @@ def _assemble(handler: RequestHandler) -> _CompactionInput | None:
         suffixed=kit.forbids_user_after_result(request.model),
         alternate=kit.must_alternate(request.model),
         bound=kit.binds_reasoning(request.model),
+        strips_all=kit.strips_all_reasoning(request.model),
         guided=False,
         loops_open_with_reasoning=kit.opens_loops_with_reasoning(request),
     )

@@ -29,7 +29,11 @@ from proxy.exchange.previous_responses import round_to_store
 from proxy.exchange.resolver import Resolver, tool_settings
 from proxy.exchange.rounds import REFUSALS_IGNORED_MS, Services
 from proxy.exchange.thread.activation import ContextPolicy, forbids_user_after_result, must_alternate
-from proxy.exchange.thread.bound_reasoning import client_model_binds_reasoning, opens_loops_with_reasoning
+from proxy.exchange.thread.bound_reasoning import (
+    client_model_binds_reasoning,
+    client_model_refuses_reasoning,
+    opens_loops_with_reasoning,
+)
 from proxy.exchange.thread.choose_block_format import block_format_for
 from proxy.exchange.turn import Toolkit
 from proxy.store import ConversationCache, Store
@@ -130,6 +134,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         must_alternate=partial(must_alternate, config),
         binds_reasoning=partial(client_model_binds_reasoning, config, dialect),
         opens_loops_with_reasoning=partial(opens_loops_with_reasoning, config, dialect),
+        strips_all_reasoning=partial(client_model_refuses_reasoning, config),
         block_format_for=partial(block_format_for, config),
         subagent_rules=lambda: subagent_rules_of(process.live_settings.subagent),
         configure=process.live_settings.try_change,

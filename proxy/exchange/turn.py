@@ -96,6 +96,8 @@ class Toolkit:
     """Whether the model takes reasoning only after the prefix that it was made with."""
     opens_loops_with_reasoning: Callable[[Request], bool] = lambda _: False
     """Whether an answer of a tool loop must open with its reasoning."""
+    strips_all_reasoning: Callable[[str], bool] = lambda _: False
+    """Whether no item needs its reasoning for the model, where that is removed."""
     block_format_for: Callable[[str], BlockFormat] = lambda _: FLAT_FORMAT
     """How the frame block is written for the model."""
     window_tokens_of: Callable[[str, str], int] = lambda *_: 0
@@ -154,6 +156,7 @@ class Turn(msgspec.Struct, eq=False):
             suffixed=kit.forbids_user_after_result(model),
             alternate=self.form is not RequestForm.FULL or kit.must_alternate(model),
             bound=kit.binds_reasoning(model),
+            strips_all=kit.strips_all_reasoning(model),
             guided=self.form is RequestForm.FULL,
             loops_open_with_reasoning=kit.opens_loops_with_reasoning(self.placement.request),
         )

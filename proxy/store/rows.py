@@ -32,7 +32,7 @@ from proxy.core.ledger import (
     Thread,
     Usage,
 )
-from proxy.dialects import loaded_tools
+from proxy.dialects import links_in, loaded_tools
 from proxy.dialects.messages import is_failed_result
 from proxy.store.interface import Body, RequestRecord, SentRecord, SettingRecord
 
@@ -134,6 +134,7 @@ def message_of(row: Row[Any]) -> Message:
     text = unescape_text(row.text) if row.text is not None else content_string_of(row.data) or ""
     calls = tuple(Call(*parts) for parts in from_json(row.calls)) if row.calls != "[]" else ()
     failed = bool(row.answers) and is_failed_result(row.data)
+    links = links_in(row.data) if row.role == "assistant" else ()
     return Message(
         unescape_text(row.role),
         row.data,
@@ -144,6 +145,7 @@ def message_of(row: Row[Any]) -> Message:
         row.tokens,
         failed,
         loaded_tools(row.data),
+        links,
     )
 
 

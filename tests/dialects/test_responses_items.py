@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from proxy.core.context import UNANSWERED_CALL_RESULT
 from proxy.core.ledger.messages import Message
 from proxy.dialects.base import RenderOptions
 from proxy.dialects.parse_cache import ParseCache
@@ -19,9 +20,11 @@ from proxy.dialects.responses.items import (
     read_run,
     tool_result,
     user_message,
+    with_call_id,
     with_content,
     without_calls,
     without_reasoning,
+    without_unneeded_reasoning,
 )
 from proxy.dialects.responses.request import (
     OPENAI_RESPONSES,
@@ -109,7 +112,7 @@ def test_an_unknown_item_is_the_models_between_items_of_the_model_and_itself_els
 
 
 def test_a_clients_item_ends_a_message_of_the_model() -> None:
-    assert [role for role, _ in messages(REQUESTED, APPROVED, SAID)] == ["assistant", "item", "assistant"]
+    assert [role for role, _ in messages(REQUESTED, APPROVED, SAID)] == ["assistant", "tool", "assistant"]
     assert [role for role, _ in messages(SAID, ADDED, SAID)] == ["assistant", "developer", "assistant"]
 
 
@@ -143,6 +146,14 @@ CALLS = {
         {"type": "tool_search_call", "call_id": "c5", "execution": "client", "arguments": {"q": 1}},
         ("c5", "tool_search", '{"q":1}'),
     ),
+    "approval of a server's tool, whatever its name": (
+        REQUESTED | {"name": "stack_recall"},
+        (
+            "mcpr_1",
+            "mcp_approval_request",
+            '{"arguments":"{}","name":"stack_recall","server_label":"s","type":"mcp_approval_request"}',
+        ),
+    ),
 }
 
 
@@ -155,7 +166,6 @@ def test_a_call_that_a_client_answers_is_a_call(made: dict[str, Any], call: tupl
     "items",
     [
         (WEB,),
-        (REQUESTED,),
         ({"type": "tool_search_call", "call_id": "c5", "execution": "server", "arguments": {}},),
         (
             {"type": "shell_call", "call_id": "c6", "action": {}},
@@ -262,11 +272,64 @@ def test_l8_without_reasoning_the_ids_of_what_was_made_with_it_go_too() -> None:
     assert said == SAID
     assert behind == [
         *({n: v for n, v in made.items() if n != "id"} for made in (SAID, CALL, CUSTOM)),
-        WEB,
         REFERENCE,
         SEALED,
     ]
     assert (bare.identity, bare.text) == (run(SAID, SAID, CALL, CUSTOM).identity, "I look.\n\nI look.")
+
+
+COMPUTER = {"type": "computer_call", "id": "cu_1", "call_id": "c7", "action": {"type": "screenshot"}}
+LATER = REASONING | {"id": "rs_2"}
+
+
+@pytest.mark.rows("X-46")
+@pytest.mark.parametrize("kept", [WEB, LISTED, REQUESTED, SHELL, COMPUTER, REFERENCE, UNKNOWN | {"id": "u_1"}])
+def test_reasoning_stays_that_an_item_needs_which_keeps_its_id(kept: dict[str, Any]) -> None:
+    """And so does all that was made with it; the rest goes."""
+    free, taken = SAID | {"id": "msg_2"}, CALL | {"id": "fc_2"}
+    made = run(REASONING, SAID, LATER, kept, taken, REASONING, free)
+    bare = [{n: v for n, v in item.items() if n != "id"} for item in (SAID, free)]
+    assert json.loads(without_unneeded_reasoning(made).wire) == [bare[0], LATER, kept, taken, bare[1]]
+
+
+@pytest.mark.rows("X-46")
+@pytest.mark.parametrize("untouched", [run(REASONING, WEB, SAID), run(REASONING, LATER, WEB), run(SAID)])
+def test_where_all_reasoning_is_needed_the_message_is_the_very_same(untouched: Message) -> None:
+    assert without_unneeded_reasoning(untouched) is untouched
+
+
+@pytest.mark.rows("X-46")
+def test_where_no_reasoning_may_stay_what_the_provider_ran_goes_with_it() -> None:
+    """What the client answered stays, so that its result has a call."""
+    assert json.loads(without_reasoning(run(WEB | {"id": "ws_0"}, REASONING, WEB, LISTED, COMPUTER)).wire) == [
+        WEB | {"id": "ws_0"},
+        COMPUTER,
+    ]
+
+
+@pytest.mark.rows("X-46")
+def test_the_answer_to_a_request_for_approval_is_its_result() -> None:
+    told = item(APPROVED | {"id": "mcprr_1"})
+    assert (told.role, told.answers, told.text) == ("tool", "mcpr_1", '{"approve":true}')
+    assert with_content(told, "other words") is told
+    assert json.loads(with_call_id(told, "mcpr_2").wire) == APPROVED | {
+        "id": "mcprr_1",
+        "approval_request_id": "mcpr_2",
+    }
+
+
+@pytest.mark.rows("X-46")
+def test_a_request_for_approval_that_nobody_answered_gets_no_answer_of_ours() -> None:
+    asked = request(USER, REQUESTED, SAID)
+    line = [*asked.messages[:2], tool_result("mcpr_1", UNANSWERED_CALL_RESULT)]
+    assert json.loads(b"".join(render(asked, line, [], RenderOptions())))["input"] == [USER, REQUESTED, SAID]
+
+
+@pytest.mark.rows("X-46")
+def test_what_was_run_after_an_approval_is_linked_to_the_request() -> None:
+    ran = {"type": "mcp_call", "id": "mcp_1", "approval_request_id": "mcpr_1", "name": "t", "arguments": "{}"}
+    assert run(REQUESTED).links == run(ran, SAID).links == ("mcpr_1",)
+    assert (run(SAID, WEB, CALL).links, item(APPROVED).links) == ((), ())
 
 
 def test_l8_every_other_byte_stays() -> None:

@@ -44,7 +44,7 @@ from proxy.core.compaction.segments import (
     original_tokens,
     outermost_finished,
     reasoning_tokens,
-    removable_places,
+    removable_groups,
     segments_of,
     tokens_in_context,
 )
@@ -193,7 +193,7 @@ def is_compaction_due(path_state: PathState, rules: FoldRules) -> bool:
     context = context_entries(path_state)
     part_tokens = 0
     summarized = summarized_positions(path_state, context)
-    for position in removable_places(path_state, context, rules):
+    for position in removable_groups(path_state, context, rules):
         frame = owner_of(path_state, context[position]).partition("#")[0]
         if position in summarized or outermost_finished(path_state.tree, frame, rules):
             return True

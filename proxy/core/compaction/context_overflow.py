@@ -13,12 +13,13 @@ import msgspec
 
 from proxy.core.compaction.facts import facts_of, interim_summary_text
 from proxy.core.compaction.kept_user_messages import MAX_QUOTE_TOKENS, user_words_inside
+from proxy.core.compaction.message_groups import group_numbers
 from proxy.core.compaction.segments import searches_that_stay
 from proxy.core.compaction.trace import facts_elements
 from proxy.core.context import Context, owner_of
 from proxy.core.frames import ContextTrimmed, PathEntry, PathState, call_key, groups_still_needed, path_to
 from proxy.core.ledger import INSTRUCTION_ROLES, Message, Round
-from proxy.core.observers import ToolRoles
+from proxy.core.observers import ToolRoles, message_of
 from proxy.core.text import element, escape_xml, estimate_tokens, truncate_to_tokens
 
 KEPT_WINDOW_SHARE = 0.6
@@ -92,7 +93,7 @@ def _withholdable_results(path_state: PathState, context: Context) -> Iterator[t
 
 
 def _droppable_groups(path_state: PathState, context: Context) -> list[list[PathEntry]]:
-    groups = _call_groups([p for p in path_state.entries if p.path_id in context.entries])
+    groups = _joined_by_links(_call_groups([p for p in path_state.entries if p.path_id in context.entries]))
     staying = (
         _opening_turns(path_state)
         | searches_that_stay([p for p in path_state.entries if p.path_id in context.entries])
@@ -125,6 +126,21 @@ def _call_groups(path_entries: Sequence[PathEntry]) -> list[list[PathEntry]]:
         elif groups:
             groups[-1].append(path_entry)
     return groups
+
+
+def _joined_by_links(groups: list[list[PathEntry]]) -> list[list[PathEntry]]:
+    """The groups with those joined that share a link, at the place of the newest of them."""
+    messages = [[m for p in group if (m := message_of(p))] for group in groups]
+    if not any(message.links for group in messages for message in group):
+        return groups
+    flat = [(at, message) for at, group in enumerate(messages) for message in group]
+    numbers = group_numbers([message for _, message in flat], [str(at) for at, _ in flat])
+    number_of = {at: number for (at, message), number in zip(flat, numbers, strict=True) if message.role == "assistant"}
+    joined: dict[int, list[PathEntry]] = {}
+    for at, group in enumerate(groups):
+        number = number_of.get(at, -at)
+        joined[number] = [*joined.pop(number, []), *group]
+    return list(joined.values())
 
 
 def _entry_tokens(path_state: PathState, path_entry: PathEntry) -> int:
@@ -229,12 +245,26 @@ def drop_oldest_messages(
         if room_left < 0:
             break
         first_kept = group
+    first_kept = _with_linked(messages, group_of, first_kept)
     dropped = {position for position, number in group_of.items() if number < first_kept}
     if not dropped:
         return None
     head, tail = messages[: min(dropped)], messages[min(dropped) :]
     remaining = tuple(m for position, m in enumerate(tail, min(dropped)) if position not in dropped)
     return ShortenedHistory(tuple(head), remaining, first_kept - 1)
+
+
+def _with_linked(messages: Sequence[Message], group_of: dict[int, int], first_kept: int) -> int:
+    """The first group to keep, so that none of the kept ones shares a link with one that is dropped."""
+    begun: dict[str, int] = {}
+    linked: dict[int, int] = {}
+    for position, group in group_of.items():
+        for link in messages[position].links:
+            linked[group] = min(linked.get(group, group), begun.setdefault(link, group))
+    for group in sorted(linked, reverse=True):
+        if group >= first_kept:
+            first_kept = min(first_kept, linked[group])
+    return first_kept
 
 
 def _group_numbers(messages: Sequence[Message], sealed: Callable[[Message], bool]) -> dict[int, int]:

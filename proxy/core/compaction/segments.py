@@ -3,9 +3,9 @@
 A segment lies between two user messages and belongs to one frame: a finished frame with its descendants, or a frame
 that goes on, whose segment can leave as a part. An item of the client's plan is no finished frame by itself: what was
 read for it is read for the items behind it, so it leaves with its request or with a part (`FoldRules`). An existing
-trace is a segment too, because it can be merged. A call group leaves as a whole or not at all. The newest group, groups
-that opened a frame on the path, recently recalled texts and everything before a compaction of the provider stay, and of
-unfinished work its newest steps.
+trace is a segment too, because it can be merged. Messages that belong together leave together or not at all. The
+newest group, groups that opened a frame on the path, tool searches whose tools are still in use, recently recalled
+texts and everything before a compaction of the provider stay, and of unfinished work its newest steps.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Literal
 import msgspec
 
 from proxy.core.compaction.facts import summarized_positions
+from proxy.core.compaction.message_groups import NO_GROUP, group_numbers
 from proxy.core.context import MessageComposer, owner_of
 from proxy.core.frames import (
     FINAL_STATUSES,
@@ -126,19 +127,29 @@ def segments_of(
     """Everything that could leave: finished frames with their descendants, and long work as a part."""
     tree = path_state.tree
     runs: dict[tuple[str, bool, int, bool], list[int]] = {}
+    run_of_group: dict[int, tuple[str, bool, int, bool]] = {}
+    torn: set[int] = set()
+    """Groups that no segment holds whole."""
     spoken = 0
-    leaving = frozenset(removable_places(path_state, context, rules))
+    leaving = removable_groups(path_state, context, rules)
     summarized = summarized_positions(path_state, context)
-    newest = _newest_steps(path_state, context, by_place, leaving - summarized, rules)
+    newest = _newest_steps(path_state, context, by_place, leaving.keys() - summarized, rules)
     for position, path_entry in enumerate(context):
         spoken += is_user(path_entry)
-        if position in leaving and position not in newest:
+        if position in leaving:
             owner = owner_of(path_state, path_entry).partition("#")[0]
             holder = outermost_finished(tree, owner, rules)
-            if not is_kept(tree, owner):
-                frame = holder or _frame_of_part(tree, owner, rules)
-                key = (frame, not holder, spoken, not holder and position in summarized)
+            frame = holder or _frame_of_part(tree, owner, rules)
+            key = (frame, not holder, spoken, not holder and position in summarized)
+            if is_kept(tree, owner) or position in newest:
+                torn.add(leaving[position])
+            else:
                 runs.setdefault(key, []).append(position)
+            if run_of_group.setdefault(leaving[position], key) != key:
+                torn.add(leaving[position])
+    if torn := torn - {NO_GROUP}:
+        whole = ((key, [at for at in positions if leaving[at] not in torn]) for key, positions in runs.items())
+        runs = {key: positions for key, positions in whole if positions}
     segments = [
         Segment(
             frame=frame,
@@ -239,30 +250,29 @@ def _finished_holder(tree: Tree, frame: Frame, rules: FoldRules) -> str:
     return "" if holder == frame.id and frame.origin == "part" else holder
 
 
-def removable_places(path_state: PathState, context: Sequence[PathEntry], rules: FoldRules) -> list[int]:
-    """Positions of call groups and intermediate messages that may leave."""
-    fixed = (
-        _pinned_entries(path_state, context) | _mixed_turns(path_state, context, rules) | searches_that_stay(context)
-    )
+def removable_groups(path_state: PathState, context: Sequence[PathEntry], rules: FoldRules) -> dict[int, int]:
+    """Positions of call groups, intermediate messages and texts of ours that may leave, in order, each with the number
+    of its group."""
+    fixed = _pinned_entries(path_state, context) | searches_that_stay(context)
+    fixed |= _mixed_turns(path_state, context, rules)
     if outliving := path_state.outliving_entries:
         fixed |= {path_entry.entry.id for path_entry in context if id(path_entry) in outliving}
-    calls: dict[str, bool] = {}
-    removable: list[int] = []
     first = newest_sealed_place(path_state, context) + 1
-    for position, path_entry in enumerate(context[first:], first):
-        message = message_of(path_entry)
-        if message is None:
-            continue
-        if message.role == "assistant":
-            may_leave = path_entry.entry.id not in fixed and (bool(message.calls) or not _ends_turn(context, position))
-            calls.update((c.id, may_leave) for c in message.calls)
-        elif message.answers:
-            may_leave = calls.get(message.answers, False)
-        else:
-            may_leave = path_entry.entry.kind is EntryKind.OVERLAY and path_entry.entry.id not in fixed
-        if may_leave:
-            removable.append(position)
-    return removable
+    messages = [message_of(path_entry) for path_entry in context]
+    turns = [path_entry.entry.id for path_entry in context]
+    groups = group_numbers(messages, turns)
+    staying = {NO_GROUP}
+    for position, (message, group) in enumerate(zip(messages, groups, strict=True)):
+        if message is not None and message.role == "assistant":
+            is_closing = not message.calls and _ends_turn(context, position)
+            if position < first or turns[position] in fixed or is_closing:
+                staying.add(group)
+    return {
+        position: group
+        for position, (path_entry, group) in enumerate(zip(context, groups, strict=True))
+        if position >= first
+        and (group not in staying or (path_entry.entry.kind is EntryKind.OVERLAY and turns[position] not in fixed))
+    }
 
 
 def searches_that_stay(context: Sequence[PathEntry]) -> frozenset[str]:

@@ -43,6 +43,8 @@ class MessageComposer(Protocol):
 
     def without_reasoning(self, message: Message) -> Message: ...
 
+    def without_unneeded_reasoning(self, message: Message) -> Message: ...
+
     def without_calls(self, message: Message, calls: Collection[str]) -> Message: ...
 
     def with_content(self, message: Message, text: str) -> Message: ...
@@ -97,14 +99,20 @@ class ContextForm(msgspec.Struct, frozen=True):
     """What a model accepts. `suffixed`: no user message may follow a tool result, so our notes are appended to that
     result. `alternate`: user and assistant must alternate, so our texts join a message beside them. `bound`: reasoning
     is accepted only behind the messages it was made behind, so it is removed from the parent's steps that a narrower
-    view shows, and from tool searches of frames that returned. `guided`: it gets guidance and tools that stand among
-    the messages. `loops_open_with_reasoning`: an answer of a tool loop is refused without its own."""
+    view shows, and from tool searches of frames that returned. `strips_all`: where reasoning is removed, none is left
+    for items that need it elsewhere. `guided`: it gets guidance and tools that stand among the messages.
+    `loops_open_with_reasoning`: an answer of a tool loop is refused without its own."""
 
     suffixed: bool = False
     alternate: bool = False
     bound: bool = False
+    strips_all: bool = False
     guided: bool = True
     loops_open_with_reasoning: bool = False
+
+    def without_reasoning(self, message: Message, composer: MessageComposer) -> Message:
+        strip = composer.without_reasoning if self.strips_all else composer.without_unneeded_reasoning
+        return strip(message)
 
 
 ANY_FORM = ContextForm()
@@ -114,9 +122,9 @@ def build_context(path_state: PathState, composer: MessageComposer, form: Contex
     """The context of the active frame at the end of `path_state`."""
     selected = path_state.visible_entries
     units = (
-        _apply_frame_view(path_state, selected, composer, bound=form.bound)
+        _apply_frame_view(path_state, selected, composer, form)
         if path_state.tree.active
-        else _context_items(path_state, selected, composer)
+        else _context_items(path_state, selected, composer, form)
     )
     if form.bound and not form.loops_open_with_reasoning and path_state.outliving_entries:
         units = _without_reasoning_of_returned_frames(path_state, units, composer)
@@ -277,16 +285,16 @@ def _in_context_flags(path_state: PathState, path_entries: Sequence[PathEntry]) 
 
 
 def _context_items(
-    path_state: PathState, path_entries: Sequence[PathEntry], composer: MessageComposer
+    path_state: PathState, path_entries: Sequence[PathEntry], composer: MessageComposer, form: ContextForm
 ) -> list[ContextItem]:
     if not path_state.tree.removed_entries:
-        return [unit for p in path_entries for unit in _items_of_entry(path_state, p, composer)]
+        return [unit for p in path_entries for unit in _items_of_entry(path_state, p, composer, form)]
     units: list[ContextItem] = []
     visible = set(compress(count(), _in_context_flags(path_state, path_entries)))
     traces = _traces_by_position(path_state, path_entries, composer)
     for position in sorted(visible | traces.keys()):
         if position in visible:
-            units += _items_of_entry(path_state, path_entries[position], composer)
+            units += _items_of_entry(path_state, path_entries[position], composer, form)
         units += traces.get(position, ())
     return units
 
@@ -321,7 +329,9 @@ def _positions_by_id(path_entries: Sequence[PathEntry]) -> dict[str, int]:
     return positions
 
 
-def _items_of_entry(path_state: PathState, path_entry: PathEntry, composer: MessageComposer) -> list[ContextItem]:
+def _items_of_entry(
+    path_state: PathState, path_entry: PathEntry, composer: MessageComposer, form: ContextForm
+) -> list[ContextItem]:
     muted = path_entry.entry.id in path_state.tree.without_reasoning
     if path_entry.round is None:
         original = path_entry.entry.message
@@ -329,13 +339,13 @@ def _items_of_entry(path_state: PathState, path_entry: PathEntry, composer: Mess
             original = composer.with_content(original, words)
         if original is None:
             return []
-        shown = composer.without_reasoning(original) if muted else original
+        shown = form.without_reasoning(original, composer) if muted else original
         return [ContextItem(shown, path_entry.path_id, is_overlay=path_entry.entry.kind is EntryKind.OVERLAY)]
     message = path_entry.round.spoken.message
     if not message.calls and not message.text.strip():
         return []  # an answer that said nothing: providers refuse empty assistant messages
     if muted:
-        message = composer.without_reasoning(message)
+        message = form.without_reasoning(message, composer)
     stored = {r.answers: r for r in path_entry.round.results}
     number = path_entry.round.number
     answered = path_entry.round.spoken.own_calls
@@ -344,19 +354,21 @@ def _items_of_entry(path_state: PathState, path_entry: PathEntry, composer: Mess
         call: composer.tool_result(call, text) if text else stored.get(call) for call, text in texts.items()
     }
     stack_results = {call: result for call, result in results_by_call.items() if result}
-    unrun = () if path_entry.round.spoken.complete else tuple(c.id for c in message.calls if c.id not in stack_results)
+    unrun: tuple[str, ...] = ()
+    if not path_entry.round.spoken.complete:
+        unrun = (*(c.id for c in message.calls if c.id not in stack_results), *message.links)
     return [ContextItem(message, path_entry.path_id, stack_results, unrun)]
 
 
 # --------------------------------------------------------------------------------------------------------------- views
 def _apply_frame_view(
-    path_state: PathState, selected: Sequence[PathEntry], composer: MessageComposer, *, bound: bool
+    path_state: PathState, selected: Sequence[PathEntry], composer: MessageComposer, form: ContextForm
 ) -> list[ContextItem]:
     """The whole path, or what the deepest frame with a narrower view sees of its parents."""
     path = path_to(path_state.tree, path_state.tree.active)
     narrow = next((f for f in reversed(path) if f.opening and f.opening.view != "fork"), None)
     if narrow is None or narrow.opening is None:
-        return _context_items(path_state, selected, composer)
+        return _context_items(path_state, selected, composer, form)
     below = visible_owners_of(path_state.tree, path[path.index(narrow) :])
     inside = {narrow.id, *(frame.id for frame in descendants(path_state.tree, narrow.id))}
     outliving = path_state.outliving_entries
@@ -367,13 +379,16 @@ def _apply_frame_view(
         is_own = owner in below or (id(path_entry) in outliving and owner.partition("#")[0] in inside)
         (own if is_own else above).append(path_entry)
     parent_items = _context_items(
-        path_state, _visible_parent_entries(path_state.tree, above, _parent_groups_shown(narrow.opening.view)), composer
+        path_state,
+        _visible_parent_entries(path_state.tree, above, _parent_groups_shown(narrow.opening.view)),
+        composer,
+        form,
     )
     text = path_state.tree.result_texts.get((narrow.opening.turn, narrow.opening.call), narrow.opening.block)
     return [
-        *(_without_reasoning(parent_items, composer) if bound else parent_items),
+        *(_without_reasoning(parent_items, composer, form) if form.bound else parent_items),
         ContextItem(composer.user_message(f"{narrow.title}\n\n{narrow.criteria}\n\n{text}"), ""),
-        *_context_items(path_state, own, composer),
+        *_context_items(path_state, own, composer, form),
     ]
 
 
@@ -391,7 +406,9 @@ def _visible_parent_entries(tree: Tree, above: Sequence[PathEntry], groups: int)
     always_shown += [p for p in above if p.entry.id in tree.provider_compactions]
     searches = groups_that_load(list(map(_message_of, above)))
     always_shown += [above[position] for search in searches for position in search.positions]
+    links = {link for p in always_shown for link in _links_of(p)}
     wanted = {id(p) for p in always_shown}
+    wanted |= {id(p) for p in above if links and not links.isdisjoint(_links_of(p))}
     shown: list[PathEntry] = []
     answered: set[str] = set()
     for path_entry in above:
@@ -403,9 +420,16 @@ def _visible_parent_entries(tree: Tree, above: Sequence[PathEntry], groups: int)
     return shown
 
 
-def _without_reasoning(units: Iterable[ContextItem], composer: MessageComposer) -> Iterable[ContextItem]:
+def _links_of(path_entry: PathEntry) -> tuple[str, ...]:
+    message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+    return message.links if message else ()
+
+
+def _without_reasoning(
+    units: Iterable[ContextItem], composer: MessageComposer, form: ContextForm
+) -> Iterable[ContextItem]:
     for unit in units:
-        bare = composer.without_reasoning(unit.message) if unit.message.role == "assistant" else unit.message
+        bare = form.without_reasoning(unit.message, composer) if unit.message.role == "assistant" else unit.message
         yield unit._replace(message=bare)
 
 
@@ -416,8 +440,8 @@ def _is_user_or_instruction(path_entry: PathEntry) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------- pairing
 def _drop_unrun_calls(units: Sequence[ContextItem], composer: MessageComposer) -> Iterable[ContextItem]:
-    """Drop calls that nobody ran from answers that broke off: the last call is usually incomplete, and some providers
-    refuse it. Calls that the client answered are kept."""
+    """Drop calls that nobody ran from answers that broke off, the provider's own among them: the last call is usually
+    incomplete, and some providers refuse it. Calls that the client answered are kept."""
     for at, unit in enumerate(units):
         if not unit.unrun_calls or not _client_result_positions(units, at, unit).keys().isdisjoint(unit.unrun_calls):
             yield unit

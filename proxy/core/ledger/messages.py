@@ -70,7 +70,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     canonical content (16 bytes, hex), equal for all forms in which a client may echo the message. `answers` is the id
     of the call that this is the result of, or empty. `tokens` counts contents, call names and arguments, without
     reasoning. `failed`: the client marks this result as an error. `loaded_tools`: tools that the model may call only as
-    long as this message is in the context.
+    long as this message is in the context. `links` are ids that an assistant's message shares with others that it may
+    not be parted from, beside those of `calls`.
     """
 
     role: str
@@ -82,6 +83,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     tokens: int = 0
     failed: bool = False
     loaded_tools: tuple[LoadedTool, ...] = ()
+    links: tuple[str, ...] = ()
 
     @property
     def is_result(self) -> bool:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import join_contents, joined_message, text_of
+from proxy.dialects.links import SERVER_CALLS, links_of
 from proxy.dialects.messages.cache_control import split_markers
 from proxy.dialects.tool_references import loaded_tools
 
@@ -106,7 +107,9 @@ def _message_of_blocks(role: str, wire: bytes, blocks: Sequence[bytes], said: Se
     text = _text_of_blocks(said)
     pairs = zip(blocks, said, strict=True)
     calls = tuple(_call(block, told) for block, told in pairs if role == "assistant" and type_of(told) == TOOL_USE)
-    return Message(role, wire, identity_of(role, text, calls), text, calls, loaded_tools=loaded_tools(wire))
+    links = links_of(said) if role == "assistant" else ()
+    identity = identity_of(role, text, calls)
+    return Message(role, wire, identity, text, calls, loaded_tools=loaded_tools(wire), links=links)
 
 
 def _call(block: bytes, said: dict[str, Any]) -> Call:
@@ -246,7 +249,7 @@ def without_calls(message: Message, calls: Collection[str]) -> Message:
 
 
 def _is_any_of_calls(said: Any, calls: Collection[str]) -> bool:
-    return type_of(said) == TOOL_USE and said.get("id") in calls
+    return type_of(said) in (TOOL_USE, *SERVER_CALLS) and said.get("id") in calls
 
 
 def holds_compaction(message: Message) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
+from itertools import dropwhile, takewhile
 from typing import Any
 
 import msgspec
@@ -17,13 +18,16 @@ from msgspec.structs import replace
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import join_contents, joined_message, text_of
+from proxy.dialects.links import APPROVAL_REQUEST, APPROVAL_REQUEST_ID, links_of
 from proxy.dialects.tool_references import loaded_tools
 
 COMPACTION_TYPES = ("compaction", "compaction_summary", "context_compaction")
 """What stands for a conversation that the provider compacted, readable by the provider alone."""
-MODEL_TYPES = ("reasoning", "item_reference", "mcp_list_tools", "mcp_approval_request")
+MODEL_TYPES = ("reasoning", "item_reference", "mcp_list_tools", APPROVAL_REQUEST)
 """Items made upstream, beside the assistant's messages and everything called `..._call`."""
-ANSWER_TYPES = ("mcp_approval_response",)
+APPROVAL_RESPONSE = "mcp_approval_response"
+"""The client's answer to a request for approval, which is a call by the item's own id."""
+ANSWER_TYPES = (APPROVAL_RESPONSE,)
 """Items a client makes, beside messages and everything called `..._output`."""
 CALL_SUFFIX, OUTPUT_SUFFIX = "_call", "_output"
 """How the type of a call ends, and that of its result."""
@@ -33,6 +37,8 @@ OPAQUE_ROLE = "item"
 """The role of an item that has none."""
 VOLATILE_MEMBERS = ("id", "status")
 """Members of an item that a client makes anew, or leaves out."""
+NAMING_MEMBERS = ("type", "call_id", APPROVAL_REQUEST_ID)
+"""Members of a result that say what it is and of which call."""
 
 
 # --------------------------------------------------------------------------------------------------------------- kind
@@ -118,15 +124,17 @@ def read_item(raw: bytes) -> Message:
             return Message(role, raw, identity_of(role, _canonical_json(said)), loaded_tools=loaded_tools(raw))
         text = content_text(said["content"])
         return Message(role, raw, identity_of(role, text), text)
-    if (
-        isinstance(type_, str)
-        and type_.endswith(OUTPUT_SUFFIX)
-        and (answers := _text(said, "call_id") or _text(said, "id"))
-    ):
+    if isinstance(type_, str) and (answers := _answered_call_id(type_, said)):
         text = _output_text(said)
         identity = identity_of("tool", text, (), answers)
         return Message("tool", raw, identity, text, (), answers, loaded_tools=loaded_tools(raw))
     return Message(OPAQUE_ROLE, raw, identity_of(OPAQUE_ROLE, _canonical_json(said)))
+
+
+def _answered_call_id(type_: str, said: Mapping[str, Any]) -> str:
+    if type_ == APPROVAL_RESPONSE:
+        return _text(said, APPROVAL_REQUEST_ID)
+    return (_text(said, "call_id") or _text(said, "id")) if type_.endswith(OUTPUT_SUFFIX) else ""
 
 
 def read_run(raw: bytes) -> Message:
@@ -141,23 +149,35 @@ def read_run(raw: bytes) -> Message:
     calls = _client_calls(items)
     known_by = text if text or calls else "\n".join(map(_canonical_json, items))
     identity = identity_of(ASSISTANT, known_by, calls)
-    return Message(ASSISTANT, raw, identity, text, calls, loaded_tools=loaded_tools(raw))
+    return Message(ASSISTANT, raw, identity, text, calls, loaded_tools=loaded_tools(raw), links=links_of(items))
 
 
 def _client_calls(items: Iterable[Mapping[str, Any]]) -> tuple[Call, ...]:
     """The calls that a client has to answer: those with an id for it, unless the provider itself did."""
     calls, answered = [], set()
     for item in items:
-        type_, call_id = _text(item, "type"), _text(item, "call_id")
+        type_, call_id = _text(item, "type"), _call_id(item)
         if type_.endswith(OUTPUT_SUFFIX):
-            answered.add(call_id)
-        elif type_.endswith(CALL_SUFFIX) and call_id and item.get("execution") != "server":
-            calls.append(Call(call_id, _text(item, "name") or type_.removesuffix(CALL_SUFFIX), _arguments(item)))
+            answered.add(_text(item, "call_id"))
+        elif call_id and item.get("execution") != "server":
+            name = "" if type_ == APPROVAL_REQUEST else _text(item, "name")
+            calls.append(Call(call_id, name or type_.removesuffix(CALL_SUFFIX), _arguments(item)))
     return tuple(call for call in calls if call.id not in answered)
 
 
+def _call_id(item: Mapping[str, Any]) -> str:
+    """The id by which the client answers an item, empty where it is no call."""
+    type_ = _text(item, "type")
+    if type_ == APPROVAL_REQUEST:
+        return _text(item, "id")
+    return _text(item, "call_id") if type_.endswith(CALL_SUFFIX) else ""
+
+
 def _arguments(item: Mapping[str, Any]) -> str:
-    """What a call is made with, by any of its names: text as it is, freeform or not; else as JSON with sorted keys."""
+    """What a call is made with, by any of its names: text as it is, freeform or not; else as JSON with sorted keys. Of
+    a request for approval, also what is to be run: its name is a server's, and none of ours."""
+    if _text(item, "type") == APPROVAL_REQUEST:
+        return _canonical_json(item)
     return next((text_of(item[name]) for name in ("arguments", "input", "action", "operation") if name in item), "")
 
 
@@ -197,7 +217,7 @@ def _output_text(said: Mapping[str, Any]) -> str:
     """What a result says; one that says it in members of its own is known by them."""
     if "output" in said:
         return content_text(said["output"])
-    return text_of({name: value for name, value in said.items() if name not in (*VOLATILE_MEMBERS, "type", "call_id")})
+    return text_of({name: value for name, value in said.items() if name not in (*VOLATILE_MEMBERS, *NAMING_MEMBERS)})
 
 
 # --------------------------------------------------------------------------------------------------------------- runs
@@ -248,8 +268,12 @@ def dereference(message: Message, items: Mapping[str, bytes]) -> Message:
 
 def _referenced_id(raw: bytes) -> str:
     found = _outline(raw)
-    refers = found.type == "item_reference" or (found.type is None and found.role is None)
-    return found.id if refers and isinstance(found.id, str) else ""
+    return found.id if _is_reference(found) and isinstance(found.id, str) else ""
+
+
+def _is_reference(outline: ItemOutline) -> bool:
+    """Whether an item is nothing but the id of another one."""
+    return outline.type == "item_reference" or (outline.type is None and outline.role is None)
 
 
 # ---------------------------------------------------------------------------------------------------------- reasoning
@@ -267,8 +291,14 @@ TYPES_ACCEPTED_WITHOUT_ID = (
 
 def without_reasoning(message: Message) -> Message:
     """The same run less its reasoning items and the ids of what was made with them: providers ask for the reasoning
-    of an item that they know by its id. The very same where there is none."""
-    return _remove_reasoning(message, lambda _: True)
+    of an item that they know by its id. What is not taken without an id goes too, unless the client has answered it.
+    The very same where there is none."""
+    return _remove_reasoning(message, lambda _: True, goes_whole=True)
+
+
+def without_unneeded_reasoning(message: Message) -> Message:
+    """The same, but reasoning stays that an item was made with which is not taken without an id."""
+    return _remove_reasoning(message, lambda _: True, keeps_needed=True)
 
 
 def without_unreadable_reasoning(message: Message) -> Message:
@@ -276,21 +306,47 @@ def without_unreadable_reasoning(message: Message) -> Message:
     return _remove_reasoning(message, lambda said: not said.get("encrypted_content") and not said.get("content"))
 
 
-def _remove_reasoning(message: Message, leaves: Callable[[Mapping[str, Any]], bool]) -> Message:
+def _remove_reasoning(
+    message: Message,
+    leaves: Callable[[Mapping[str, Any]], bool],
+    *,
+    keeps_needed: bool = False,
+    goes_whole: bool = False,
+) -> Message:
+    """`keeps_needed`: reasoning stays that an item with an id of its own needs; `goes_whole`: such an item goes too."""
     # Nearly no message of a long line has any, and each is asked: a parser would be a hundred times as slow.
     if not is_run(message.wire) or b'"reasoning"' not in message.wire:
         return message
     kept: list[bytes] = []
-    left_out = False
-    for item in slices.items(message.wire):
-        type_ = _outline(item).type
-        if type_ == REASONING and leaves(_parse_members(item)):
-            left_out = True
-        elif left_out and type_ in TYPES_ACCEPTED_WITHOUT_ID:
-            kept.append(slices.join_object({n: raw for n, raw in slices.members(item).items() if n != "id"}))
-        else:
+    removed = left_out = False
+    items = slices.items(message.wire)
+    outlines = [_outline(item) for item in items]
+    for at, (item, outline) in enumerate(zip(items, outlines, strict=True)):
+        if outline.type == REASONING and keeps_needed and _is_needed(outlines, at):
             kept.append(item)
-    return replace(message, wire=slices.join_array(kept)) if left_out else message
+            left_out = False
+        elif outline.type == REASONING and leaves(_parse_members(item)):
+            removed = left_out = True
+        elif left_out and outline.type in TYPES_ACCEPTED_WITHOUT_ID:
+            kept.append(slices.join_object({n: raw for n, raw in slices.members(item).items() if n != "id"}))
+        elif not (left_out and goes_whole and _keeps_id(outline) and not _call_id(_parse_members(item))):
+            kept.append(item)
+    return replace(message, wire=slices.join_array(kept)) if removed else message
+
+
+def _is_needed(outlines: Sequence[ItemOutline], at: int) -> bool:
+    """Whether an item that was made with the reasoning at `at` has to keep its id. What was made with it stands between
+    it and the next reasoning behind that."""
+    behind = dropwhile(lambda outline: outline.type == REASONING, outlines[at:])
+    made = takewhile(lambda outline: outline.type != REASONING, behind)
+    return any(_keeps_id(outline) or _is_reference(outline) for outline in made)
+
+
+def _keeps_id(outline: ItemOutline) -> bool:
+    """Whether an item is not taken without its id."""
+    if outline.type in (*TYPES_ACCEPTED_WITHOUT_ID, *COMPACTION_TYPES) or isinstance(outline.role, str):
+        return False
+    return isinstance(outline.id, str) and not _is_reference(outline)
 
 
 def without_calls(message: Message, calls: Collection[str]) -> Message:
@@ -303,7 +359,7 @@ def without_calls(message: Message, calls: Collection[str]) -> Message:
 
 
 def _is_any_of_calls(said: Mapping[str, Any], calls: Collection[str]) -> bool:
-    return _text(said, "type").endswith(CALL_SUFFIX) and _text(said, "call_id") in calls
+    return bool(call_id := _call_id(said)) and call_id in calls
 
 
 # --------------------------------------------------------------------------------------------------------------- ours
@@ -356,12 +412,12 @@ def text_item(string: bytes) -> bytes:
 
 def with_content(message: Message, text: str) -> Message:
     """The same item with `text` for its content; every other member as it was. Its tokens are not counted yet. A run
-    of the model, and a result that is a picture, are told in no other words."""
+    of the model, and a result that is a picture or an approval, are told in no other words."""
     if is_run(message.wire):
         return message
     fields = slices.members(message.wire)
     type_ = _text(_parse_members(message.wire), "type")
-    if type_ == "computer_call_output":
+    if type_ in ("computer_call_output", APPROVAL_RESPONSE):
         return message
     text = slices.replace_surrogates(text)
     said = _shell_output(text) if type_ == "shell_call_output" else text
@@ -374,7 +430,8 @@ def with_content(message: Message, text: str) -> Message:
 def with_call_id(message: Message, call: str) -> Message:
     """The same result, of the call with this id; every other member as it was."""
     fields = slices.members(message.wire)
-    wire = message.wire.replace(fields["call_id" if "call_id" in fields else "id"], slices.encode(call))
+    name = next(name for name in (APPROVAL_REQUEST_ID, "call_id", "id") if name in fields)
+    wire = message.wire.replace(fields[name], slices.encode(call))
     return replace(message, wire=wire, identity=identity_of(message.role, message.text, (), call), answers=call)
 
 
@@ -387,7 +444,7 @@ def call_types(message: Message) -> dict[str, str]:
     items = (
         [_parse_members(item) for item in slices.items(message.wire)] if message.calls and is_run(message.wire) else []
     )
-    return {_text(item, "call_id"): _text(item, "type") for item in items if _text(item, "type").endswith(CALL_SUFFIX)}
+    return {call_id: _text(item, "type") for item in items if (call_id := _call_id(item))}
 
 
 def as_result_of(result: Message, call_type: str) -> bytes:
@@ -401,6 +458,8 @@ def as_result_of(result: Message, call_type: str) -> bytes:
         more = {"status": "failed", "output": text}
     elif call_type == "shell_call":
         more = {"output": _shell_output(text)}
+    elif call_type == APPROVAL_REQUEST:
+        return b""  # nobody may allow or forbid in the client's place, and the API does not ask for it
     elif call_type == "tool_search_call":
         call_type, more = "tool_search", {"execution": "client", "status": "completed", "tools": []}
     else:

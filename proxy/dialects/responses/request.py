@@ -64,6 +64,7 @@ from proxy.dialects.responses.items import (
     without_brackets,
     without_calls,
     without_reasoning,
+    without_unneeded_reasoning,
     without_unreadable_reasoning,
 )
 from proxy.dialects.responses.response import ResponsesResponseWriter
@@ -437,5 +438,6 @@ OPENAI_RESPONSES = Dialect(
     holds_compaction=holds_compaction,
     appended_tools=AppendedTools("gpt", supports_appended_tools, encode_appended_tools, parse_tools_run),
     cache_ping=cache_ping,
+    without_unneeded_reasoning=without_unneeded_reasoning,
     has_signed_reasoning=True,
 )

@@ -17,6 +17,9 @@ from proxy.core.observers import ends_with_user_message, message_of
 from proxy.dialects import Dialect
 from proxy.exchange.thread.placement import PolicyInput
 
+UNPAIRED_FAMILIES = ("claude", "gemini")
+"""Families of models for which no item needs the reasoning that it was made with, whoever serves them in which API."""
+
 
 @dataclass(frozen=True)
 class BoundReasoning:
@@ -107,6 +110,17 @@ def client_model_binds_reasoning(config: Config, dialect: Dialect, model: str) -
     return binds_reasoning(config, dialect, config.upstream_model_of(model))
 
 
+def refuses_reasoning(config: Config, model: str) -> bool:
+    """Whether this model's provider (by the upstream's name) refuses reasoning that is out of place, or is not the one
+    that made it with items of its own: then no item needs it there."""
+    return config.tariff_of(model).binding == "error" or family_of(model) in UNPAIRED_FAMILIES
+
+
+def client_model_refuses_reasoning(config: Config, model: str) -> bool:
+    """`refuses_reasoning` by the client's model name."""
+    return refuses_reasoning(config, config.upstream_model_of(model))
+
+
 def must_open_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
     """Whether `request` is in a tool loop whose last answer must open with its reasoning, by the request or else by the
     upstream's model name."""
@@ -135,7 +149,9 @@ def newest_assistant_entry(path_entries: Sequence[PathEntry]) -> PathEntry | Non
 def strip_client_reasoning(
     config: Config, dialect: Dialect, request: Request, model: str, messages: Sequence[Message]
 ) -> tuple[Message, ...]:
-    """The last `messages` of the client without reasoning, except what their loop must open with."""
+    """The last `messages` of the client without reasoning, except what their loop must open with or an item needs."""
     last = next((m for m in reversed(messages) if m.role == "assistant"), None)
     opening = last if must_open_with_reasoning(config, dialect, request, model) else None
-    return tuple(m if m is opening else dialect.without_reasoning(m) for m in messages)
+    keeps_needed = not refuses_reasoning(config, model)
+    strip = (keeps_needed and dialect.without_unneeded_reasoning) or dialect.without_reasoning
+    return tuple(m if m is opening else strip(m) for m in messages)

@@ -172,13 +172,14 @@ def _append_notes(notes: list[str], messages: list[Message], dialect: Dialect, *
 def _without_bound_reasoning(
     messages: Sequence[Message], dialect: Dialect, request: Request, tariff: Tariff
 ) -> list[Message]:
-    """Remove reasoning, except where an unfinished tool loop must begin with it."""
+    """Remove reasoning, except where an unfinished tool loop must begin with it, and what an item needs."""
     by_request = dialect.must_open_with_reasoning(request)
     required = tariff.thinking_in_loop == "required" if by_request is None else by_request
     in_loop = bool(messages) and bool(messages[-1].answers)
     last = next((message for message in reversed(messages) if message.role == "assistant"), None)
     opening = last if required and in_loop else None
-    return [message if message is opening else dialect.without_reasoning(message) for message in messages]
+    strip = dialect.without_unneeded_reasoning or dialect.without_reasoning
+    return [message if message is opening else strip(message) for message in messages]
 
 
 def without_stack_calls(message: Message) -> Message:

@@ -13,7 +13,7 @@ from proxy.core.compaction import compaction_plan
 from proxy.core.compaction import compaction_plan as folding
 from proxy.core.compaction.compaction_plan import CompactionPlan
 from proxy.core.compaction.fold_cost import CachePrices, GateReason
-from proxy.core.compaction.segments import FoldRules, Segment, TokensByPlace, removable_places, segments_of
+from proxy.core.compaction.segments import FoldRules, Segment, TokensByPlace, removable_groups, segments_of
 from proxy.core.compaction.trace import parse_traces
 from proxy.core.context.message_list import build_context, context_entries
 from proxy.core.frames.events import FrameKept, ResultReplaced, as_ledger_event
@@ -442,7 +442,7 @@ def test_a_tool_search_may_leave_once_its_tools_are_loaded_again(again: str, lea
         loading = replace(message, loaded_tools=(LoadedTool(name),))
         context[position] = replace(context[position], entry=replace(context[position].entry, message=loading))
 
-    removable = removable_places(watched.story, context, FoldRules(20_000, folds_items=True))
+    removable = removable_groups(watched.story, context, FoldRules(20_000, folds_items=True))
 
     assert (results[0] in removable) is (results[0] - 1 in removable) is leaves
     assert not {results[1], results[1] - 1} & set(removable)
