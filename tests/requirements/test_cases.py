@@ -1,0 +1,44 @@
+"""Situations that others met, each a script with a provider and a client of its own, played through this tree.
+
+The scripts are other people's, so they stay outside the project: without them these tests skip and say so.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = ROOT.parent / "shared" / "cases"
+SLOW = {"br28": 900}
+"""Scripts that wait for minutes, with their limit in seconds."""
+LIMIT_S = 300
+NONE_HERE = pytest.mark.skip(reason="the scripts of cases are not beside this checkout")
+
+pytestmark = pytest.mark.long
+
+
+def scripts() -> list[object]:
+    found = sorted(CASES.glob("br[0-9]*_*.py"))
+    marks = {script: [pytest.mark.crash] if script.stem[:4] in SLOW else [] for script in found}
+    return [pytest.param(s, id=s.stem, marks=marks[s]) for s in found] or [pytest.param(None, marks=NONE_HERE)]
+
+
+@pytest.fixture
+def callstack(tmp_path: Path) -> Path:
+    """The command of this tree."""
+    command = tmp_path / "callstack"
+    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m proxy "$@"\n')
+    command.chmod(0o755)
+    return command
+
+
+@pytest.mark.parametrize("script", scripts())
+def test_a_case_goes_as_it_should(script: Path, callstack: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(script), "--callstack", str(callstack)]
+    limit = SLOW.get(script.stem[:4], LIMIT_S)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=limit, check=False)
+
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
+    assert (done.returncode, failed) == (0, []), done.stdout[-4000:] + done.stderr[-2000:]
