@@ -241,7 +241,7 @@ def test_what_stands_for_the_work_begins_with_what_it_loaded(provider: ScriptedP
     assert "File an issue" in line[0]
     assert loading <= 3
     assert loading <= trace <= loading + 3
-    assert "result" not in line[trace].split(TRACE)[1]
+    assert "tool_result" not in line[trace].split(TRACE)[1]
 
 
 @pytest.mark.rows("X-46")
