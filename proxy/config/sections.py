@@ -100,8 +100,9 @@ class UpstreamSettings(StrictModel):
     connect_timeout_s: float = Field(default=10.0, gt=0)
     """Seconds to open a connection."""
 
-    idle_timeout_s: float = Field(default=300.0, gt=0)
-    """Seconds without a byte of the answer, before its first byte and between any two."""
+    idle_timeout_s: float = Field(default=900.0, gt=0)
+    """Seconds without a byte of the answer, before its first byte and between any two. Clients wait ten minutes (Claude
+    Code, the SDKs of OpenAI and Anthropic); a shorter limit here ends answers that they would have waited for."""
 
     proxy: str | None = None
     """HTTP proxy to leave through instead of the network's: `http://proxy.internal:3128`. Empty: none."""

@@ -343,8 +343,10 @@ class BaseResponseWriter(ABC, Generic[R]):
         return out
 
     def keep_alive(self) -> bytes:
-        """A comment for a client that waits between two rounds, or nothing where none may stand."""
-        fits = self._stream and self._intercept and self.has_sent_bytes and self._sse_decoder.is_between_events
+        """A comment for a client that waits between two rounds, or for the first event of a stream whose head has come;
+        nothing where none may stand."""
+        begun = self.has_sent_bytes or (self._reader_is_used and self._is_parsed and not self._is_other_form)
+        fits = self._stream and self._intercept and begun and self._sse_decoder.is_between_events
         return KEEP_ALIVE if fits and not self._interceptor.finish_sent else b""
 
     @abstractmethod

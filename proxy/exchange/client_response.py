@@ -219,7 +219,8 @@ class ClientResponse:
     async def _send_keep_alives(self, every_s: float) -> None:
         while True:
             await asyncio.sleep(every_s)
-            if comment := self.writer.keep_alive():
+            # Before the provider's head came, a comment would make it a 200, and a refusal could not be passed on.
+            if self.reply.started and (comment := self.writer.keep_alive()):
                 await self.reply.send(comment)
 
 

@@ -64,14 +64,25 @@ def test_a_body_that_is_no_answer_is_byte_identical(form: DialectCase, body: byt
 
 
 # ----------------------------------------------------------------------------------------------------- between rounds
+@pytest.mark.rows("X-50")
 @every_form
-def test_keep_alive_stands_only_between_events_of_a_stream_that_has_begun(form: DialectCase) -> None:
+def test_keep_alive_stands_only_between_events_of_a_stream_whose_head_has_come(form: DialectCase) -> None:
     answer = form.answer()
-    answer.begin_round(200, SSE)
     assert answer.keep_alive() == b""
+    answer.begin_round(200, SSE)
+    assert answer.keep_alive() == KEEP_ALIVE
     answer.feed(form.hidden)
     assert answer.keep_alive() == KEEP_ALIVE
     assert form.answer(stream=False).keep_alive() == b""
+
+
+@pytest.mark.rows("X-50")
+@every_form
+def test_no_comment_stands_in_what_passes_unread(form: DialectCase) -> None:
+    answer = form.answer()
+    answer.begin_round(503, SSE)
+
+    assert answer.keep_alive() == b""
 
 
 @pytest.mark.rows("S4-11")

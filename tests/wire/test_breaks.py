@@ -130,6 +130,32 @@ def test_s5_comments_come_only_once_the_stream_has_begun(start: Starting, provid
     assert (between.text, between.finishes) == ("Looking.\n\nlate", ["stop"])
 
 
+@pytest.mark.rows("X-50")
+def test_comments_come_before_the_first_event_once_the_head_has_come(
+    start: Starting, provider: ScriptedProvider
+) -> None:
+    proxy = start(keep_alive_s=0.05)
+    provider.will(stall(says("slow"), 0.5, after_events=0))
+
+    told = ask(proxy.origin, body_of("head first", awake=True, stream=True))
+
+    assert told.body.startswith(b": keep-alive\n\n")
+    assert (told.text, told.finishes) == ("slow", ["stop"])
+
+
+@pytest.mark.rows("X-50")
+@pytest.mark.parametrize("code", [401, 429, 503])
+def test_a_late_refusal_keeps_its_own_status(start: Starting, provider: ScriptedProvider, code: int) -> None:
+    """Silence before the provider's head leaves the status open, however often a comment would have been due."""
+    proxy = start(keep_alive_s=0.05)
+    provider.will(status(code, headers={"retry-after": "17"}).but(delay_s=0.4))
+
+    told = ask(proxy.origin, body_of("late refusal", awake=True, stream=True))
+
+    assert (told.status, told.header("retry-after")) == (code, "17")
+    assert b"keep-alive" not in told.body
+
+
 def test_s5_no_comment_is_put_into_a_stream_that_is_not_ours(start: Starting, provider: ScriptedProvider) -> None:
     proxy = start(keep_alive_s=0.05)
     provider.will(stall(says("slow"), 0.3, after_events=1))
