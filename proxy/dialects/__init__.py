@@ -28,6 +28,7 @@ from proxy.dialects.parse_cache import (
     token_count_steps,
     with_token_counts,
 )
+from proxy.dialects.provider_failure import ProviderFailure, read_failure
 from proxy.dialects.raw_json import replace_surrogates
 from proxy.dialects.responses.request import OPENAI_RESPONSES
 from proxy.dialects.secret_members import without_secrets
@@ -48,6 +49,7 @@ __all__ = [
     "Headers",
     "OwnResponse",
     "ParseCache",
+    "ProviderFailure",
     "RenderOptions",
     "RequestParseError",
     "ResponseReferences",
@@ -64,6 +66,7 @@ __all__ = [
     "object_in",
     "previous_id_in",
     "raw_json",
+    "read_failure",
     "replace_surrogates",
     "text_blocks_of",
     "token_count_steps",

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from proxy.core.ledger import Message, ModelResponse, Request, ShouldContinue, ShouldRefuse, ShouldRetry
 from proxy.dialects.parse_cache import ParseCache, ParseSteps, run_steps
+from proxy.dialects.provider_failure import ProviderFailure
 from proxy.dialects.synthetic_responses import OwnResponse
 
 Headers = Sequence[tuple[bytes, bytes]]
@@ -115,6 +116,10 @@ class ResponseWriter(Protocol):
 
     def closing_error(self, message: str) -> bytes:
         """The last bytes of a stream that has begun and cannot go on; b"" where only a closed connection may say so."""
+
+    def failed_end(self, failure: ProviderFailure) -> bytes:
+        """The end of a stream that has begun and of which a later round was refused, as the API ends one that failed;
+        b"" where that cannot be said."""
 
 
 class ResponseWriterFactory(Protocol):

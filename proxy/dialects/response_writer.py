@@ -29,6 +29,7 @@ from proxy.core.ledger import (
     is_stack_tool,
 )
 from proxy.dialects import raw_json as slices
+from proxy.dialects.provider_failure import ProviderFailure
 from proxy.dialects.sse import SseDecoder, SseEvent
 from proxy.errors import UpstreamInvalidResponse
 
@@ -352,6 +353,19 @@ class BaseResponseWriter(ABC, Generic[R]):
     @abstractmethod
     def closing_error(self, message: str) -> bytes:
         """The last bytes of a stream that has begun and cannot go on; b"" where only a closed connection may say so."""
+
+    def failed_end(self, failure: ProviderFailure) -> bytes:
+        """The end of a stream that has begun and of which a later round was refused, as the API ends one that failed.
+        b"" where that cannot be said: behind half an event, or behind an end."""
+        fits = self._stream and self._intercept and self._round_count and not self._ends_inside_event
+        if not fits or not self._sse_decoder.is_between_events or self._interceptor.finish_sent:
+            return b""
+        left, self._pending = self._pending, b""
+        return left + self._encode_failure(failure)
+
+    @abstractmethod
+    def _encode_failure(self, failure: ProviderFailure) -> bytes:
+        """The event with which this API ends a stream that failed."""
 
     def _feed_unparsed(self, chunk: bytes) -> bytes:
         """Replies that are not read pass as they are, but never into a stream that has begun as another's."""

@@ -1,6 +1,6 @@
 """Writes one answer to the client: its bytes, keep-alive comments while it waits, and the end or an error. A failed
-stream never ends normally: the connection is broken instead. A stream begins with its first round; a plain answer is
-sent when it is complete, so that its headers carry length and cost."""
+stream never ends normally: the connection is broken, or ends behind an error in the words of the client's API. A stream
+begins with its first round; a plain answer is sent when it is complete, so that its headers carry length and cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from proxy.core.ledger import ModelResponse, Request
-from proxy.dialects import CLIENT_RESPONSE_KEY, OPENAI_CHAT, Dialect, ResponseWriter
+from proxy.dialects import (
+    CLIENT_RESPONSE_KEY,
+    OPENAI_CHAT,
+    Dialect,
+    ProviderFailure,
+    ResponseWriter,
+    read_failure,
+)
 from proxy.errors import BudgetSpent, ProxyError, RateLimited
 from proxy.upstream import (
     Answer,
@@ -22,6 +29,7 @@ from proxy.upstream import (
     UnknownCoding,
     codings_of,
     decode_body,
+    retry_after_s,
 )
 
 log = logging.getLogger(__name__)
@@ -38,7 +46,7 @@ _BODY_HEADERS = frozenset({b"content-length", b"content-encoding", b"etag", b"co
 
 
 class Reply(Protocol):
-    """The connection to the client. `abort` closes it without an end, the only way a failed stream may stop."""
+    """The connection to the client. `abort` closes it without an end, as a stream stops that broke off."""
 
     @property
     def started(self) -> bool: ...
@@ -192,10 +200,11 @@ class ClientResponse:
             await self._start(self._upstream_answer, *length)
         await self.reply.end(last)
 
-    async def send_refusal(self, got: Answer, body: bytes) -> None:
-        """Send the provider's error unchanged; a stream that has begun is broken off instead."""
+    async def send_refusal(self, got: Answer, body: bytes, now: int) -> None:
+        """Send the provider's error unchanged; a stream that has begun ends with it in the words of the client's API.
+        `now` is in ms since the epoch."""
         if self.reply.started:
-            self.reply.abort()
+            await self._end_failed(read_failure(got.status, _plain(got, body), retry_after_s(got.headers, now)))
             return
         await self.reply.start(got.status, [*got.headers, *self._stack_headers()])
         await self.reply.end(body)
@@ -206,6 +215,21 @@ class ClientResponse:
         if self.reply.started and self._is_stream and (word := self.writer.closing_error(str(error))):
             await self.reply.send(word)
         await send_error_response(self.reply, error, self._stack_headers(), self._dialect)
+
+    async def send_failure(self, error: ProxyError) -> None:
+        """Send an error of ours for a round that failed as a whole; a stream that has begun ends with it, as its API
+        ends one that failed."""
+        if self.reply.started:
+            await self._end_failed(ProviderFailure(error.status, str(error), {"code": error.code}))
+            return
+        await send_error_response(self.reply, error, self._stack_headers(), self._dialect)
+
+    async def _end_failed(self, failure: ProviderFailure) -> None:
+        """End a stream as its API ends one that failed; where that cannot be said, it is broken off."""
+        if end := self.writer.failed_end(failure):
+            await self.reply.end(end)
+        else:
+            self.reply.abort()
 
     def start_keep_alive(self, every_s: float) -> None:
         """Send a comment every `every_s` seconds while a stream of ours waits."""
@@ -235,6 +259,14 @@ async def send_error_response(
     kind = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await reply.start(error.status, [*kind, *_retry_headers(error), *headers])
     await reply.end(body)
+
+
+def _plain(got: Answer, body: bytes) -> bytes:
+    """The body of a refusal, unpacked where it can be."""
+    try:
+        return decode_body(body, codings_of(got.headers), MAX_ODD_BYTES)
+    except (UnknownCoding, BrokenCoding, DecodedTooLarge):
+        return b""
 
 
 def _retry_headers(error: ProxyError) -> RawHeaders:

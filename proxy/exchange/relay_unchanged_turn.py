@@ -8,10 +8,10 @@ from contextlib import aclosing
 from msgspec.structs import replace
 
 from proxy.core.ledger import ModelResponse, Request
-from proxy.errors import StoreError, UpstreamError, UpstreamInvalidResponse
+from proxy.errors import StoreError, UpstreamError
 from proxy.exchange.background.recorder import client_chain
 from proxy.exchange.passthrough_without_turn import is_refused_for_form, is_success, without_bound_reasoning
-from proxy.exchange.request_handler import UNFINISHED_TURN_TEXT, RequestHandler, is_unusable_round
+from proxy.exchange.request_handler import RequestHandler, is_unusable_round
 from proxy.exchange.rounds import OversizedRequest, shorten_request
 from proxy.exchange.turn import Turn
 from proxy.upstream import Answer
@@ -80,7 +80,7 @@ async def continue_with_original(handler: RequestHandler, reason: str) -> None:
     complete, spoken = await handler.receive_round(None, got)
     handler.record_response(spoken)
     if complete and (is_unusable_round(handler, spoken) or (spoken.own_calls and not spoken.client_calls)):
-        await handler.fail_turn(UpstreamInvalidResponse(UNFINISHED_TURN_TEXT))
+        await handler.fail_unusable_round(got)
         return
     await handler.finish(got.status)
 
@@ -115,7 +115,7 @@ async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
     handler.record.form = ""
     handler.record.mark_failed("upstream_error")
     handler.record.finish(got.status)
-    await handler.client_response.send_refusal(got, refusal)
+    await handler.client_response.send_refusal(got, refusal, handler.services.now())
     return None
 
 

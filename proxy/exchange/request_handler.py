@@ -9,7 +9,7 @@ import time
 from msgspec.structs import replace
 
 from proxy.core.ledger import Message, ModelResponse
-from proxy.errors import ProxyError, RequestCancelled, StoreError, UpstreamError
+from proxy.errors import ProxyError, RequestCancelled, StoreError, UpstreamError, UpstreamInvalidResponse
 from proxy.exchange.background.cache_pings import SentRequest
 from proxy.exchange.client_response import ClientResponse, Reply, cancel_reason
 from proxy.exchange.drafts import DraftTimer
@@ -105,7 +105,16 @@ class RequestHandler:
         """Fail the request because something the answer depends on could not be stored or made."""
         self.record.mark_failed(error.code)
         self.record.finish(error.status)
-        await self.client_response.send_error(error)
+        await self.client_response.send_failure(error)
+
+    async def fail_unusable_round(self, got: Answer) -> None:
+        """Fail the request because a later round is no answer: in the provider's words, where it said any."""
+        if not (said := self.client_response.writer.error_body):
+            await self.fail_turn(UpstreamInvalidResponse(UNFINISHED_TURN_TEXT))
+            return
+        self.record.mark_failed(UpstreamInvalidResponse.code)
+        self.record.finish(got.status if got.status >= 400 else UpstreamInvalidResponse.status)
+        await self.client_response.send_refusal(got, said, self.services.now())
 
     async def receive_round(self, turn: Turn | None, got: Answer) -> tuple[bool, ModelResponse]:
         """Forward one round; returns whether it arrived completely, and what it said."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from proxy.core.context import Context
 from proxy.core.ledger import ModelResponse
-from proxy.errors import ProxyError, StoreError, UpstreamInvalidResponse
+from proxy.errors import ProxyError, StoreError
 from proxy.exchange.background.recorder import LOOPING_CALL
 from proxy.exchange.notes.warnings import loop_refusal
 from proxy.exchange.recall_sources import find_related_ledgers, search_other_conversations
@@ -42,7 +42,7 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
             continue
         if complete and turn.round_number and is_unusable_round(handler, spoken):
             handler.record_response(spoken)
-            await handler.fail_turn(UpstreamInvalidResponse(UNFINISHED_TURN_TEXT))
+            await handler.fail_unusable_round(got)
             return
         goes_on = complete and handler.client_response.writer.another_round_follows and not _response_has_ended(handler)
         if goes_on and handler.interrupts.has_follow_up(spoken.finish):

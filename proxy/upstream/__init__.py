@@ -14,6 +14,7 @@ from proxy.upstream.http import Answer, ConnectionPool, HttpUpstream, RawHeaders
 from proxy.upstream.learned_traits import LearnedTrait, TraitKind
 from proxy.upstream.litellm.loader import unavailable_reason
 from proxy.upstream.request_forms import LearnedForms, RequestForm
+from proxy.upstream.retry_after import retry_after_s
 from proxy.upstream.routing import Route, Routes, UnknownModel, outgoing_headers
 
 __all__ = [
@@ -40,5 +41,6 @@ __all__ = [
     "outgoing_headers",
     "overflow_errors",
     "request_forms",
+    "retry_after_s",
     "unavailable_reason",
 ]

@@ -23,10 +23,11 @@ class Chat(TestDialect):
         return ClientAnswer(dict(choice["message"]), [choice["finish_reason"]], answer.get("usage"), ended=True)
 
     def streamed(self, events: Sequence[Json]) -> ClientAnswer:
-        """That nothing follows is told by the connection."""
+        """That nothing follows is told by the connection; a stream that tells of an error has failed."""
         said = [choice.get("finish_reason") for event in events for choice in event.get("choices", [])]
         usage = next((event["usage"] for event in reversed(events) if event.get("usage")), None)
-        return ClientAnswer(_gathered(events), [each for each in said if each], usage, ended=True)
+        ended = not any(event.get("error") for event in events)
+        return ClientAnswer(_gathered(events), [each for each in said if each], usage, ended=ended)
 
     def neutral(self, body: bytes) -> bytes:
         return body

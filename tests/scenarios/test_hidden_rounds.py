@@ -17,6 +17,8 @@ from llm_test_provider import (
     Usage,
     cut,
     error_chunk,
+    html,
+    json_error,
     reset,
     says,
     stall,
@@ -27,6 +29,7 @@ from proxy.auth import issue_key
 from tests import laws
 from tests.client_dialects import CHAT, MESSAGES
 from tests.harness import (
+    Answer,
     Conversation,
     Stage,
     activate,
@@ -298,10 +301,10 @@ def test_a_hidden_round_that_fails_once_is_asked_again(
     chat.says("go on")
 
 
-@pytest.mark.rows("X-19")
+@pytest.mark.rows("X-19", "X-51")
 def test_a_hidden_round_that_fails_for_good_is_the_providers_error(stage: Stage, provider: ScriptedProvider) -> None:
-    """X-19, DESIGN 7: unstreamed the refusal as it came, streamed a broken connection; a retry of the client works, and
-    the push was not lost."""
+    """X-19, X-51: unstreamed the refusal as it came, streamed its words as the API tells a stream that failed; a retry
+    of the client works, and the push was not lost."""
     refusal = status(500, headers={"retry-after": "0"}, body={"error": {"message": "down", "type": "server_error"}})
     chat = stage.chat()
     provider.will(does(push("Auth"), text="Let me see."), refusal, refusal, refusal)
@@ -311,9 +314,11 @@ def test_a_hidden_round_that_fails_for_good_is_the_providers_error(stage: Stage,
 
     assert len(provider.received) == 4
     if broken.streamed:
+        assert broken.arrived
         assert not broken.ended
         assert stage.tongue.terminator not in broken.raw
-        assert broken.finishes == []
+        assert set(broken.finishes) <= {"failed"}
+        assert told_error(broken)["message"] == "down"
     else:
         assert broken.status == 500
         assert broken.json["error"]["message"] == "down"
@@ -321,6 +326,73 @@ def test_a_hidden_round_that_fails_for_good_is_the_providers_error(stage: Stage,
     assert chat.asks().text == "Now."
     provider.will(says("ok"))
     assert chat.says("go on").text == "ok"
+
+
+def told_error(answer: Answer) -> dict[str, object]:
+    """The error that a stream ended with, in the last event of its API."""
+    last = answer.events[-1]
+    kind = last.get("type", "chunk")
+    assert kind in ("chunk", "error", "response.failed")
+    error: dict[str, object] = last["response"]["error"] if kind == "response.failed" else last["error"]
+    return error
+
+
+ODD_REFUSALS = {
+    "an error in a 200": (json_error("upstream busy", 200), "upstream busy"),
+    "a page": (html(code=502), "502 Bad Gateway"),
+    "a page in a 200": (html(), "502 Bad Gateway"),
+    "nothing": (status(503, body=""), "The provider answered 503."),
+    "a list": (status(500, body='[{"error": {"message": "in a list", "code": 500}}]'), "in a list"),
+    "words": (status(500, body={"detail": "worn out"}), "worn out"),
+}  # fmt: skip
+
+
+@pytest.mark.rows("X-51")
+@pytest.mark.parametrize("name", ODD_REFUSALS)
+def test_an_odd_refusal_behind_a_hidden_round_is_told_in_its_words(
+    stage: Stage, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    # A patch: the pauses between the tries show nothing here.
+    monkeypatch.setattr("proxy.exchange.rounds.round_sender.RETRY_DELAY_S", 0.0)
+    refusal, words = ODD_REFUSALS[name]
+    chat = stage.chat(streamed=True)
+    provider.will(does(push("Auth"), text="Let me see."), *[refusal] * 3)
+
+    broken = chat.says("add a login")
+
+    assert (broken.status, broken.arrived, broken.ended) == (200, True, False)
+    assert stage.tongue.terminator not in broken.raw
+    assert told_error(broken)["message"] == words
+    assert b"stack_" not in broken.raw
+
+
+@pytest.mark.rows("X-51")
+def test_nobody_asks_again_before_the_provider_wants_to_be_asked(stage: Stage, provider: ScriptedProvider) -> None:
+    """Longer than the proxy waits: the client is told at once, with the time."""
+    throttle = status(429, headers={"retry-after": "17"}, body={"error": {"message": "slow down", "type": "rate"}})
+    chat = stage.chat()
+    provider.will(does(push("Auth"), text="Let me see."), throttle, says("asked too early"))
+
+    told = chat.says("add a login")
+
+    assert len(provider.received) == 2
+    if told.streamed:
+        error = told_error(told)
+        assert (error["message"], error["retry_after"]) == ("slow down. Please try again in 17s.", 17)
+        assert error.get("type", "rate") == "rate"
+    else:
+        assert (told.status, told.headers["retry-after"]) == (429, "17")
+        assert told.json["error"]["message"] == "slow down"
+
+
+@pytest.mark.rows("X-51")
+def test_a_short_wait_is_kept_before_a_hidden_round_is_asked_again(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat()
+    provider.will(does(push("Auth")), status(429, headers={"retry-after-ms": "700"}), says("Begun."))
+
+    assert chat.says("add a login").text == "Begun."
+    first, second = (received.arrived for received in provider.received[1:])
+    assert second - first >= 0.7
 
 
 def test_refusals_that_never_come_whole_are_an_error_with_its_receipt(

@@ -23,6 +23,7 @@ from proxy.dialects.chat.message import text_of
 from proxy.dialects.chat.other_form import body_of_stream, stream_of_body, without_whole_messages
 from proxy.dialects.chat.stream import LEGACY_CALL_POSITION, ChatRoundReader
 from proxy.dialects.json_deltas import is_signed
+from proxy.dialects.provider_failure import TOO_MANY_REQUESTS, ProviderFailure
 from proxy.dialects.response_writer import STACK_TOOL_BYTES, BaseResponseWriter, OtherForm
 from proxy.dialects.sse import SseEvent
 from proxy.dialects.usage import usage_for_client
@@ -61,6 +62,16 @@ class ChatResponseWriter(BaseResponseWriter[ChatRoundReader]):
     def closing_error(self, message: str) -> bytes:
         """Nothing: a chat has no event that clients take for an end that failed (they go on, or wait for ever)."""
         return b""
+
+    def _encode_failure(self, failure: ProviderFailure) -> bytes:
+        """A chunk with an error, which the SDKs raise, and no terminator. Without `choices`: clients that know the form
+        of a chunk would take it for one, and drop the error."""
+        is_rate = failure.status == TOO_MANY_REQUESTS
+        kind = "rate_limit_error" if is_rate else "api_error" if failure.status >= 500 else "invalid_request_error"
+        told = {"param": None, **failure.told_error(kind)}
+        if told.get("code") is None:
+            told["code"] = failure.status
+        return _sse({"object": "chat.completion.chunk"} | self._first | {"error": told})
 
     # ---------------------------------------------------------------------------------------------------------- stream
     def _with_client_ids(self, raw: bytes) -> bytes:

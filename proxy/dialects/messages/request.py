@@ -37,7 +37,7 @@ from proxy.dialects.messages.message import (
     without_calls,
     without_reasoning,
 )
-from proxy.dialects.messages.response import MessagesResponseWriter
+from proxy.dialects.messages.response import MessagesResponseWriter, error_type
 from proxy.dialects.parse_cache import ParseCache, ParseSteps, RequestParseError, messages_of, raw_of
 from proxy.dialects.synthetic_responses import encode_message
 
@@ -270,22 +270,10 @@ def encode_appended_tools(_: Request, guidance: str, tools: str) -> bytes:
     return encode_tools_message(guidance, slices.items(tools.encode()))
 
 
-ERROR_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
-"""Types of errors by their status, beside the two general ones."""
-
-
 def error_body(status: int, message: str, code: str) -> bytes:
     """An error in the API's own shape."""
-    kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
-    return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": message, "code": code}})
+    error = {"type": error_type(status), "message": message, "code": code}
+    return msgspec.json.encode({"type": "error", "error": error})
 
 
 def new_response_writer(request: Request, *, intercept: bool) -> MessagesResponseWriter:

@@ -23,6 +23,7 @@ from proxy.core.ledger import (
 )
 from proxy.dialects import raw_json as slices
 from proxy.dialects.body import ALLOWED_TOOLS, value_of
+from proxy.dialects.provider_failure import TOO_MANY_REQUESTS, ProviderFailure
 from proxy.dialects.response_writer import BaseResponseWriter, OtherForm
 from proxy.dialects.responses.items import REASONING
 from proxy.dialects.responses.other_form import body_of_stream, stream_of_body
@@ -118,6 +119,8 @@ class ResponsesResponseWriter(BaseResponseWriter[ResponsesRoundReader]):
         super().__init__(ResponsesRoundReader, BoundItemsInterceptor(), stream=request.stream, intercept=intercept)
         self._client_members = request.fields
         self._first: dict[str, bytes] = {}
+        self._opening = b""
+        """The response as it was first announced."""
         self._earlier_items: list[OutputItem] = []
         """What the client was shown of the rounds before this one."""
         self._sequence = self._last_index = -1
@@ -160,6 +163,30 @@ class ResponsesResponseWriter(BaseResponseWriter[ResponsesRoundReader]):
         """Nothing: clients ask again where the connection is closed, and fail where an event says so."""
         return b""
 
+    def _encode_failure(self, failure: ProviderFailure) -> bytes:
+        """`response.failed` with all that the client was shown; an `error` event where no response was announced."""
+        code = _failure_code(failure)
+        uncounted = self._reader.last_sequence_number
+        last = self._sequence if uncounted is None else max(self._sequence, uncounted)
+        if not self._opening:
+            told = {"type": "error", "code": code, "message": failure.words, "param": None, "sequence_number": last + 1}
+            return encode_event("error", slices.encode(told | failure.told_wait))
+        fields = slices.members(self._opening)
+        shown = (item.encode(INCOMPLETE) for item in (*self._earlier_items, *visible_items_of(self._reader.items)))
+        usages = self._all_usages()
+        fields |= changes_to_client_request(fields, self._client_members) | {
+            "status": b'"failed"',
+            "error": slices.encode({"code": code, "message": failure.words, **failure.told_wait}),
+            "output": slices.join_array([item for item in shown if item]),
+            "usage": slices.encode(usage_for_client(usages)) if usages else b"null",
+        }
+        event = {
+            "type": b'"response.failed"',
+            "sequence_number": slices.encode(last + 1),
+            "response": slices.join_object(fields),
+        }
+        return encode_event("response.failed", slices.join_object(event))
+
     # ---------------------------------------------------------------------------------------------------------- stream
     def _with_client_ids(self, raw: bytes) -> bytes:
         return b"" if self._interceptor.is_spliced else raw
@@ -169,7 +196,8 @@ class ResponsesResponseWriter(BaseResponseWriter[ResponsesRoundReader]):
             self._numbers_before_error = (self._sequence, self._last_index)
         heard = self._reader.read_event(event.data)
         if not self._first and heard.wire_event and heard.wire_event.response:
-            self._first = _names(bytes(heard.wire_event.response))
+            self._opening = bytes(heard.wire_event.response)
+            self._first = _names(self._opening)
         if heard.wire_event and heard.wire_event.type in (*FINAL_EVENTS, *ERROR_EVENTS):
             self._last = bytes(heard.wire_event.response)
         return [
@@ -306,6 +334,17 @@ def _is_own_tool(tool: bytes) -> bool:
     inner = said.get("tools")
     names = [t.get("name") for t in inner if isinstance(t, dict)] if isinstance(inner, list) else [said.get("name")]
     return bool(names) and all(isinstance(name, str) and is_stack_tool(name) for name in names)
+
+
+def _failure_code(failure: ProviderFailure) -> str:
+    """The provider's own code, else the API's by status: clients wait as they are told where it is the rate, and do not
+    ask again where the request is at fault."""
+    own = failure.error.get("code")
+    if isinstance(own, str) and own and not own.isdecimal():
+        return own
+    if failure.status == TOO_MANY_REQUESTS:
+        return "rate_limit_exceeded"
+    return "server_error" if failure.status >= 500 else "invalid_prompt"
 
 
 def _names(response: bytes) -> dict[str, bytes]:

@@ -55,6 +55,7 @@ from proxy.upstream import (
     Route,
     outgoing_headers,
     request_forms,
+    retry_after_s,
 )
 from proxy.upstream import overflow_errors as overflow
 
@@ -65,6 +66,7 @@ MAX_RETRIES = 2
 RETRY_DELAY_S = 0.5
 """Used where the provider names no time."""
 MAX_RETRY_DELAY_S = 10.0
+"""A provider that wants to be left alone for longer is not asked again: the client is told."""
 SUSPECT_WINDOW_SHARE = 0.5
 """Share of a known window from which our additions may have made a request too long."""
 AMPLE_ROOM_SHARE = 0.5
@@ -344,7 +346,7 @@ class RoundSender:
                 if not tries:
                     self._record.mark_failed(error.code)
                     self._record.finish(error.status)
-                    await delivery.send_error(error)
+                    await delivery.send_failure(error)
                     return None
                 tries -= 1
                 self._record.add_retry()
@@ -355,9 +357,15 @@ class RoundSender:
                     pair = self._route.upstream.name, self._route.model
                     self._services.models_without_usage.setdefault(pair, self._services.now())
                 return got
+            told_wait_s = self._told_wait_s(got)
+            if told_wait_s is not None and told_wait_s > MAX_RETRY_DELAY_S:
+                self.was_refused_for_length(got.status, refusal)  # the limit is learned for the next request
+                await self._pass_refusal(delivery, got, refusal)
+                return None
             if self._was_refused_for_usage(got.status, refusal):
                 uncounted = True
                 self._record.add_retry()
+                await asyncio.sleep(told_wait_s or 0)
                 continue
             shorter = await self._shorten_refused(turn, line, got.status, refusal) if may_trim else None
             may_trim = may_trim and not overflow.is_overflow(got.status, refusal, self._sent_tokens)
@@ -366,25 +374,41 @@ class RoundSender:
             if shorter is not None:
                 line = shorter
                 self._record.add_retry()
+                await asyncio.sleep(told_wait_s or 0)
             elif (explained or not waits) and (milder := self._milder_context(turn, got.status, refusal)):
                 line = whole = milder
                 self._record.add_retry()
+                await asyncio.sleep(told_wait_s or 0)
             elif waits:
                 tries -= 1
                 self._record.add_retry()
-                await asyncio.sleep(_retry_delay(got))
-            elif not delivery.reply.started and await self._original_is_worth_sending(
-                got.status, refusal, again=line is not whole
-            ):
-                self._record.add_retry()
-                raise ContextRejected("the line was refused for its length, the client's body may fit", code="window")
-            elif self._own_form_is_left(delivery, got.status, refusal):
-                self._record.add_retry()
-                self._record.form = RequestForm.OWN
-                raise ContextRejected("the line was refused for its form, the client's body may pass", code="form")
+                await asyncio.sleep(RETRY_DELAY_S if told_wait_s is None else told_wait_s)
             else:
+                await self._reject_if_original_may_pass(delivery, got, refusal, again=line is not whole)
                 await self._pass_refusal(delivery, got, refusal)
                 return None
+
+    def _told_wait_s(self, got: Answer) -> float | None:
+        """Seconds until the provider wants to be asked again; None where it names no time, or means this request
+        alone."""
+        is_busy = got.status == 429 or got.status >= 500
+        return retry_after_s(got.headers, self._services.now()) if is_busy else None
+
+    async def _reject_if_original_may_pass(
+        self, delivery: ClientResponse, got: Answer, refusal: bytes, *, again: bool
+    ) -> None:
+        """Raises ContextRejected where the client's own request may be accepted and nothing of the answer has left."""
+        if delivery.reply.started:
+            return
+        is_worth_it = await self._original_is_worth_sending(got.status, refusal, again=again)
+        if not is_worth_it and not self._own_form_is_left(got.status, refusal):
+            return
+        self._record.add_retry()
+        await asyncio.sleep(self._told_wait_s(got) or 0)
+        if is_worth_it:
+            raise ContextRejected("the line was refused for its length, the client's body may fit", code="window")
+        self._record.form = RequestForm.OWN
+        raise ContextRejected("the line was refused for its form, the client's body may pass", code="form")
 
     async def _send_and_read_refusal(self, body: bytes) -> tuple[Answer, bytes]:
         """The answer, and its body if it is a refusal. Raises UpstreamError, also for an incomplete refusal."""
@@ -409,9 +433,9 @@ class RoundSender:
             return None
         return await self._shorten_below(turn, line, self._request_tokens(turn, line))
 
-    def _own_form_is_left(self, delivery: ClientResponse, status: int, refusal: bytes) -> bool:
+    def _own_form_is_left(self, status: int, refusal: bytes) -> bool:
         """Whether the client's own request may be accepted where every form of ours was refused."""
-        may_send = not delivery.reply.started and self._services.config.fail_policy != "closed"
+        may_send = self._services.config.fail_policy != "closed"
         is_repeated = self._services.learned_forms.is_repeated(self._route.upstream.name, self._route.model)
         is_certain = is_repeated or request_forms.is_explained(status, refusal)
         return may_send and is_certain and self._was_refused_for_form(status, refusal)
@@ -475,7 +499,7 @@ class RoundSender:
         self._record.form = ""
         self._record.mark_failed("upstream_error")
         self._record.finish(got.status)
-        await delivery.send_refusal(got, refusal)
+        await delivery.send_refusal(got, refusal, self._services.now())
 
     @property
     def calls_are_forbidden(self) -> bool:
@@ -531,11 +555,3 @@ class RoundSender:
 def _is_form_error(error: bytes) -> bool:
     """Whether an error inside an answer that began well says that the request's form is at fault."""
     return request_forms.is_form_refusal(500, error, knows_api=True)
-
-
-def _retry_delay(got: Answer) -> float:
-    told = got.header(b"retry-after").decode("latin-1").strip()
-    try:
-        return min(max(float(told), 0.0), MAX_RETRY_DELAY_S)
-    except ValueError:
-        return RETRY_DELAY_S

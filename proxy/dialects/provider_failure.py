@@ -1,0 +1,114 @@
+"""What a provider said when it refused a request: its words, and when to come back.
+
+A refusal of a later round meets a client whose stream has begun, so it is told as the API tells a stream that failed.
+The provider's own error object is kept, whatever its members; a page of a gateway is told in its words.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from proxy.dialects import raw_json as slices
+from proxy.dialects.sse import SseDecoder
+
+MAX_WORDS = 300
+"""Characters of a page that are told."""
+BAD_GATEWAY = 502
+"""The status of a failure that came as a success."""
+TOO_MANY_REQUESTS = 429
+
+_MESSAGE_MEMBERS = ("message", "detail", "msg", "error")
+_EVENT_BEGINNINGS = (b"data:", b"event:", b":")
+_UNSEEN = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>", re.DOTALL | re.IGNORECASE)
+_TELLS_WHEN = re.compile(r"\b(try|retry) again (in|after)\b|\bretry in\b", re.IGNORECASE)
+
+
+class ProviderFailure(msgspec.Struct, frozen=True):
+    """`error` is the provider's error object, empty where it sent none; `request_id` the provider's, where its body
+    names it. `retry_after_s` is None where the provider named no time."""
+
+    status: int
+    message: str
+    error: Mapping[str, Any] = {}
+    request_id: str = ""
+    retry_after_s: float | None = None
+
+    @property
+    def words(self) -> str:
+        """The message, with the time to come back where it does not say that itself. Codex reads the time from these
+        words."""
+        if not self.retry_after_s or _TELLS_WHEN.search(self.message):
+            return self.message
+        said = self.message.rstrip()
+        stop = "" if said.endswith((".", "!", "?")) else "."
+        return f"{said}{stop} Please try again in {self.retry_after_s:g}s."
+
+    def told_error(self, kind: str) -> dict[str, Any]:
+        """The provider's error object with a type (`kind` where it has none), the words, and the time to come back."""
+        own = self.error.get("type")
+        told = {**self.error, "type": own if isinstance(own, str) and own else kind, "message": self.words}
+        return told | self.told_wait
+
+    @property
+    def told_wait(self) -> dict[str, float]:
+        """The time to come back as a member of the error: a whole number of seconds where it is one."""
+        wait_s = self.retry_after_s
+        return {"retry_after": int(wait_s) if wait_s.is_integer() else wait_s} if wait_s else {}
+
+
+def read_failure(status: int, body: bytes, retry_after_s: float | None = None) -> ProviderFailure:
+    """The failure that an answer with this status and (plain) body tells. A body with the status of a success is the
+    failure of a gateway."""
+    status = BAD_GATEWAY if status < 400 else status
+    said = _object_in(body)
+    error = said.get("error")
+    if isinstance(error, dict):
+        message = _message_of(error) or _message_of(said)
+    else:
+        message, error = _message_of(said), {}
+    if not message and not error:
+        message = _words_of_page(body)
+    request_id = said.get("request_id")
+    return ProviderFailure(
+        status,
+        message or f"The provider answered {status}.",
+        error,
+        request_id if isinstance(request_id, str) else "",
+        retry_after_s,
+    )
+
+
+def _object_in(body: bytes) -> dict[str, Any]:
+    """The object that a body is, that is the first in its array, or that its first event holds."""
+    begun = body.lstrip(b" \t\r\n\xef\xbb\xbf")
+    if begun.startswith(_EVENT_BEGINNINGS):
+        decoder = SseDecoder()
+        begun = next((event.data for event in (*decoder.feed(begun), *decoder.end()) if event.data), b"")
+    try:
+        said = slices.parse(begun)
+    except slices.JsonSplitError:
+        return {}
+    if isinstance(said, list) and said:
+        said = said[0]
+    return said if isinstance(said, dict) else {}
+
+
+def _message_of(said: Mapping[str, Any]) -> str:
+    """The words of an object: its message, or what it holds in other members that servers use for it."""
+    for name in _MESSAGE_MEMBERS:
+        found = said.get(name)
+        if isinstance(found, str) and found.strip():
+            return found.strip()
+        if isinstance(found, dict | list) and found and name != "error":
+            return slices.encode(found).decode()[:MAX_WORDS]
+    return ""
+
+
+def _words_of_page(body: bytes) -> str:
+    text = html.unescape(_UNSEEN.sub(" ", body[: 64 * MAX_WORDS].decode("utf-8", "replace")))
+    return " ".join(text.split())[:MAX_WORDS]

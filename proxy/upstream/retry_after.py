@@ -1,0 +1,36 @@
+"""When a provider that refused wants to be asked again, from the headers of its refusal."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+from proxy.upstream.http import RawHeaders
+
+MILLISECONDS, SECONDS_OR_DATE = b"retry-after-ms", b"retry-after"
+"""Headers that tell it; the first is Azure's and OpenAI's, and more exact."""
+
+
+def retry_after_s(headers: RawHeaders, now: int) -> float | None:
+    """Seconds until then, at least 0; None where the provider names no time. `now` is in ms since the epoch, and names
+    in `headers` are in lower case."""
+    told = dict(reversed(headers))
+    if (found := _number(told.get(MILLISECONDS, b""))) is not None:
+        return found / 1000
+    said = told.get(SECONDS_OR_DATE, b"")
+    if (found := _number(said)) is not None:
+        return found
+    try:
+        until = parsedate_to_datetime(said.decode("latin-1"))
+    except (ValueError, TypeError, IndexError):
+        return None
+    until = until if until.tzinfo else until.replace(tzinfo=UTC)
+    return max(round(until.timestamp() - now / 1000, 1), 0.0)
+
+
+def _number(said: bytes) -> float | None:
+    try:
+        found = float(said.decode("latin-1").strip())
+    except ValueError:
+        return None
+    return max(found, 0.0) if found < float("inf") else None  # neither is `nan`
