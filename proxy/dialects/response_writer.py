@@ -7,6 +7,7 @@ provider's bytes; with `intercept` off even the chunks are the same. Errors pass
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -14,6 +15,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from proxy.core.ledger import (
+    NAMESPACE_PREFIXES,
     REFUSED_CALLS_KEY,
     UNSHOWN_TEXT_KEY,
     CallAssembler,
@@ -38,13 +40,20 @@ MAX_BODY_BYTES_READ = 64 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 """Bytes kept of an error that cannot be shown because the client's stream has begun."""
 EVENT_STREAM_TYPE = "text/event-stream"
-STACK_TOOL_BYTES = b'"stack'
+_STACK_TOOL = re.compile(
+    b'"(?:' + b"|".join(re.escape(prefix.encode()) for prefix in NAMESPACE_PREFIXES) + b")?" + b"stack"
+)
 """How the name of a tool of ours begins in JSON."""
 LEADING_BYTES = b" \t\r\n\xef\xbb\xbf"
 """White space and a byte order mark."""
 EVENT_BEGINNINGS = (b"data:", b"event:", b"id:", b"retry:", b":")
 """What a stream of events begins with."""
 KEEP_ALIVE = b": keep-alive\n\n"
+
+
+def may_name_stack_tool(data: bytes) -> bool:
+    """Whether a tool of ours may be called in this JSON."""
+    return _STACK_TOOL.search(data) is not None
 
 
 def is_comment(event: SseEvent) -> bool:
@@ -246,7 +255,7 @@ class BaseResponseWriter(ABC, Generic[R]):
         begun = came.lstrip(LEADING_BYTES)
         is_body, is_stream = begun.startswith(b"{"), begun.startswith(EVENT_BEGINNINGS)
         is_labelled = not packed and ("json" in content_type.lower() if is_body else EVENT_STREAM_TYPE in content_type)
-        must_turn = self._round_count > 0 or STACK_TOOL_BYTES in came
+        must_turn = self._round_count > 0 or may_name_stack_tool(came)
         if not (is_body or is_stream) or not (is_labelled or must_turn):
             return None
         try:

@@ -58,6 +58,7 @@ from proxy.core.ledger.ledger import (
 from proxy.core.ledger.messages import (
     DELIVERY_FIELDS,
     INSTRUCTION_ROLES,
+    NAMESPACE_PREFIXES,
     REFUSED_CALLS_KEY,
     REMEMBERED_TOOL_ARRAYS,
     STACK_PREFIX,
@@ -76,6 +77,7 @@ from proxy.core.ledger.messages import (
     is_stack_tool,
     name_in_namespace,
     without_deferred_tools,
+    without_namespace,
 )
 from proxy.core.ledger.open_calls import OpenCalls
 from proxy.core.ledger.queued_messages import (
@@ -93,6 +95,7 @@ __all__ = [
     "INSTRUCTION_ROLES",
     "INVALID_TOOL_NAME",
     "MAX_HELD_CHUNKS",
+    "NAMESPACE_PREFIXES",
     "PAUSE_FINISH_REASON",
     "PROVIDER_COMPACTIONS_KEY",
     "REFUSED_CALLS_KEY",
@@ -164,5 +167,6 @@ __all__ = [
     "waiting_messages",
     "with_round",
     "without_deferred_tools",
+    "without_namespace",
     "without_thinking",
 ]

@@ -20,7 +20,13 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.ledger.ledger import ROUND_SEPARATOR
-from proxy.core.ledger.messages import STACK_PREFIX, canonical_arguments, is_stack_tool
+from proxy.core.ledger.messages import (
+    NAMESPACE_PREFIXES,
+    STACK_PREFIX,
+    canonical_arguments,
+    is_stack_tool,
+    without_namespace,
+)
 
 
 # -------------------------------------------------------------------------------------------------------------- calls
@@ -56,6 +62,12 @@ class PartialCall:
     @property
     def arguments(self) -> str:
         return "".join(self.argument_parts) or self.initial_arguments
+
+    @property
+    def provider_name(self) -> str:
+        """The name of the call in later requests to the provider. One of ours goes by the name under which it is
+        offered: a name that is no tool's, or has a dot in it, is refused by some. A client's is its own business."""
+        return without_namespace(self.name) if is_stack_tool(self.name) else self.name
 
     def may_be_complete(self) -> bool:
         """Whether the arguments that have come are valid JSON. Not checked again before there are twice as many parts,
@@ -146,7 +158,7 @@ class CallAssembler:
         self._changed.clear()
 
     def _decide_early(self, call: PartialCall, *, has_new_arguments: bool) -> None:
-        if call.name.startswith(STACK_PREFIX):
+        if without_namespace(call.name).startswith(STACK_PREFIX):
             self._set_owner(call, CallOwner.OURS)
         elif self.should_refuse is None and _is_client_tool_name(call.name):
             self._set_owner(call, CallOwner.CLIENT)
@@ -218,7 +230,10 @@ def _add_name_part(call: PartialCall, name: str) -> None:
 
 def _is_client_tool_name(name: str) -> bool:
     """Whether this start of a name cannot become one of ours."""
-    return bool(name) and not STACK_PREFIX.startswith(name) and not name.startswith(STACK_PREFIX)
+    if not name or any(prefix.startswith(name) for prefix in NAMESPACE_PREFIXES):
+        return False
+    bare = without_namespace(name)
+    return not STACK_PREFIX.startswith(bare) and not bare.startswith(STACK_PREFIX)
 
 
 # ------------------------------------------------------------------------------------------------------------- events

@@ -37,9 +37,22 @@ STACK_PREFIX = "stack_"
 """Prefix of all our tools, except the dispatcher `stack`."""
 
 
+NAMESPACE_PREFIXES = ("functions.", "functions:", "default_api.", "default_api:")
+"""What some models put before the name of a tool: the namespace in which their prompt template lists all tools
+(GPT-5 and gpt-oss, Gemini)."""
+
+
+def without_namespace(name: str) -> str:
+    """The name of the tool that is meant."""
+    if name.startswith(NAMESPACE_PREFIXES):
+        return next(name[len(prefix) :] for prefix in NAMESPACE_PREFIXES if name.startswith(prefix))
+    return name
+
+
 def is_stack_tool(name: str) -> bool:
     """Whether the proxy answers a call of this tool and hides it from the client."""
-    return name == "stack" or name.startswith(STACK_PREFIX)
+    bare = without_namespace(name)
+    return bare == "stack" or bare.startswith(STACK_PREFIX)
 
 
 class Call(msgspec.Struct, frozen=True, gc=False):

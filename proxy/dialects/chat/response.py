@@ -24,7 +24,7 @@ from proxy.dialects.chat.other_form import body_of_stream, stream_of_body, witho
 from proxy.dialects.chat.stream import LEGACY_CALL_POSITION, ChatRoundReader
 from proxy.dialects.json_deltas import is_signed
 from proxy.dialects.provider_failure import TOO_MANY_REQUESTS, ProviderFailure
-from proxy.dialects.response_writer import STACK_TOOL_BYTES, BaseResponseWriter, OtherForm
+from proxy.dialects.response_writer import BaseResponseWriter, OtherForm, may_name_stack_tool
 from proxy.dialects.sse import SseEvent
 from proxy.dialects.usage import usage_for_client
 
@@ -104,7 +104,7 @@ class ChatResponseWriter(BaseResponseWriter[ChatRoundReader]):
     def _process_event(self, event: SseEvent) -> list[bytes]:
         if not self._first and event.data.startswith(b"{"):
             self._first = _identity(event.data)
-        if b'"message"' in event.data and (self._interceptor.has_stack_call or STACK_TOOL_BYTES in event.data):
+        if b'"message"' in event.data and (self._interceptor.has_stack_call or may_name_stack_tool(event.data)):
             data = without_whole_messages(event.data, repeated=self._reader.has_begun)
             event = SseEvent(b"data: " + data + b"\n\n", data)
         return super()._process_event(event)

@@ -386,7 +386,7 @@ class ChatRoundReader(RoundReader):
             said["tool_calls"] = listed
         for call in calls:
             if self._is_legacy(call):
-                said["function_call"] = {"name": call.name, "arguments": call.arguments}
+                said["function_call"] = {"name": call.provider_name, "arguments": call.arguments}
         return read_message(slices.encode(said))
 
     def _whole_content(self, *, calls: bool) -> object:
@@ -402,7 +402,7 @@ class ChatRoundReader(RoundReader):
         extras = dict(self._call_extras[call.position])
         shape, inner = extras.pop("shape"), extras.pop("inner")
         body = {
-            "name": call.name,
+            "name": call.provider_name,
             "input" if shape == "custom" else "arguments": slices.replace_surrogates(call.arguments),
         }
         told = {"id": call.provider_id, "type": extras.pop("type", shape), shape: body | inner}

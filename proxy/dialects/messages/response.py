@@ -14,7 +14,7 @@ from proxy.dialects.body import object_in, value_of
 from proxy.dialects.messages.other_form import body_of_stream, opening_of_whole_message, stream_of_body
 from proxy.dialects.messages.stream import MessagesRoundReader, members_or_empty
 from proxy.dialects.provider_failure import ProviderFailure
-from proxy.dialects.response_writer import STACK_TOOL_BYTES, BaseResponseWriter, OtherForm
+from proxy.dialects.response_writer import BaseResponseWriter, OtherForm, may_name_stack_tool
 from proxy.dialects.sse import SseDecoder, SseEvent, encode_event
 from proxy.dialects.usage import usage_for_client
 
@@ -118,7 +118,7 @@ class MessagesResponseWriter(BaseResponseWriter[MessagesRoundReader]):
 
     def _process_event(self, event: SseEvent) -> list[bytes]:
         head = _head(event.data)
-        if head.type == "message_start" and STACK_TOOL_BYTES in event.data:
+        if head.type == "message_start" and may_name_stack_tool(event.data):
             parts = SseDecoder().feed(opening_of_whole_message(event.data))
             if len(parts) > 1:  # some servers put the whole message into its start
                 return [told for part in parts for told in self._process_event(part)]

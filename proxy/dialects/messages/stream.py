@@ -142,6 +142,8 @@ class ContentBlock:
         fields = dict(self.fields)
         if self.call and self.call.provider_id != self.call.id:
             fields["id"] = slices.encode(self.call.provider_id)
+        if self.call and self.call.provider_name != self.call.name:
+            fields["name"] = slices.encode(self.call.provider_name)
         for name, texts in self._texts.items():
             fields[name] = slices.encode(
                 slices.replace_surrogates("".join([_text_or_empty(self.fields, name, mend=False), *texts]))
@@ -380,5 +382,5 @@ class MessagesRoundReader(RoundReader):
         content = slices.join_array([b.encode() for b in blocks if not b.is_blank])
         message = read_message(b'{"role":"assistant","content":' + content + b"}")
         # What is written for a tool is answered as it was written; the wire can only hold an object.
-        written = (Call(b.call.provider_id, b.call.name, b.arguments) for b in blocks if b.call)
+        written = (Call(b.call.provider_id, b.call.provider_name, b.arguments) for b in blocks if b.call)
         return replace(message, calls=tuple(written))

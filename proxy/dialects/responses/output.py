@@ -86,6 +86,8 @@ class OutputItem:
         fields = {name: member for name, member in slices.members(raw).items() if name != "id"}
         if self.call.provider_id != self.call_id:
             fields["call_id"] = slices.encode(self.call.provider_id)
+        if self.call.provider_name != self.call.name:
+            fields["name"] = slices.encode(self.call.provider_name)
         return slices.join_object(fields)
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.ledger import NAMESPACE_PREFIXES
 from proxy.core.ledger.hold_back_streamed_calls import (
     MAX_WAITING_CHUNKS,
     CallAssembler,
@@ -344,3 +345,26 @@ def test_x36_text_beside_a_call_of_the_clients_is_shown_as_soon_as_that_is_known
     play.call("bash", "{}", index=1)
     assert play.text == "Let me see."
     assert not play.show.has_unshown_text
+
+
+# ------------------------------------------------------------------------------------------------------------ prefixes
+@pytest.mark.rows("X-49")
+@pytest.mark.parametrize("prefix", NAMESPACE_PREFIXES)
+def test_a_name_of_ours_under_a_prefix_is_ours_however_it_is_cut(prefix: str) -> None:
+    name = f"{prefix}stack_recall"
+    for cut in range(1, len(name)):
+        calls = CallAssembler()
+        call = calls.add_part(0, "c1", name[:cut], "")
+        assert call.owner is not CallOwner.CLIENT
+        calls.add_part(0, "", name[cut:], "")
+        calls.add_part(0, "", "", "{}")
+
+        assert (call.owner, call.provider_name) == (CallOwner.OURS, "stack_recall")
+
+
+@pytest.mark.rows("X-49")
+@pytest.mark.parametrize("name", ["functional_test", "default_apis.x", "functions.bash", "default_api:stats", "dig"])
+def test_a_name_that_only_begins_like_a_prefix_is_the_clients(name: str) -> None:
+    call = CallAssembler().add_part(0, "c1", name, "")
+
+    assert (call.owner, call.provider_name) == (CallOwner.CLIENT, name)

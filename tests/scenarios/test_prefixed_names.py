@@ -1,0 +1,89 @@
+"""Some models call a tool under the namespace in which their prompt lists it: `functions.stack_recall`,
+`default_api:todo_write`. One of ours is ours all the same; a client's is the client's, who sees its name untouched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from llm_test_provider import ScriptedCall, ScriptedProvider, call, says
+from tests.client_dialects import CHAT, MESSAGES
+from tests.harness import Stage, bash, does, pop, push
+
+pytestmark = pytest.mark.rows("X-49")
+PREFIXES = ("functions.", "default_api.", "default_api:", "functions:")
+
+
+def under(prefix: str, made: ScriptedCall) -> ScriptedCall:
+    return replace(made, name=prefix + made.name)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_tool_of_ours_under_a_prefix_is_ours(stage: Stage, provider: ScriptedProvider, prefix: str) -> None:
+    """Nobody but the provider sees the call; it goes back under the name that was offered, its result with it."""
+    chat = stage.chat()
+    pushed, popped = under(prefix, push("Auth")), under(prefix, pop("found it"))
+    provider.will(does(pushed, text="Hm."), does(bash("ls")), does(popped), says("Done."))
+
+    asked = chat.says("add a login")
+    answer = chat.returns("a.py")
+
+    assert asked.calls == [("bash", '{"command": "ls"}')]
+    assert answer.text == "Done."
+    assert not any(b"stack_frame" in told.raw or b"functions" in told.raw for told in (asked, answer))
+    assert list(chat.proxy.statuses().items()) == [("add a login", "in_progress"), ("Auth", "completed")]
+    for received in provider.received[1:]:
+        names = {made.name for made in received.calls}
+        assert names <= {"stack_frame_push", "bash"}
+        assert all(made.id in dict(received.results) for made in received.calls)
+
+
+@pytest.mark.parametrize("form", ["name_late", "name_split", "one_character", "interleaved"])
+def test_a_name_in_pieces_is_held_until_it_is_known(stage: Stage, provider: ScriptedProvider, form: str) -> None:
+    if not stage.streamed or stage.tongue is not CHAT:
+        pytest.skip("names come in pieces in a chat's stream")
+    chat = stage.chat(tools=("bash", "default_finder"))
+    provider.will(
+        does(under("default_api.", push("Auth")), call_forms=(form,)),
+        does(call("default_finder", what="x"), bash("ls"), call_forms=(form,)),
+    )
+
+    answer = chat.says("look")
+
+    assert [name for name, _ in answer.calls] == ["default_finder", "bash"]
+    assert b"stack" not in answer.raw
+    assert list(chat.proxy.frames()) == ["look", "Auth"]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_tool_of_the_clients_under_a_prefix_is_told_untouched_and_seen(
+    stage: Stage, provider: ScriptedProvider, prefix: str
+) -> None:
+    chat = stage.chat(tools=("bash", "todo_write"))
+    items = [{"content": "Look", "status": "in_progress"}, {"content": "Mend", "status": "pending"}]
+    provider.will(does(call(f"{prefix}todo_write", todos=items)), does(bash("ls")), says("Done."))
+
+    asked = chat.says("mend the login")
+    chat.returns("Todos have been written.")
+    chat.returns("a.py")
+
+    assert [name for name, _ in asked.calls] == [f"{prefix}todo_write"]
+    assert [made.name for made in provider.received[-1].calls] == [f"{prefix}todo_write", "bash"]
+    assert chat.proxy.statuses() == {"mend the login": "in_progress", "Look": "in_progress", "Mend": "planned"}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_where_the_client_has_a_tool_of_that_name_it_is_the_clients(
+    stage: Stage, provider: ScriptedProvider, prefix: str
+) -> None:
+    if stage.tongue is MESSAGES:
+        pytest.skip("that API has no such names of tools")
+    name = f"{prefix}stack_recall"
+    chat = stage.chat(tools=("bash", name))
+    provider.will(does(call(name, ref="f1")), says("Done."))
+
+    asked = chat.says("look")
+
+    assert asked.stack_status == "asleep; reason=name_clash"
+    assert [told for told, _ in asked.calls] == [name]
