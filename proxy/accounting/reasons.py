@@ -25,6 +25,7 @@ REASON_MEANINGS = {
     "in_loop": "it continues tool calls that began without the proxy; to begin amid them would cost more than it saves",
     "no_tools": "the client offers no tools, so the model could not ask for what left",
     "no_choice": "the client demands a certain tool, none, or JSON, so the model could not call ours",
+    "no_recall": "the provider takes none of the proxy's tools, so the model could not ask for what left",
     "too_many_tools": "the client offers so many tools that ours do not fit beside them",
     "legacy_functions": "the client offers tools in the old form (`functions`), beside which ours cannot stand",
     "name_clash": "a tool of the client has the name of one of ours",

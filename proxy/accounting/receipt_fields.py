@@ -86,7 +86,7 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lost_reasoning: int = 0
     """Tokens of reasoning that the client sent and that had to be left out; the model may think them again."""
     form: str = ""
-    """`mild`, `bare` or `own`: the form that its provider took after it had refused the full one; else empty."""
+    """`strict`, `mild`, `bare` or `own`: the form that its provider took, where it refused the full one; or empty."""
     client: str = ""
     """The client's program, such as `claude-cli`; empty where it named none."""
 

@@ -32,6 +32,7 @@ from proxy.dialects.provider_failure import ProviderFailure, read_failure
 from proxy.dialects.raw_json import replace_surrogates
 from proxy.dialects.responses.request import OPENAI_RESPONSES
 from proxy.dialects.secret_members import without_secrets
+from proxy.dialects.strict_tools import common_strictness, with_strictness
 from proxy.dialects.synthetic_responses import OwnResponse, previous_id_in
 from proxy.dialects.tool_references import loaded_tools
 from proxy.dialects.usage import compaction_usages, usage_of
@@ -56,6 +57,7 @@ __all__ = [
     "ResponseWriter",
     "SliceCache",
     "body",
+    "common_strictness",
     "compaction_usages",
     "countable_text",
     "countable_texts",
@@ -71,6 +73,7 @@ __all__ = [
     "text_blocks_of",
     "token_count_steps",
     "usage_of",
+    "with_strictness",
     "with_token_counts",
     "without_secrets",
 ]

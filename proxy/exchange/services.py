@@ -15,7 +15,7 @@ from proxy.core import tools
 from proxy.core.ledger import Request, Round, response_id_of
 from proxy.core.memo import TextCache
 from proxy.core.policy import InferenceRules
-from proxy.dialects import Dialect, DialectComposer, ParseCache, SliceCache
+from proxy.dialects import DIALECTS, Dialect, DialectComposer, ParseCache, SliceCache
 from proxy.exchange.background.cache_pings import CacheKeepAlive
 from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.background.inbox import Inbox
@@ -38,7 +38,15 @@ from proxy.exchange.thread.choose_block_format import block_format_for
 from proxy.exchange.turn import Toolkit
 from proxy.store import ConversationCache, Store
 from proxy.telemetry import EventBus, Metrics
-from proxy.upstream import ContextWindow, ContextWindows, LearnedForms, LearnedTrait, Routes, UnknownModel
+from proxy.upstream import (
+    FORMS_WITHOUT_RECALL,
+    ContextWindow,
+    ContextWindows,
+    LearnedForms,
+    LearnedTrait,
+    Routes,
+    UnknownModel,
+)
 
 NONCE_DIGITS = 12
 """Hex digits."""
@@ -215,4 +223,15 @@ def build_policy(process: AppServices, dialect: Dialect, writer: DialectComposer
         count_memoized=TextCache(kit.count_tokens, MAX_COUNTED_CHARACTERS),
         nonce_of=kit.nonce_of,
         window_of=process.window_of,
+        accepts_recall=partial(_accepts_recall, process, dialect),
     )
+
+
+def _accepts_recall(process: AppServices, dialect: Dialect, model: str) -> bool:
+    """Whether the provider of a client's model takes our tools, as far as its refusals have told."""
+    path = next((path for path, spoken in DIALECTS.items() if spoken is dialect), "")
+    try:
+        route = process.routes.choose(model, path)
+    except UnknownModel:
+        return True
+    return process.learned_forms.form_for(route.upstream.name, route.model) not in FORMS_WITHOUT_RECALL

@@ -21,6 +21,7 @@ from proxy.core.context import (
     ContextForm,
     MessageComposer,
     answers_with_stale_reasoning,
+    build_client_context,
     build_context,
 )
 from proxy.core.frames import (
@@ -148,19 +149,27 @@ class Turn(msgspec.Struct, eq=False):
         )
 
     def build_context(self) -> Context:
+        if self.form is RequestForm.BARE:
+            messages = self.placement.request.messages
+            return build_client_context(
+                self.path_state, messages, self.entry.id, self.toolkit.composer, self._context_form
+            )
         return self._context_of(self.path_state)
 
     def _context_of(self, path_state: PathState) -> Context:
+        return build_context(path_state, self.toolkit.composer, self._context_form)
+
+    @property
+    def _context_form(self) -> ContextForm:
         kit, model = self.toolkit, self.placement.request.model
-        form = ContextForm(
+        return ContextForm(
             suffixed=kit.forbids_user_after_result(model),
-            alternate=self.form is not RequestForm.FULL or kit.must_alternate(model),
+            alternate=self.form is RequestForm.MILD or kit.must_alternate(model),
             bound=kit.binds_reasoning(model),
             strips_all=kit.strips_all_reasoning(model),
             guided=self.form is RequestForm.FULL,
             loops_open_with_reasoning=kit.opens_loops_with_reasoning(self.placement.request),
         )
-        return build_context(path_state, kit.composer, form)
 
     # ---------------------------------------------------------------------------------------------------- stack calls
     def run_stack_calls(

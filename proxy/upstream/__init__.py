@@ -13,11 +13,12 @@ from proxy.upstream.context_windows import ContextWindow, ContextWindows
 from proxy.upstream.http import Answer, ConnectionPool, HttpUpstream, RawHeaders, Upstream
 from proxy.upstream.learned_traits import LearnedTrait, TraitKind
 from proxy.upstream.litellm.loader import unavailable_reason
-from proxy.upstream.request_forms import LearnedForms, RequestForm
+from proxy.upstream.request_forms import FORMS_WITHOUT_RECALL, LearnedForms, RequestForm
 from proxy.upstream.retry_after import retry_after_s
 from proxy.upstream.routing import Route, Routes, UnknownModel, outgoing_headers
 
 __all__ = [
+    "FORMS_WITHOUT_RECALL",
     "READABLE_CODINGS",
     "Answer",
     "BrokenCoding",

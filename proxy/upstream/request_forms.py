@@ -37,7 +37,7 @@ _FORM_WORDS = re.compile(
     re.IGNORECASE,
 )
 _ABOUT_TOOLS = re.compile(
-    rb"\btools?\b(?!\W+(calls?|results?|messages?|role|outputs?)\b)|\bfunctions?\b|schema", re.IGNORECASE
+    rb"\btools?\b(?!\W+(calls?|results?|messages?|role|outputs?)\b)|\bfunctions?\b|schema|\bstrict\b", re.IGNORECASE
 )
 
 
@@ -45,15 +45,23 @@ class RequestForm(StrEnum):
     """How much of ours is in a request."""
 
     FULL = "full"
+    STRICT = "strict"
+    """Full, with the schemas of our tools as strict as the client's: some providers take no mixture."""
     MILD = "mild"
     """No guidance, recall as the only tool, our texts joined to messages beside them."""
     BARE = "bare"
-    """As mild, and no tool."""
+    """No tool. Where nothing can be asked for, nothing may be missing: the client's own messages, unfolded."""
     OWN = "own"
     """The client's own request."""
 
 
-_TRAITS: dict[RequestForm, TraitKind] = {RequestForm.MILD: "mild", RequestForm.BARE: "bare", RequestForm.OWN: "own"}
+FORMS_WITHOUT_RECALL = frozenset({RequestForm.BARE, RequestForm.OWN})
+_TRAITS: dict[RequestForm, TraitKind] = {
+    RequestForm.STRICT: "strict",
+    RequestForm.MILD: "mild",
+    RequestForm.BARE: "bare",
+    RequestForm.OWN: "own",
+}
 
 
 def is_form_refusal(status: int, body: bytes, *, knows_api: bool) -> bool:

@@ -170,6 +170,62 @@ def _message_of(path_entry: PathEntry) -> Message | None:
     return path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
 
 
+def build_client_context(
+    path_state: PathState, client_messages: Sequence[Message], turn: str, composer: MessageComposer, form: ContextForm
+) -> Context:
+    """The context for a provider that takes none of our tools: nothing is folded, and no text of ours says that
+    something is. It holds the client's own messages, what people said to the model behind the messages where it was
+    said, and the hidden rounds of `turn`, which is under way."""
+    behind: dict[int, list[ContextItem]] = {}
+    rounds: list[ContextItem] = []
+    position = -1
+    places: dict[str, list[int]] = {}
+    for number, message in enumerate(client_messages):
+        places.setdefault(message.identity, []).append(number)
+    for path_entry in path_state.entries:
+        entry = path_entry.entry
+        if entry.id == turn:
+            rounds += _items_of_entry(path_state, path_entry, composer, form)
+        elif entry.kind is EntryKind.USER_OVERLAY and entry.message is not None:
+            said = ContextItem(entry.message, path_entry.path_id, is_overlay=True)
+            (rounds if rounds else behind.setdefault(position, [])).append(said)
+        elif entry.kind is EntryKind.MESSAGE and entry.message is not None:
+            known = places.get(entry.message.identity, ())
+            position = next((place for place in known if place > position), position)
+    muted = {m.identity for p in path_state.entries if (m := _muted_answer(path_state, p))}
+    shown = [form.without_reasoning(m, composer) if m.identity in muted else m for m in client_messages]
+    units = [*_with_notes_behind(shown, behind), *rounds]
+    if any(unit.unrun_calls for unit in units):
+        units = list(_drop_unrun_calls(units, composer))
+    notes = {id(unit.message) for unit in units if unit.is_overlay}
+    messages = tuple(_pair_calls_and_results(units, composer))
+    messages = alternate_roles(messages, notes, composer) if notes else messages
+    entries = frozenset(map(_get_path_id, path_state.entries))
+    return Context(messages, entries, frozenset(), _count_own_tokens([u for u in units if u.entry]))
+
+
+def _muted_answer(path_state: PathState, path_entry: PathEntry) -> Message | None:
+    """An answer whose reasoning has to be left out."""
+    if path_entry.entry.id not in path_state.tree.without_reasoning:
+        return None
+    said = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+    return said if said is not None and said.role == "assistant" else None
+
+
+def _with_notes_behind(
+    messages: Sequence[Message], behind: Mapping[int, Sequence[ContextItem]]
+) -> Iterator[ContextItem]:
+    """The client's messages, each with the notes that stand behind it; never between results of one group of calls."""
+    waiting = list(behind.get(-1, ()))
+    for number, message in enumerate(messages):
+        if not message.is_result:
+            yield from waiting
+            waiting = []
+        yield ContextItem(message, "")
+        waiting += behind.get(number, ())
+    yield from waiting
+
+
 def _said_on_path(path_state: PathState, units: Iterable[ContextItem]) -> Iterator[Message | None]:
     """What was said on a path, the messages of `units` as they are there."""
     shown = {unit.entry: unit.message for unit in units if unit.entry}

@@ -170,7 +170,18 @@ def _decode_arguments(call: Call) -> Mapping[str, Any]:
         raise ToolError(message) from None
     if not isinstance(arguments, dict):
         raise ToolError(f"Error: the arguments of {call.name} must be a JSON object.")
-    return arguments
+    return _without_nulls(arguments)
+
+
+def _without_nulls(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a strict schema makes a model send as null is absent."""
+    return {name: _clean(member) for name, member in given.items() if member is not None}
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _without_nulls(value)
+    return [_clean(item) for item in value] if isinstance(value, list) else value
 
 
 def _select_tool(name: str, arguments: Mapping[str, Any]) -> tuple[Tool, Mapping[str, Any]]:

@@ -111,7 +111,7 @@ class RequestRecordBuilder(msgspec.Struct):
     outcome: RequestOutcome | None = None
     final_receipt: Receipt | None = None
     form: str = ""
-    """The form of the request where it is not the full one: `mild`, `bare` or `own`."""
+    """The form of the request where it is not the full one: `strict`, `mild`, `bare` or `own`."""
 
     def set_placement(self, standing: Placement) -> RequestRecordBuilder:
         """Open the account with what the client sent."""

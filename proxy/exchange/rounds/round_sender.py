@@ -34,7 +34,10 @@ from proxy.core.tools import UNBOUNDED
 from proxy.dialects import (
     Body,
     RenderOptions,
+    common_strictness,
+    with_strictness,
 )
+from proxy.dialects.body import list_in
 from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.exchange.background.recorder import RequestRecordBuilder, sent_chain
 from proxy.exchange.client_response import ClientResponse
@@ -135,6 +138,8 @@ class RoundSender:
         line = turn.build_context()
         await turn.wait_until_durable(None if turn.round_number else line.left_out)
         window = self.window()
+        if turn.form is RequestForm.BARE:
+            return self._check_bare_context(turn, line, window)
         line = await self._truncate_outputs(turn, line, window)
         if unpaired_calls(line.messages):
             raise ContextRejected("a call on the line has no result", code="law_pairing")
@@ -156,6 +161,14 @@ class RoundSender:
                 "the line does not fit the window, what is left of the client's body may", code="window"
             )
         return left
+
+    def _check_bare_context(self, turn: Turn, line: Context, window: ContextWindow) -> Context:
+        """The client's own messages, of which nothing can leave here. Raises ContextRejected where they do not fit."""
+        if unpaired_calls(line.messages):
+            raise ContextRejected("a call of the client's has no result", code="law_pairing")
+        if window.is_binding and self._request_tokens(turn, line) > window.tokens and not turn.round_number:
+            raise ContextRejected("the client's messages do not fit the window", code="window")
+        return line
 
     def _loop_began_without_us(self, turn: Turn) -> bool:
         """Whether the current tool loop began before the proxy acted, and its last answer must open with its
@@ -203,16 +216,26 @@ class RoundSender:
             return "", ""
         if turn.form is RequestForm.FULL:
             return waking.tools, waking.guidance
-        return (self._recall_tools if waking.tools or waking.appended else ""), ""
+        recall = self._recall_tools if waking.tools or waking.appended else ""
+        if turn.form is RequestForm.STRICT and self._client_strictness is not None:
+            return with_strictness(waking.tools or recall, strict=self._client_strictness), waking.guidance
+        return recall, ""
 
     @property
     def _recall_tools(self) -> str:
         return self._services.resolver.policy.tools_by_mode["passive"]
 
+    @cached_property
+    def _client_strictness(self) -> bool | None:
+        """What all tools of the client say of `strict`; None where they differ, or say nothing."""
+        return common_strictness(list_in(self._request.fields, "tools"))
+
     # -------------------------------------------------------------------------------------------------- milder forms
     def _use_learned_form(self, turn: Turn) -> None:
         """Raises ContextRejected where only the client's own request is accepted."""
         form = self._services.learned_forms.form_for(self._route.upstream.name, self._route.model)
+        if form is RequestForm.STRICT and self._client_strictness is None:
+            return  # the client's tools are another mixture now
         if form is RequestForm.FULL or (form is RequestForm.OWN and self._services.config.fail_policy == "closed"):
             return
         self._record.form = form
@@ -222,17 +245,39 @@ class RoundSender:
 
     def _milder_context(self, turn: Turn, status: int, refusal: bytes) -> Context | None:
         """The context in a milder form, if this one was refused for its form and there is one."""
-        if turn.form is not RequestForm.FULL or not self._was_refused_for_form(status, refusal):
+        if turn.form not in (RequestForm.FULL, RequestForm.STRICT) or not self._was_refused_for_form(status, refusal):
             return None
         explained, forms = request_forms.is_explained(status, refusal), self._services.learned_forms
         if not forms.should_try_milder(self._route.upstream.name, self._route.model, explained=explained):
             return None
         self._refused_form = explained
-        tools, _ = self._stack_offer(turn)
-        keeps_recall = tools not in ("", NO_TOOLS, self._recall_tools) and not request_forms.is_about_tools(refusal)
-        turn.form = RequestForm.MILD if keeps_recall else RequestForm.BARE
-        self._record.form = turn.form
+        before, form = turn.build_context(), self._next_form(turn, refusal)
+        turn.form = self._record.form = form
+        if form is RequestForm.BARE:
+            self._remove_stale_reasoning(turn, before, turn.build_context())
         return turn.build_context()
+
+    def _remove_stale_reasoning(self, turn: Turn, before: Context, after: Context) -> None:
+        """What was folded is back in `after`, in front of reasoning that was made without it."""
+        same = [message.wire for message in before.messages] == [message.wire for message in after.messages]
+        if same or not binds_reasoning(self._services.config, self._services.dialect, self._route.model):
+            return
+        without, gone = self._services.dialect.without_reasoning, turn.path_state.tree.without_reasoning
+        spoken = ((p.entry.id, message_of(p)) for p in turn.path_state.entries)
+        answers = (entry for entry, said in spoken if said and said.role == "assistant" and without(said) is not said)
+        stale = self._without_open_loop_answer(turn, [e for e in dict.fromkeys(answers) if e not in gone])
+        if stale:
+            turn.record_event(ReasoningRemoved(stale), self._services.now())
+
+    def _next_form(self, turn: Turn, refusal: bytes) -> RequestForm:
+        tools, _ = self._stack_offer(turn)
+        if tools in ("", NO_TOOLS) or turn.form is RequestForm.STRICT:
+            return RequestForm.BARE
+        if not request_forms.is_about_tools(refusal):
+            return RequestForm.BARE if tools == self._recall_tools else RequestForm.MILD
+        strict = self._client_strictness
+        differs = strict is not None and with_strictness(tools, strict=strict) != tools
+        return RequestForm.STRICT if differs else RequestForm.BARE
 
     def _was_refused_for_form(self, status: int, refusal: bytes) -> bool:
         knows_api = self._services.config.tariff_of(self._route.model).roles == "any"
@@ -429,7 +474,7 @@ class RoundSender:
 
     async def _shorten_refused(self, turn: Turn, line: Context, status: int, refusal: bytes) -> Context | None:
         """A context that fits, if this one was refused for its length; the limit is remembered."""
-        if not self.was_refused_for_length(status, refusal):
+        if not self.was_refused_for_length(status, refusal) or turn.form is RequestForm.BARE:
             return None
         return await self._shorten_below(turn, line, self._request_tokens(turn, line))
 
@@ -486,6 +531,8 @@ class RoundSender:
     async def shorten_after_empty_answer(self, turn: Turn, line: Context) -> Context | None:
         """A shorter context after an empty answer, as some servers answer an overlong prompt. None if the prompt was
         far from filling the window."""
+        if turn.form is RequestForm.BARE:
+            return None
         window = self.window()
         enough = max(overflow.MIN_UNEXPLAINED_OVERFLOW_TOKENS, window.tokens // 2 if window.is_binding else 0)
         return await self._shorten_below(turn, line, self._sent_tokens) if self._sent_tokens >= enough else None

@@ -116,6 +116,8 @@ class ContextPolicy:
     count_memoized: Callable[[str], int]
     nonce_of: Callable[[str], str]
     window_of: Callable[[str, str], ContextWindow]
+    accepts_recall: Callable[[str], bool] = lambda _: True
+    """By the client's model name: whether its provider takes our tools. If not, nothing may leave the context."""
 
     @cached_property
     def reasoning(self) -> BoundReasoning:
@@ -127,8 +129,9 @@ class ContextPolicy:
         for event in noticed:
             tree = reduce(tree, event, here.now)
         here = replace(here, path_state=replace(here.path_state, tree=tree)) if noticed else here
-        acted = self._wake_or_compact(here)
-        if tree.is_awake or acted.events:
+        can_recall = self.accepts_recall(here.request.model)
+        acted = self._wake_or_compact(here) if can_recall else PolicyDecision(reason="no_recall")
+        if can_recall and (tree.is_awake or acted.events):
             acted = self._renew_blocks(here, self._minimize_outputs(here, acted))
         before = (
             *noticed,

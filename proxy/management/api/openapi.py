@@ -16,7 +16,7 @@ REQUEST_HEADERS = {
 }
 RESPONSE_HEADERS = {
     "x-stack-status": "full, asleep, side, off, shadow, answered, stateless, bypass or error, "
-    "then `; reason=word` where there is one, and `; form=word` (mild, bare, own) where the provider refused more",
+    "then `; reason=word` where there is one, and `; form=word` (strict, mild, bare, own) where more was refused",
     "x-stack-request-id": "For /stack/requests",
     "x-stack-conversation": "For /stack/conversations",
     "x-stack-thread": "The path of the conversation that this request continues",

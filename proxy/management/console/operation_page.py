@@ -35,6 +35,10 @@ MAX_EVENTS = 60
 SECRET_KEYS = frozenset({"api_key", "headers", "key"})
 """Settings whose values are not shown."""
 WORDS_BY_TRAIT: dict[TraitKind, tuple[str, str]] = {
+    "strict": (
+        "It refused the proxy's tools beside those of a client that are all strict, or all not.",
+        "It gets the proxy's tools with schemas as strict as the client's.",
+    ),
     "mild": (
         "It refused a request with everything that the proxy adds.",
         "It gets no guidance, and no tool of the proxy but stack_recall; the proxy's texts are written into the "
@@ -42,8 +46,7 @@ WORDS_BY_TRAIT: dict[TraitKind, tuple[str, str]] = {
     ),
     "bare": (
         "It refused a request with the proxy's tools.",
-        "It gets none of them, so the model cannot ask back what was folded; the proxy's texts are written into the "
-        "messages beside them.",
+        "It gets none of them. The model cannot ask back what was folded, so nothing is, and what was is back.",
     ),
     "own": (
         "It refused all that the proxy adds.",
