@@ -12,7 +12,7 @@ from proxy.dialects.base import (
     ResponseWriter,
     never_holds_compaction,
 )
-from proxy.dialects.body import object_in
+from proxy.dialects.body import list_in, object_in
 from proxy.dialects.chat.message import text_blocks_of
 from proxy.dialects.chat.request import OPENAI_CHAT
 from proxy.dialects.compose import DialectComposer
@@ -63,6 +63,7 @@ __all__ = [
     "countable_texts",
     "dialect_at",
     "links_in",
+    "list_in",
     "loaded_tools",
     "never_holds_compaction",
     "object_in",

@@ -35,9 +35,9 @@ from proxy.dialects import (
     Body,
     RenderOptions,
     common_strictness,
+    list_in,
     with_strictness,
 )
-from proxy.dialects.body import list_in
 from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.exchange.background.recorder import RequestRecordBuilder, sent_chain
 from proxy.exchange.client_response import ClientResponse
