@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -70,12 +71,24 @@ log = logging.getLogger(__name__)
 MODES = ("off", "shadow", "passive", "active")
 ACTING_MODES = ("passive", "active")
 """Modes in which a thread may wake and slash commands are answered."""
-_NO_POSITIONS: Set[int] = frozenset()
 MIN_UNKNOWN_ANSWERS = 2
 """So many answers that nobody here gave, behind the known part of a history with tools, are another loop's: one may be
 a notice of the client's own."""
 MAX_KEYWORD_SCAN = 2_000
 """Newest messages of a complete new history whose names are collected; more are not remembered."""
+
+
+class TakenOver(NamedTuple):
+    """What a new conversation has from another one. `bound`: positions of answers whose reasoning is bound to that
+    one's context. `directive`: a fork's own task, told `at` this position; the plan and the requests before it were its
+    parent's, so no frames are inferred from them."""
+
+    bound: Set[int] = frozenset()
+    directive: str = ""
+    at: int = 0
+
+
+NOTHING_TAKEN_OVER = TakenOver()
 
 
 @dataclass(frozen=True)
@@ -119,10 +132,13 @@ class Resolver:
                 parsed, new, self._effective_mode(parsed, asked, "")
             )
             if cached is None or part is RequestRole.FORK:
-                known = fork_point(cached, found) if cached else await self.origin_finder.find(parsed)
+                known = fork_point(cached, found, parsed.request) if cached else await self.origin_finder.find(parsed)
+                if cached is not None:
+                    request = self.origin_finder.with_parents_reasoning(parsed.request, cached, found)
+                    parsed = replace(parsed, request=request)
                 arrived = await self._begin_conversation(parsed, known, hint, asked)
             else:
-                arrived = await self._record_arrival(parsed, cached, found, asked, _NO_POSITIONS)
+                arrived = await self._record_arrival(parsed, cached, found, asked)
             if (subagent := self.live_settings.subagent).enabled and subagent.parent_context:
                 arrived = await attach_parent_task(arrived, self.conversation_cache, self.note_writer)
             placement = await self._decide(arrived, whole=whole)
@@ -133,7 +149,11 @@ class Resolver:
         bound = await self.origin_finder.positions_bound_elsewhere(parsed, known)
         origin = known if self.live_settings.subagent.enabled else Origin()
         arrived = await self._record_arrival(
-            parsed, self._create_conversation(parsed, hint, origin), Match(MatchKind.NEW), asked, bound
+            parsed,
+            self._create_conversation(parsed, hint, origin),
+            Match(MatchKind.NEW),
+            asked,
+            TakenOver(bound, known.directive, known.directive_at),
         )
         await self.origin_finder.begin_subagent(arrived, origin)
         return arrived
@@ -161,7 +181,7 @@ class Resolver:
                 )
             if cached is None and any(m.role == "assistant" for m in messages):
                 opened = self._create_conversation(parsed, hint, Origin())
-                placement = await self._record_arrival(parsed, opened, found, asked, _NO_POSITIONS)
+                placement = await self._record_arrival(parsed, opened, found, asked)
                 return placement.mode, replace(placement, status=ANSWERED_STATUS)
             if cached is None:
                 return self._effective_mode(parsed, asked, ""), None
@@ -261,24 +281,28 @@ class Resolver:
 
     # --------------------------------------------------------------------------------------------------------- record
     async def _record_arrival(
-        self, parsed: ParsedRequest, cached: CachedConversation, found: Match, asked: str, bound: Set[int]
+        self,
+        parsed: ParsedRequest,
+        cached: CachedConversation,
+        found: Match,
+        asked: str,
+        taken: TakenOver = NOTHING_TAKEN_OVER,
     ) -> Placement:
-        """Record what is new, and fold the path. `bound`: positions of new answers whose reasoning is bound to another
-        conversation's context."""
+        """Record what is new, and fold the path."""
         ledger, request = cached.ledger, parsed.request
         thread = thread_id_for(ledger, found, request, has_replicas=self.conversation_cache.is_shared)
         new = matching.new_entries(ledger, request, found, thread, parsed.now)
         opening = found.kind is MatchKind.NEW
-        events = [_root_started_event(ledger.conversation, new, parsed.now)] if opening and new else []
-        if bound:
-            events.append(_reasoning_removed_event(new, bound, parsed.now))
+        events = [_root_started_event(ledger.conversation, new, taken.directive, parsed.now)] if opening and new else []
+        if taken.bound:
+            events.append(_reasoning_removed_event(new, taken.bound, parsed.now))
         tip_thread = thread_of_tip(ledger, found)
         before = ledger.threads.get(thread) or tip_thread
         told = changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
         mode = self._effective_mode(parsed, asked, ledger.conversation.mode)
         look = fingerprint_of(before) if new and _may_act(request, mode) else None
         path_state, earlier, seen = await in_slices(
-            self.path_follower.follow(parsed, cached, found, new, events, told, look)
+            self.path_follower.follow(parsed, cached, found, new, events, told, look, infers=not taken.directive)
         )
         values: list[Entry | LedgerEvent | Thread] = [*new, *seen]
         if told:
@@ -309,6 +333,7 @@ class Resolver:
             previous_thread=since,
             mode=mode,
             call_ids=found.call_ids,
+            directive_entry=new[taken.at].id if taken.directive else "",
         )
 
     async def _decide(self, placement: Placement, *, whole: bool) -> Placement:
@@ -384,10 +409,16 @@ def _mode_from_header(headers: Headers) -> str:
     return told
 
 
-def _root_started_event(conversation: Conversation, entries: Sequence[Entry], now: int) -> LedgerEvent:
-    """The root frame, titled by the user's first message."""
-    said = (e.message.text for e in entries if e.message and e.message.role == "user")
-    return as_ledger_event(build_root(said, frame_id(conversation.id, 0)), entries[0].id, 0, len(entries), now)
+def _root_started_event(conversation: Conversation, entries: Sequence[Entry], directive: str, now: int) -> LedgerEvent:
+    """The root frame, titled by a fork's directive, else by the user's first message."""
+    said = [e.message.text for e in entries if e.message and e.message.role == "user"]
+    return as_ledger_event(
+        build_root([directive] if directive else said, frame_id(conversation.id, 0)),
+        entries[0].id,
+        0,
+        len(entries),
+        now,
+    )
 
 
 def _reasoning_removed_event(new: Sequence[Entry], bound: Set[int], now: int) -> LedgerEvent:

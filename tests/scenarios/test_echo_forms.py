@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from llm_test_provider import ScriptedAnswer, ScriptedProvider, call, says
-from tests.harness import Conversation, Stage, as_one_text, does, pop, push
+from tests.harness import Conversation, Stage, as_one_text, bash, does, pop, push
 
 Json = dict[str, Any]
 Form = Callable[[list[Json]], list[Json]]
@@ -154,6 +154,45 @@ def test_calls_and_results_told_as_text_are_the_calls_and_results(
     assert chat.proxy.frames()["Ledger"]["status"] == "completed"
     assert "[Result]" in as_one_text(provider.received[2].messages)
     without_judge(stage)
+
+
+@pytest.mark.rows("X-34")
+@pytest.mark.spoken_in("chat", reason="the forms are written for its messages; the core compares values of any dialect")
+def test_calls_told_in_the_order_in_which_they_finished_are_the_same_calls(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """X-34: a client that runs calls side by side tells them, and one text of all results, as they finished. The model
+    is not told that a result is missing."""
+    read, write, count = (call("bash", command=f"{word} a.py") for word in ("cat", "touch", "wc"))
+    provider.will(does(push("Ledger"), read, write, count, text="Three at once."), does(bash("ls")), says("All done."))
+    chat.says("Please read the ledger.")
+    made = chat.history[-1]["tool_calls"]
+    words = ", ".join(f"{{'name': 'bash', 'arguments': {made[at]['function']['arguments']}}}" for at in (2, 0, 1))
+    chat.history[-1] = {"role": "assistant", "content": f"Three at once.\nCalling tools:\n[{words}]"}
+    chat.says("Observation:\n5 a.py\nx = 1\ntouched")
+    one = chat.history[-1]["tool_calls"][0]["function"]["arguments"]
+    chat.history[-1] = {"role": "assistant", "content": f"Calling tools:\n[{{'name': 'bash', 'arguments': {one}}}]"}
+    chat.says("Observation:\na.py")
+
+    assert [row["threads"] for row in chat.proxy.conversations] == [["main"]]
+    sent = as_one_text(provider.received[-1].messages)
+    assert "stack_frame_push" in sent
+    assert "cancelled" not in sent
+    assert "Observation:\\n5 a.py" in sent or "Observation:\n5 a.py" in sent
+    without_judge(stage)
+
+
+@pytest.mark.rows("X-34")
+@pytest.mark.spoken_in("chat", reason="the forms are written for its messages; the core compares values of any dialect")
+def test_calls_that_the_user_talked_over_were_cancelled(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """Where nothing tells a result, nothing claims that there is one."""
+    provider.will(does(bash("ls")), says("Well."))
+    chat.says("Please list.")
+    chat.says("No, stop: the tool would take too long.")
+
+    assert "cancelled" in as_one_text(provider.received[-1].messages)
 
 
 @pytest.mark.rows("X-34")

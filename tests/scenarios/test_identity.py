@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, Usage, cut, says, stall
+from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, Usage, call, cut, says, stall
 from tests.client_dialects import MESSAGES
 from tests.harness import (
     NUMBER,
@@ -290,6 +290,54 @@ def test_a_fork_with_fewer_tools_is_a_conversation_of_its_own(
     parent, child = sorted(chat.proxy.conversations, key=lambda c: c["parent"] or "")
     assert child["parent"] == parent["id"]
     assert "you are the fork" not in as_one_text(provider.received[-1].messages)
+
+
+@pytest.mark.rows("X-32")
+@pytest.mark.parametrize("told", ["prompt", "other words"])
+def test_forks_of_one_history_are_told_their_own_directive_and_nothing_of_their_parents_plan(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation, told: str
+) -> None:
+    """Two forks that leave the same history, the second while the first works: each is a conversation of its own under
+    the parent. What its block tells is the task for which it was forked."""
+    chat.tools = ("bash", "todowrite", "agent")
+    directives = ("Count the lines of the ledger.", "Count the words of the ledger.")
+    items = [{"content": "Read the ledger", "status": "in_progress"}, {"content": "Mend it", "status": "pending"}]
+    made = [call("agent", description="count", prompt=each) for each in directives]
+    provider.will(does(call("todowrite", todos=items)), does(*made))
+    chat.says("Please mend the ledger.")
+    chat.returns("ok")
+    chat.history += [
+        {"role": "tool", "tool_call_id": each["id"], "content": "Fork started."}
+        for each in chat.history[-1]["tool_calls"]
+    ]
+    forks = []
+    for words in directives:
+        fork = chat.branch(len(chat.history))
+        fork.tools = ("bash", "todowrite")
+        provider.will(does(bash("wc"), text="Scope: as told."), says("Scope: counted."))
+        opening = (
+            f"<fork-rules>You are a worker.</fork-rules>\n\nDirective: {words if told == 'prompt' else words.upper()}"
+        )
+        fork.history += [{"role": "user", "content": opening}, {"role": "assistant", "content": "Understood."}]
+        fork.says("Begin.")
+        sent = as_one_text(provider.received[-1].messages)
+        block = sent[sent.rindex("<stack-context session") :]
+        assert (words if told == "prompt" else words.upper()) in block
+        assert "Mend it" not in block
+        assert "Please mend the ledger" not in block
+        fork.returns("12")
+        forks.append(fork)
+    provider.will(does(bash("cat"), text="Meanwhile."))
+    chat.asks()
+
+    at = [(one.last.headers["x-stack-conversation"], one.last.headers["x-stack-thread"]) for one in forks if one.last]
+    parents = {row["id"]: row["parent"] for row in chat.proxy.conversations}
+    assert chat.last is not None
+    parent = chat.last.headers["x-stack-conversation"]
+    assert len({parent, *(conversation for conversation, _ in at)}) == 3
+    assert [parents[conversation] for conversation, _ in at] == [parent, parent]
+    assert {thread for _, thread in at} == {"main"}
+    assert chat.proxy.statuses(parent)["Read the ledger"] == "in_progress"
 
 
 def test_a_delegated_session_is_a_child_of_the_one_it_names(

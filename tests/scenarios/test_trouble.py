@@ -439,6 +439,32 @@ def test_what_a_provider_requires_back_is_restored(stage: Stage, provider: Scrip
     assert [r.status for r in provider.received] == [200] * 5
 
 
+@pytest.mark.rows("X-21")
+@pytest.mark.spoken_in("chat", reason="only there a provider demands back what is bound to nothing")
+@pytest.mark.parametrize("provider", [REQUIRING], indirect=True)
+def test_a_fork_has_the_reasoning_of_the_answers_that_it_took_over(stage: Stage, provider: ScriptedProvider) -> None:
+    """L8: its client dropped that reasoning, and the parent's conversation has it; in hidden rounds and beside hidden
+    calls too."""
+    chat = stage.chat(habits=ClientHabits(keeps_reasoning=False))
+    provider.will(
+        does(push("Auth"), reasoning="first"), does(bash("ls"), reasoning="second"),
+        does(bash("cat"), push("Deeper"), reasoning="third"), says("all", reasoning="fourth"),
+        says("fork", reasoning="fifth"), says("end", reasoning="sixth"),
+    )  # fmt: skip
+    chat.says("hello")
+    chat.returns("a.py")
+    chat.returns("x = 1")
+    fork = chat.branch(len(chat.history) - 1)
+    fork.tools = ("bash",)
+    fork.says("You are the fork: count the lines.")
+    fork.says("go on")
+
+    assert [r.status for r in provider.received] == [200] * 6
+    assert fork.last is not None
+    assert fork.last.stack_status == "full"
+    assert len(chat.proxy.conversations) == 2
+
+
 # ----------------------------------------------------------------------------------------------------------- accounting
 @pytest.mark.rows("X-16", "S4-02")
 def test_figures_stand_in_headers_receipts_and_totals(stage: Stage, provider: ScriptedProvider) -> None:

@@ -7,6 +7,7 @@ from proxy.core.context.frame_block_forms import FLAT_FORMAT, BlockFormat, DrawM
 from proxy.core.context.guidance import GuidanceWording, guidance_text, has_plan_tool
 from proxy.core.context.message_delivery import undelivered_messages
 from proxy.core.context.message_list import (
+    TOLD_CALL_RESULT,
     UNANSWERED_CALL_RESULT,
     Context,
     ContextForm,
@@ -40,6 +41,7 @@ __all__ = [
     "MAX_ACTIONS",
     "MINIMUM_RELEVANCE",
     "RECENT_ENTRIES_LIMIT",
+    "TOLD_CALL_RESULT",
     "UNANSWERED_CALL_RESULT",
     "AnswersLeftOut",
     "BlockFormat",

@@ -29,9 +29,12 @@ from proxy.core.frames import (
     visible_owners_of,
 )
 from proxy.core.ledger import INSTRUCTION_ROLES, EntryKind, Message
+from proxy.core.observers import tells_results
 
 UNANSWERED_CALL_RESULT = "(cancelled: the client returned no result for this call)"
 """Inserted as the result of a call that the client never answered."""
+TOLD_CALL_RESULT = "(the client tells the result of this call as text, in its next message)"
+"""Inserted where a client without a role for results writes them as the user's words."""
 
 
 class MessageComposer(Protocol):
@@ -517,7 +520,7 @@ def _pair_calls_and_results(units: Sequence[ContextItem], composer: MessageCompo
         if unit.message.calls and not _has_result_next(units, at, unit):
             answers = _client_result_positions(units, at, unit)
             taken.update(chain.from_iterable(answers.values()))
-            yield from _results_in_order(units, unit, answers, composer)
+            yield from _results_in_order(units, at, answers, composer)
 
 
 def _has_result_next(units: Sequence[ContextItem], at: int, unit: ContextItem) -> bool:
@@ -544,8 +547,9 @@ def _client_result_positions(units: Sequence[ContextItem], at: int, unit: Contex
 
 
 def _results_in_order(
-    units: Sequence[ContextItem], unit: ContextItem, answers: dict[str, deque[int]], composer: MessageComposer
+    units: Sequence[ContextItem], at: int, answers: dict[str, deque[int]], composer: MessageComposer
 ) -> Iterable[Message]:
+    unit = units[at]
     calls, stack_results = unit.message.calls, dict(unit.stack_results)
     if not stack_results and sum(map(len, answers.values())) == len(calls):
         yield from (units[position].message for position in sorted(chain.from_iterable(answers.values())))
@@ -557,7 +561,14 @@ def _results_in_order(
         elif waiting:
             yield units[waiting.popleft()].message
         else:
-            yield composer.tool_result(call.id, UNANSWERED_CALL_RESULT)
+            yield composer.tool_result(call.id, _missing_result(units, at))
+
+
+def _missing_result(units: Sequence[ContextItem], at: int) -> str:
+    """What stands for a result that the client did not send as one."""
+    behind = (units[position].message for position in range(at + 1, len(units)))
+    following = next((message for message in behind if not message.is_result), None)
+    return TOLD_CALL_RESULT if following is not None and tells_results(following) else UNANSWERED_CALL_RESULT
 
 
 def unpaired_calls(messages: Sequence[Message]) -> tuple[str, ...]:

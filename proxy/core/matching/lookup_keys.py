@@ -4,7 +4,7 @@ repeat and many agents open alike; `match_history` compares the content."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from itertools import chain
 
@@ -102,6 +102,14 @@ def delegating_call(rounds: Sequence[Round], text: str) -> Call | None:
     """The call among `rounds` that delegates `text`."""
     key = prompt_anchor(text)
     return next((call for call in visible_calls(rounds) if key in map(prompt_anchor, _text_arguments(call))), None)
+
+
+def delegated_text(calls: Iterable[Call], told: Iterable[str]) -> str:
+    """The longest text argument of these calls that stands in one of the texts `told`; empty if there is none. A fork
+    is told its prompt among rules of its client."""
+    arguments = {text.strip() for call in calls for text in _text_arguments(call)}
+    texts = tuple(told)
+    return max((argument for argument in arguments if any(argument in text for text in texts)), key=len, default="")
 
 
 def retry_anchor(request: Request) -> str:

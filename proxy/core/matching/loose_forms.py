@@ -21,6 +21,8 @@ MAX_WORDS_PER_CALL = 160
 """Characters, without white space, that may introduce a call or a result told as text, beside its own."""
 MAX_WORDS_PER_ARGUMENT = 60
 """Characters that may stand around an argument told as text: its name and tags."""
+MAX_REORDERED_CALLS = 32
+"""So many calls of one answer are looked for in another order; more in their own alone."""
 RESULT_LABEL = re.compile(r"tool|result|output|function|observ|return|response|call", re.IGNORECASE)
 """Words that introduce a result told as text."""
 MAX_LABEL_CHARACTERS = 120
@@ -106,27 +108,61 @@ def same_answer(text: str, calls: Sequence[Call], message: Message) -> bool:
 
 
 def _tells_calls(text: str, calls: Sequence[Call], theirs: str) -> bool:
-    """Whether `theirs` tells all of a text and then of its calls, in order, and hardly anything else."""
+    """Whether `theirs` tells all of a text and then of its calls, in any order, and hardly anything else."""
     ours = squeezed(without_thinking(text))
     at = theirs.find(ours)
     if at < 0:
         return False
-    at, told, allowed = at + len(ours), len(ours), 0
+    at += len(ours)
+    allowed = sum(MAX_WORDS_PER_CALL + MAX_WORDS_PER_ARGUMENT * len(_told_values(call)) for call in calls)
+    told = _told_in_order(calls, theirs, at)
+    if told < 0 and 1 < len(calls) <= MAX_REORDERED_CALLS:
+        told = _told_in_any_order(calls, theirs, at)
+    return told >= 0 and len(theirs) - len(ours) - told <= allowed
+
+
+def _told_in_order(calls: Sequence[Call], theirs: str, at: int) -> int:
+    """Characters of `theirs` behind `at` that tell of the calls, one after the other; -1 where one is not found."""
+    told = 0
     for call in calls:
-        begin = theirs.find(squeezed(call.name), at)
-        if begin < 0:
-            return False
-        told += len(squeezed(call.name))
-        ends = [begin]
-        for value in _leaves(_decoded(call.arguments)):
-            found = [(place, form) for form in _spellings(value) if (place := theirs.find(form, begin)) >= 0]
-            if not found:
-                return False
-            place, form = min(found)
-            told, allowed = told + len(form), allowed + MAX_WORDS_PER_ARGUMENT
-            ends.append(place + len(form))
-        at, allowed = max(ends), allowed + MAX_WORDS_PER_CALL
-    return len(theirs) - told <= allowed
+        if (found := _find_told_call(call, theirs, at)) is None:
+            return -1
+        at, told = found[0], told + found[1]
+    return told
+
+
+def _told_in_any_order(calls: Sequence[Call], theirs: str, at: int) -> int:
+    """As `_told_in_order`. Clients that run calls side by side tell them as they finish: the one whose telling ends
+    first comes next."""
+    waiting, told = list(calls), 0
+    while waiting:
+        found = [(*ends, place) for place, call in enumerate(waiting) if (ends := _find_told_call(call, theirs, at))]
+        if not found:
+            return -1
+        at, characters, place = min(found)
+        told += characters
+        del waiting[place]
+    return told
+
+
+def _find_told_call(call: Call, theirs: str, at: int) -> tuple[int, int] | None:
+    """Where the telling of a call ends that begins behind `at`, and how many of its characters are the call's."""
+    name = squeezed(call.name)
+    begin = theirs.find(name, at)
+    if begin < 0:
+        return None
+    end, told = begin + len(name), len(name)
+    for value in _told_values(call):
+        found = [(place, form) for form in _spellings(value) if (place := theirs.find(form, begin)) >= 0]
+        if not found:
+            return None
+        place, form = min(found)
+        end, told = max(end, place + len(form)), told + len(form)
+    return end, told
+
+
+def _told_values(call: Call) -> tuple[object, ...]:
+    return tuple(_leaves(_decoded(call.arguments)))
 
 
 def _decoded(arguments: str) -> object:

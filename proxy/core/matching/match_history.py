@@ -111,9 +111,25 @@ def best_match(candidates: Iterable[Ledger], request: Request) -> tuple[Ledger, 
     complete = [(ledger, path) for ledger, path in walked if len(path) > last]  # no other one can hold more
     matches = [(ledger, match(ledger, request, path)) for ledger, path in complete or walked]
     matching = [(ledger, found) for ledger, found in matches if found.kind is not MatchKind.NEW]
+    if len(matching) > 1:
+        matching = _without_siblings(matching)
     if len(matching) < 2:
         return matching[0] if matching else None
     return max(reversed(matching), key=lambda pair: _match_score(pair[0], pair[1], request))
+
+
+def _without_siblings(matching: list[tuple[Ledger, Match]]) -> list[tuple[Ledger, Match]]:
+    """Without forks of which the request holds only the history that they took over: it left their parent as they did,
+    and resembles them most."""
+    own = [(ledger, found) for ledger, found in matching if not _leaves_before_first_turn(ledger, found)]
+    return own or [pair for pair in matching if not pair[0].conversation.parent] or matching
+
+
+def _leaves_before_first_turn(ledger: Ledger, found: Match) -> bool:
+    """Whether the request leaves the known history among messages that came with the first request."""
+    if found.kind is MatchKind.RETRIED or found.aliases or not found.path or found.path[-1].id not in ledger.parent_ids:
+        return False
+    return not any(entry.kind is EntryKind.TURN or entry.adopts for entry in found.path)
 
 
 def covers(found: Match, request: Request) -> bool:

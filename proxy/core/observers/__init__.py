@@ -51,6 +51,7 @@ from proxy.core.observers.step import (
     rounds_of,
     step_of,
     steps_of,
+    tells_results,
     texts_in,
 )
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ID_ARGUMENTS, ToolRole, ToolRoles, normalize_name
@@ -128,6 +129,7 @@ __all__ = [
     "rounds_of",
     "step_of",
     "steps_of",
+    "tells_results",
     "texts_in",
     "topic_keywords",
     "touched_file_labels",

@@ -3,6 +3,7 @@ come from a model and are not trusted: what is not JSON counts as text."""
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
@@ -17,6 +18,14 @@ RESULT_HEAD_LENGTH = 3_000  # characters examined at either end of a result, whe
 RESULT_TAIL_LENGTH = 3_000
 MAX_LINES_PER_WORD = 20  # matching lines that are examined closely
 MAX_LINE_LENGTH = 240  # characters of each
+TOLD_RESULT_LABEL = re.compile(
+    r"""[\s\[<(*\#]*
+        (?: observations? | (?:(?:tool|function|command|call|action)s?[\s_-]+){0,2}(?:results?|outputs?|responses?)
+          | tool\s[\w.-]{1,64}\sreturned | \[[^\]\n]{1,120}\]\s(?:result|output) )\b
+        [^\n:\]>]{0,80}[:\]>][\]>)*\s]*""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""How clients without a role for results introduce them: "Observation:", "[Result of call_1]", "<tool_response>"."""
 
 
 class ToolExecution(msgspec.Struct, frozen=True):
@@ -123,8 +132,25 @@ def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
             opened, results = message, []
         elif message.answers:
             results.append((message, path_entry.entry.id))
+        elif opened is not None and not results and (told := _told_result(opened, message)):
+            results.append((told, path_entry.entry.id))
     if opened is not None:
         yield step_of(opened, results)
+
+
+def tells_results(message: Message) -> bool:
+    """Whether a user's message is how a client tells results that it has no role for. Only behind calls without
+    results: a user may begin with the same words."""
+    return message.role == "user" and TOLD_RESULT_LABEL.match(message.text) is not None
+
+
+def _told_result(opened: Message, message: Message) -> Message | None:
+    """The result of the only call of `opened` that a message tells as text. Of several calls nobody knows which part of
+    the text is whose."""
+    calls = [call for call in opened.calls if not call.is_stack_call]
+    if len(calls) != 1 or not tells_results(message):
+        return None
+    return replace(message, text=TOLD_RESULT_LABEL.sub("", message.text, count=1), answers=calls[0].id)
 
 
 def step_of(message: Message, results: Iterable[tuple[Message, str]]) -> Step:

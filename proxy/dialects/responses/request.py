@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.context import UNANSWERED_CALL_RESULT
+from proxy.core.context import TOLD_CALL_RESULT, UNANSWERED_CALL_RESULT
 from proxy.core.ledger import INSTRUCTION_ROLES, Message, Request, RequestSlice, identity_of
 from proxy.dialects import raw_json as slices
 from proxy.dialects.base import AppendedTools, Body, Dialect, Headers, RenderOptions, ResponseReferences
@@ -280,7 +280,7 @@ def _wires_of(line: Sequence[Message]) -> Iterator[bytes]:
 
 
 def _is_unanswered(message: Message) -> bool:
-    return bool(message.answers) and message.text == UNANSWERED_CALL_RESULT
+    return bool(message.answers) and message.text in (UNANSWERED_CALL_RESULT, TOLD_CALL_RESULT)
 
 
 def _comma_separated(wires: Sequence[bytes]) -> list[bytes]:

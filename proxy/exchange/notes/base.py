@@ -39,12 +39,14 @@ class NoteWriter:
     conversation_cache: ConversationCache
     composer: DialectComposer
 
-    def add_note(self, placement: Placement, words: str) -> Placement:
-        """Append a note behind the newest message of the request, permanently. Raises StoreError."""
+    def add_note(self, placement: Placement, words: str, behind: str = "") -> Placement:
+        """Append a note behind the newest message of the request, permanently, or `behind` another entry of a request
+        that opens a conversation: none of it was sent before. Raises StoreError."""
         text = self.composer.user_message(words)
+        behind = behind or placement.entry_id
         overlay = Entry(
-            message_id(placement.entry_id, "overlay " + text.identity, placement.conversation),
-            placement.entry_id,
+            message_id(behind, "overlay " + text.identity, placement.conversation),
+            behind,
             placement.ledger.next_seq,
             EntryKind.OVERLAY,
             placement.thread,
@@ -52,6 +54,8 @@ class NoteWriter:
             created=placement.parsed_request.now,
         )
         self.conversation_cache.record(placement.cached_conversation, [overlay])
+        if behind != placement.entry_id:
+            placement.cached_conversation.path_states.clear()
         return _with_new_path_state(placement)
 
     def record_events(self, placement: Placement, decided: Sequence[FrameEvent]) -> Placement:

@@ -198,8 +198,9 @@ class ParentsNote:
 
 @dataclass(frozen=True)
 class BlockNote:
-    """Adds the block that is due: of a new root, or of the frame in which a thread woke. It is true as it is written,
-    and history afterwards. A model that accepts no text behind results gets it with the next user message."""
+    """Adds the block that is due: of a new root, or of the frame in which a thread woke; in a fork that opens, behind
+    its directive. It is true as it is written, and history afterwards. A model that accepts no text behind results
+    gets it with the next user message."""
 
     note_writer: NoteWriter
     policy: ContextPolicy
@@ -215,6 +216,5 @@ class BlockNote:
         placement = self.note_writer.record_events(placement, [RootAnnounced(frame)])
         if placement.match_kind is MatchKind.COMPACTED or uncalled_frame(tree).id != tree.active:
             return placement  # it was told otherwise, or has become false
-        return self.note_writer.add_note(
-            placement, self.policy.render_block(policy_input_of(placement), MAX_NOTE_BLOCK_TOKENS, frame)
-        )
+        block = self.policy.render_block(policy_input_of(placement), MAX_NOTE_BLOCK_TOKENS, frame)
+        return self.note_writer.add_note(placement, block, placement.directive_entry)

@@ -6,18 +6,20 @@ conversation.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import NamedTuple
 
+from msgspec import structs
+
 from proxy.config import Config, LiveSettings
 from proxy.core.frames import MAX_CRITERION_CHARACTERS
-from proxy.core.ledger import Request
+from proxy.core.ledger import Call, Entry, Ledger, Request, visible_calls
 from proxy.core.matching import Match, guess_subagent_parent
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import walk_history as walking
-from proxy.core.observers import without_client_elements
+from proxy.core.observers import first_user_text, without_client_elements
 from proxy.dialects import Dialect
 from proxy.exchange.thread import attach_subagent as delegation
 from proxy.exchange.thread import session_headers as clients
@@ -32,11 +34,13 @@ _NO_POSITIONS: Set[int] = frozenset()
 
 class Origin(NamedTuple):
     """The conversation it was forked from or delegated by, the entry there, and the delegated prompt. Empty without an
-    origin."""
+    origin. A fork's `directive` are the words for which it left its parent, told at this position of its messages."""
 
     conversation: str = ""
     turn: str = ""
     prompt: str = ""
+    directive: str = ""
+    directive_at: int = 0
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,23 @@ class OriginFinder:
         behind = positions_made_behind_ours(parent.ledger, parent.path_state(path[-1].id), len(path))
         return frozenset(at for at in behind if request.messages[at].role == "assistant")
 
+    def with_parents_reasoning(self, request: Request, cached: CachedConversation, found: Match) -> Request:
+        """A fork's request with the reasoning that its client left out of the answers taken over: some providers demand
+        it back with each call. Nothing is added where it is bound to the parent's context."""
+        if binds_reasoning(self.config, self.dialect, self.config.upstream_model_of(request.model)):
+            return request
+        messages, bare = list(request.messages), self.dialect.without_reasoning
+        for at, entry in enumerate(found.path):
+            rounds, theirs = cached.ledger.rounds.get(entry.id), messages[at]
+            if not rounds or not theirs.calls or bare(theirs) is not theirs:
+                continue
+            given = rounds[-1].spoken.message
+            if hidden := {call.id for call in given.calls if call.is_stack_call}:
+                given = self.dialect.without_calls(given, hidden)
+            if [c.id for c in given.calls] == [c.id for c in theirs.calls] and bare(given) is not given:
+                messages[at] = structs.replace(theirs, wire=given.wire, tokens=given.tokens or theirs.tokens)
+        return structs.replace(request, messages=tuple(messages))
+
     async def begin_subagent(self, placement: Placement, origin: Origin) -> None:
         """Open the subagent's frame in its parent."""
         parsed, where = placement.parsed_request, (origin.conversation, origin.turn)
@@ -109,9 +130,27 @@ class OriginFinder:
         return Origin(conversation or named, turn, guess_subagent_parent.delegated_task(parsed.request) if turn else "")
 
 
-def fork_point(cached: CachedConversation, found: Match) -> Origin:
-    """The conversation that a fork left, and the last entry they share."""
-    return Origin(cached.ledger.conversation.id, found.path[-1].id if found.path else "")
+def fork_point(cached: CachedConversation, found: Match, request: Request) -> Origin:
+    """The conversation that a fork left, and the last entry they share. Its directive is the prompt of the call that
+    began it, if it was told that, else the first words that the user has for it alone."""
+    ledger = cached.ledger
+    leaves = Origin(ledger.conversation.id, found.path[-1].id if found.path else "")
+    told = {at: m.text for at, m in enumerate(request.messages) if at >= found.depth and m.role == "user"}
+    told = {at: text for at, text in told.items() if text.strip()}
+    if not told:
+        return leaves
+    spoken = next((calls for entry in reversed(found.path) if (calls := _calls_of(ledger, entry)) is not None), ())
+    if prompt := anchors.delegated_text(spoken, told.values()):
+        return leaves._replace(directive=prompt, directive_at=next(at for at, text in told.items() if prompt in text))
+    words = first_user_text(told.values(), MAX_CRITERION_CHARACTERS)
+    return leaves._replace(directive=words, directive_at=next(iter(told)))
+
+
+def _calls_of(ledger: Ledger, entry: Entry) -> Sequence[Call] | None:
+    """The calls of an answer; None for any other entry."""
+    if rounds := ledger.rounds.get(entry.id, ()):
+        return visible_calls(rounds)
+    return entry.message.calls if entry.message and entry.message.role == "assistant" else None
 
 
 def _opening_prompts(request: Request) -> tuple[str, ...]:

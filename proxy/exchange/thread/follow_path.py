@@ -76,17 +76,19 @@ class PathFollower:
         rooted: Sequence[LedgerEvent],
         thread: Thread | None,
         look: RequestFingerprint | None,
+        *,
+        infers: bool,
     ) -> Generator[None, None, tuple[PathState, PathState, list[LedgerEvent]]]:
         """In slices: the path state with what is new, the one before its newest entry, and all events on it: the root's
         and inferred frames. Rewritten forms of known entries infer nothing again, and neither does a thread without
-        tools or tool calls. `look`: the previous request's fingerprint, to detect a branch switch; None where there can
-        be none."""
+        tools or tool calls, or where it `infers` nothing. `look`: the previous request's fingerprint, to detect a
+        branch switch; None where there can be none."""
         ledger = cached.ledger
         path_state = cached.path_state(found.path[-1].id) if found.path else PathState()
         if not new:
             return path_state, path_state, []
         decided = _PathEvents(ledger, ledger.next_seq + len(new), parsed.now, rooted)
-        watched = (
+        watched = infers and (
             bool(parsed.request.tool_names or (thread and thread.tool_names)) and found.kind is not MatchKind.COMPACTED
         )
         if watched and found.path:
@@ -114,10 +116,10 @@ class PathFollower:
                 decided.add(root[1], root[0])
             decided.extend(builder, run[:-1])
             speaks = last.message is not None and last.message.role == "assistant"
-            infers = called and not speaks and self._may_infer_frames(builder.tree, said, run)
-            if infers or is_newest:
+            may_infer = called and not speaks and self._may_infer_frames(builder.tree, said, run)
+            if may_infer or is_newest:
                 before = builder.build()
-            if infers:
+            if may_infer:
                 at = _with_new_root(last, before, root, parsed.now)
                 for ended in self._end_forgotten_frames(ledger, at, run, parsed.now) if is_newest else ():
                     decided.add(ended, last.id)

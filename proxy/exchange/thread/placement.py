@@ -57,6 +57,8 @@ class Placement(msgspec.Struct, frozen=True):
     """A subagent's task, if it is to be told with this request."""
     call_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The stored ids of known calls by those of the client, where it makes them anew."""
+    directive_entry: str = ""
+    """In a fork's first request, the message with its directive."""
 
     @property
     def request(self) -> Request:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, Thread, without_thinking
+from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Thread, without_thinking
 from proxy.core.ledger.messages import Call, Message, Request
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match_history as matching
@@ -324,6 +324,38 @@ def test_of_two_conversations_that_look_alike_the_one_that_spoke_last_is_meant()
     best = matching.best_match([older.ledger, newer.ledger], request(ASK, CALLED, RESULT))
     assert best is not None
     assert best[0] is newer.ledger
+
+
+FORKED = message("user", "You are a fork. Your directive: count the lines.")
+SIBLING = message("user", "You are a fork. Your directive: count the words.")
+
+
+@pytest.mark.rows("X-32")
+@pytest.mark.parametrize("answered", [True, False])
+@pytest.mark.parametrize("begun", ["from the start", "in the middle"])
+def test_what_leaves_the_history_that_a_fork_took_over_is_no_branch_of_the_fork(answered: bool, begun: str) -> None:
+    """Its sibling resembles it most: it shares the whole history and the tools. Both left their parent."""
+    history = (ASK, CALLED, RESULT)
+    parent, fork = Book(), Book()
+    if begun == "from the start":
+        parent.answer(parent.arrive(request(ASK), Match(MatchKind.NEW)), CALLED)
+    parent.answer(parent.arrive(request(*history), None if begun == "from the start" else Match(MatchKind.NEW)), ANSWER)
+    fork.ledger.conversation = Conversation("f" * 32, "t", parent="c" * 32)
+    fork.ledger.threads["main"] = Thread("main", "s", ("read",))
+    opening = fork.arrive(request(*history, FORKED), Match(MatchKind.NEW))
+    if answered:
+        fork.answer(opening, ANSWER)
+    for books in ((parent, fork), (fork, parent)):
+        ledgers = [book.ledger for book in books]
+        sibling = matching.best_match(ledgers, request(*history, SIBLING, tools=("read",)))
+        again = matching.best_match(ledgers, request(*history, FORKED, tools=("read",)))
+        onward = matching.best_match(ledgers, request(*history, FORKED, ANSWER, MORE, tools=("read",)))
+        assert sibling is not None
+        assert sibling[0] is parent.ledger
+        assert again is not None
+        assert (again[0], again[1].kind) == (fork.ledger, MatchKind.RETRIED)
+        assert onward is not None
+        assert onward[0] is fork.ledger
 
 
 def run_of(turns: int, output: str) -> tuple[Book, list[Message]]:

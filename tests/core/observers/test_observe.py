@@ -172,7 +172,7 @@ def truth_of(made: dict[str, Any], result: str) -> set[str]:
             else set()
         )
     if (name := WRITING.get(made["name"])) is not None:
-        return {arguments[name] if name else arguments.get("file_path") or arguments["path"]}
+        return {next(arguments[key] for key in (name, "file_path", "path") if key in arguments)}
     commands = json.dumps([arguments.get(key) for key in ("command", "cmd", "commands")])
     return {"notes.txt"} if "> notes.txt" in commands or "sed -i" in commands else set()
 
