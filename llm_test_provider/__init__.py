@@ -10,6 +10,7 @@ It stands alone: nothing of the proxy is imported here but the tree of errors.
     facts.py       what request and provider decide about an answer   dialect.py   which path asks in which dialect
     caches.py      four simulated prompt caches     binding.py     reasoning that is bound or required
     wordings.py    how providers refuse             templates.py   words known only at run time
+    strict_profiles.py   what single providers refuse beyond their API
     counting.py    tokens                           lenient.py, spelling.py   reading and writing JSON
     delivery.py    cuts and breaks                  event_forms.py   how events are written, oddly too
     provider.py    the provider and its records     server.py, http1.py  sockets

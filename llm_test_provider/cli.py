@@ -20,17 +20,24 @@ DEFAULT_PORT = 8901
 
 
 def run_provider(
-    scenario_path: Path, host: str = "127.0.0.1", port: int = DEFAULT_PORT, say: Callable[[str], None] | None = None
+    scenario_path: Path,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    say: Callable[[str], None] | None = None,
+    strict: str | None = None,
 ) -> None:
-    """Serve a scenario until Ctrl-C. Port 0 takes a free one. Raises ScenarioError, OSError."""
+    """Serve a scenario until Ctrl-C. Port 0 takes a free one; `strict` is a name of `PROFILES`. Raises ScenarioError,
+    OSError."""
     console = Console(highlight=False, soft_wrap=True, markup=False)
     try:
-        asyncio.run(serve(scenario_path, host, port, say or console.print))
+        asyncio.run(serve(scenario_path, host, port, say or console.print, strict))
     except KeyboardInterrupt:
         return
 
 
-async def serve(scenario_path: Path, host: str, port: int, say: Callable[[str], None]) -> None:
+async def serve(
+    scenario_path: Path, host: str, port: int, say: Callable[[str], None], strict: str | None = None
+) -> None:
     """The same inside a running event loop; runs until it is cancelled."""
     scenario = load(scenario_path)
     provider = ScriptedProvider(
@@ -40,6 +47,7 @@ async def serve(scenario_path: Path, host: str, port: int, say: Callable[[str], 
         script=scenario.script,
         on_finish=lambda received: say(line_of(received)),
         remember=False,
+        strict=strict or scenario.strict,
     )
     async with provider:
         say(f"scripted provider on {provider.url}  ({scenario.script.scripted} answers in {scenario_path.name})")

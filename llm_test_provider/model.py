@@ -44,6 +44,7 @@ from llm_test_provider.reasoning_binding import (
     without_foreign_items,
 )
 from llm_test_provider.script import ReceivedRequest, Script
+from llm_test_provider.strict_profiles import PROFILES, refusal_of
 from llm_test_provider.templates import TemplateError, fill
 from llm_test_provider.tokens import Counter, completion_tokens
 
@@ -93,7 +94,7 @@ class CheckedRequest:
 class ScriptedModel:
     """All models of one provider: their script, their caches, what they gave away to be sent back."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - as of the provider
         self,
         script: Script,
         models: Iterable[Model],
@@ -101,10 +102,17 @@ class ScriptedModel:
         count: Counter,
         clock: Callable[[], float],
         now: Callable[[], float],
+        strict: str | None = None,
     ) -> None:
-        """`clock` is in seconds and drives the caches; `now` is the time of day in seconds since 1970."""
-        self.script = script
-        self.models = {model.name: model for model in models} or {DEFAULT_MODEL.name: DEFAULT_MODEL}
+        """`clock` is in seconds and drives the caches; `now` is the time of day in seconds since 1970. `strict` names
+        the provider that refuses."""
+        if strict is not None and strict not in PROFILES:
+            raise ValueError(f"unknown strict profile {strict!r}; there are {', '.join(PROFILES)}")
+        self.script, self._strict = script, PROFILES[strict] if strict else None
+        required = self._strict.required if self._strict else ()
+        given = [replace(model, required=tuple({*model.required, *required})) for model in models]
+        default = replace(DEFAULT_MODEL, required=required)
+        self.models = {model.name: model for model in given} or {default.name: default}
         self._count, self._clock, self._now = count, clock, now
         self._caches: dict[tuple[str, str], SimulatedCache] = {}
         self._required = RequiredReasoning()
@@ -145,6 +153,8 @@ class ScriptedModel:
             return unknown
         if refused:
             return error_reply(400, refused)
+        if self._strict and (strictly := refusal_of(self._strict.name, received.dialect or "chat", received.body)):
+            return strictly
         traits = self.model(str(received.body.get("model")))
         parts = wire.parts(received, self._count)
         used = sum(part.tokens for part in parts)
@@ -195,7 +205,10 @@ class ScriptedModel:
     def _completed(self, answer: ScriptedAnswer, asked: CheckedRequest) -> Delivery:
         received, traits, wire = asked.received, asked.traits, asked.wire
         self._answers += 1
-        answer = self._with_required(self._numbered(answer, wire.call_id), traits)
+        call_id = (self._strict.call_id if self._strict else "") or wire.call_id
+        answer = self._with_required(self._numbered(answer, call_id), traits)
+        if self._strict and answer.reasoning_fields == ScriptedAnswer().reasoning_fields:
+            answer = answer.but(reasoning_fields=(self._strict.reasoning_field,))
         self._required.give(answer, traits.required)
         # The cache is used also where the script says what to report: the next request must find this one in it.
         use = self._cache_of(asked).use(asked.parts)

@@ -35,7 +35,8 @@ PATIENCE_S = 5.0
 class ScriptedProvider:
     """See the module. `on_finish` is called with every request when it is over, in the provider's own thread.
 
-    `remember=False` keeps no requests: for a provider that runs for days.
+    `remember=False` keeps no requests: for a provider that runs for days. `strict` names a profile of
+    `strict_profiles`: what that provider refuses is refused. Raises ValueError for another name.
     """
 
     def __init__(  # noqa: PLR0913 - every one has a default; grouping them would only move the list
@@ -50,6 +51,7 @@ class ScriptedProvider:
         now: Callable[[], float] = time.time,
         on_finish: Callable[[ReceivedRequest], None] | None = None,
         remember: bool = True,
+        strict: str | None = None,
     ) -> None:
         self.script = script or Script()
         self.script.will(answers)
@@ -58,7 +60,9 @@ class ScriptedProvider:
         self.open_connections = 0
         self._arrivals = self._chats = 0
         self._remember = remember
-        self._model = ScriptedModel(self.script, models, count=count or default_counter(), clock=clock, now=now)
+        self._model = ScriptedModel(
+            self.script, models, count=count or default_counter(), clock=clock, now=now, strict=strict
+        )
         self._clock = clock
         self._on_finish = on_finish
         self._replies: dict[str, FixedReply] = {}

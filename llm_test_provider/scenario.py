@@ -43,6 +43,7 @@ from llm_test_provider.prompt_cache import CACHE_RULES
 from llm_test_provider.reasoning_binding import Field as RequiredField
 from llm_test_provider.reasoning_binding import Mode
 from llm_test_provider.script import Rule, Script, When
+from llm_test_provider.strict_profiles import PROFILES
 from proxy.errors import InvalidConfiguration
 
 
@@ -56,6 +57,7 @@ class Scenario:
 
     models: tuple[Model, ...]
     script: Script
+    strict: str | None = None
 
 
 # -------------------------------------------------------------------------------------------------------- known words
@@ -77,6 +79,7 @@ EventForm = Annotated[str, _known(sorted(event_forms.FORMS | typed_events.FORMS)
 CallForm = Annotated[str, _known(sorted(call_forms.FORMS), "call form")]
 OverflowName = Annotated[str, _known([row.name for row in OVERFLOWS], "overflow wording")]
 ThrottleName = Annotated[str, _known([row.name for row in THROTTLES], "throttling wording")]
+ProfileName = Annotated[str, _known(list(PROFILES), "strict profile")]
 CacheName = Annotated[str, _known(sorted(CACHE_RULES), "cache")]
 
 
@@ -260,13 +263,14 @@ class _Scenario(_Strict):
     answers: tuple[_Answer, ...] = ()
     loop: bool = False
     rules: tuple[_Rule, ...] = ()
+    strict: ProfileName | None = None
 
     def value(self) -> Scenario:
         models = tuple(Model(name, **model.model_dump()) for name, model in self.models.items())
         script = Script([rule.value() for rule in self.rules])
         script.will(answer.value() for answer in self.answers)
         script.queue.loop = self.loop
-        return Scenario(models, script)
+        return Scenario(models, script, self.strict)
 
 
 # -------------------------------------------------------------------------------------------------------------- loading

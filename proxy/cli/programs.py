@@ -10,6 +10,7 @@ import typer
 
 from llm_test_provider.cli import DEFAULT_PORT, run_provider
 from llm_test_provider.scenario import ScenarioError
+from llm_test_provider.strict_profiles import PROFILES
 from proxy.cli.context import AsJson
 from proxy.cli.demo import DemoOptions, run_demo
 from proxy.errors import InvalidConfiguration
@@ -19,10 +20,13 @@ def provider(
     scenario: Annotated[Path, typer.Argument(help="What the model says, as YAML.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = DEFAULT_PORT,
+    strict: Annotated[str | None, typer.Option(help=f"Refuse what this one refuses: {', '.join(PROFILES)}.")] = None,
 ) -> None:
     """Serve a scripted model until Ctrl-C."""
+    if strict is not None and strict not in PROFILES:
+        raise InvalidConfiguration(f"strict: {strict!r} is no profile; use one of {', '.join(PROFILES)}")
     try:
-        run_provider(scenario, host, port)
+        run_provider(scenario, host, port, strict=strict)
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise InvalidConfiguration(str(error)) from None

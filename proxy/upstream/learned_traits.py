@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-TraitKind = Literal["strict", "mild", "bare", "own", "window_named", "window_size", "no_usage", "calls_anyway"]
+TraitKind = Literal[
+    "strict", "mild", "bare", "own", "window_named", "window_size", "no_usage", "no_reasoning", "calls_anyway"
+]
 """The form that helped where the full one was refused; a window that a refusal named, and one known only by the size of
-what was refused; the usage option is refused; the model calls our tools in a round that allows no calls."""
+what was refused; the usage option is refused; reasoning in messages is refused; the model calls our tools in a round
+that allows no calls."""
 
 
 class LearnedTrait(NamedTuple):

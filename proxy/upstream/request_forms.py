@@ -39,6 +39,15 @@ _FORM_WORDS = re.compile(
 _ABOUT_TOOLS = re.compile(
     rb"\btools?\b(?!\W+(calls?|results?|messages?|role|outputs?)\b)|\bfunctions?\b|schema|\bstrict\b", re.IGNORECASE
 )
+_REASONING_MEMBER = rb"\breasoning(?:_content|_details)?\b"
+_NOT_TAKEN = (
+    rb"unsupported|not supported|not permitted|not allowed|unexpected|unknown|unrecogni[sz]ed|forbidden|\bextra\b"
+)
+_REASONING_NOT_TAKEN = re.compile(
+    rb"%b[^.\n]{0,60}?(?:%b)|(?:%b)[^\n]{0,80}?%b" % (_REASONING_MEMBER, _NOT_TAKEN, _NOT_TAKEN, _REASONING_MEMBER),
+    re.IGNORECASE,
+)
+_ABOUT_MESSAGES = re.compile(rb"messages?\b", re.IGNORECASE)
 
 
 class RequestForm(StrEnum):
@@ -83,6 +92,13 @@ def is_explained(status: int, body: bytes) -> bool:
 def is_about_tools(body: bytes) -> bool:
     """Whether a refusal is about the tools that are offered."""
     return _ABOUT_TOOLS.search(body[:MAX_SCANNED_BYTES]) is not None
+
+
+def is_reasoning_refusal(status: int, body: bytes) -> bool:
+    """Whether a refusal says that messages may not bring reasoning back. Groq and Cerebras tell it and refuse it."""
+    text = body[:MAX_SCANNED_BYTES]
+    told = status in (400, 422) and _ABOUT_MESSAGES.search(text) and _REASONING_NOT_TAKEN.search(text)
+    return bool(told)
 
 
 class LearnedForms:

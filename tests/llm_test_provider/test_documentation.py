@@ -14,6 +14,7 @@ from llm_test_provider.apis import typed_sse as typed_events
 from llm_test_provider.error_texts import OVERFLOWS, THROTTLES
 from llm_test_provider.prompt_cache import AS_OF, CACHE_RULES, MINUTE
 from llm_test_provider.scenario import read
+from llm_test_provider.strict_profiles import PROFILES
 
 PAGE = (Path(__file__).resolve().parent.parent.parent / "docs" / "provider.md").read_text(encoding="utf-8")
 WORDS = set(re.findall(r"`([^`\n]+)`", PAGE))
@@ -45,7 +46,7 @@ def test_every_builder_is_exported_and_documented() -> None:
 
 def test_the_table_of_caches_says_what_the_code_does() -> None:
     for rule in CACHE_RULES.values():
-        (row,) = re.findall(rf"^\| `{rule.name}` \| (.+?) \|$", PAGE, re.MULTILINE)
+        (row,) = re.findall(rf"^\| `{rule.name}` \| (\d.+?) \|$", PAGE, re.MULTILINE)
         read_price, write_price, minimum, step, lifetime, _ = row.split(" | ")
         assert (float(read_price), float(write_price)) == (rule.read, rule.write)
         assert (int(minimum), int(step)) == (rule.minimum, rule.step)
@@ -59,3 +60,8 @@ def test_the_scenario_shown_is_a_scenario() -> None:
     (shown,) = re.findall(r"```yaml\n(.+?)```", PAGE, re.DOTALL)
 
     assert read(shown).models[0].name == "my-model"
+
+
+def test_every_strict_profile_is_told() -> None:
+    table = PAGE[PAGE.index("## Strict profiles") : PAGE.index("## Models")]
+    assert re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE) == list(PROFILES)

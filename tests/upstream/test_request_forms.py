@@ -12,6 +12,7 @@ from proxy.upstream.request_forms import (
     is_about_tools,
     is_explained,
     is_form_refusal,
+    is_reasoning_refusal,
 )
 
 pytestmark = pytest.mark.rows("X-27")
@@ -109,3 +110,24 @@ def test_a_refusal_without_a_cause_must_be_seen_again_and_again() -> None:
     assert [tries(learns=False), tries(learns=False)] == [False, True]
     forms.confirm_full("up", "m")
     assert [tries(learns=False), tries(learns=False), tries(learns=True)] == [False, True, True]
+
+
+@pytest.mark.rows("X-27")
+@pytest.mark.parametrize(
+    ("body", "refused"),
+    [
+        (b"'messages.2' : for 'role:assistant' the following must be satisfied[('messages.2' : property 'reasoning' is "
+         b"unsupported, did you mean 'role'?)]", True),
+        (b"messages.1.assistant.reasoning: property 'messages.1.assistant.reasoning' is unsupported", True),
+        (b'{"type":"extra_forbidden","loc":["body","messages",2,"assistant","reasoning_content"],'
+         b'"msg":"Extra inputs are not permitted"}', True),
+        (b"Additional properties are not allowed ('reasoning' was unexpected) - 'messages.3'", True),
+        (b"thinking is enabled but reasoning_content is missing in assistant tool call message at index 2", False),
+        (b"The `reasoning_content` in the thinking mode must be passed back to the API. (messages.2)", False),
+        (b"Unsupported value: 'reasoning_effort' does not support 'minimal' with this model.", False),
+        (b"messages.1.content.0: Input tag 'reasoning_x' not found", False),
+    ],
+)  # fmt: skip
+def test_reasoning_that_may_not_come_back_is_told_from_reasoning_that_must(body: bytes, refused: bool) -> None:
+    assert is_reasoning_refusal(400, body) is refused
+    assert not is_reasoning_refusal(500, body)

@@ -63,7 +63,9 @@ def test_real_clients_do_not_notice_the_proxy_at_its_defaults(replayed: Replayed
     figures = replayed()
     assert held(figures, "asleep") == {}
     assert figures["bodies_with_stack_tools"] > 200
-    assert figures["total"]["links"] == [0, 21]
+    wrong, checked = figures["total"]["links"]
+    assert wrong == 0
+    assert checked >= 21
 
 
 @pytest.mark.rows("X-03")

@@ -95,6 +95,8 @@ class Services:
     """What upstreams accept that refused the full form of a request."""
     models_without_usage: dict[tuple[str, str], int] = field(default_factory=dict)
     """(upstream, model) pairs that refuse the usage option, with the time of the first refusal in ms."""
+    models_without_reasoning: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(upstream, model) pairs that refuse reasoning in messages, with the time of the first refusal in ms."""
     models_ignoring_refusals: dict[tuple[str, str], int] = field(default_factory=dict)
     """(upstream, model) pairs that called our tools though they were told not to, with the time of it in ms."""
 

@@ -78,7 +78,7 @@ COUNT_ERROR_SHARE = 0.02
 """Share of a window by which our token count may be off."""
 SMALL_RESULT_TOKENS = 400
 """Tokens of a stack result that may use half of the room reserved for the model's answer."""
-MAX_MODELS_WITHOUT_USAGE = MAX_MODELS_IGNORING_REFUSALS = 1024
+MAX_MODELS_WITHOUT_USAGE = MAX_MODELS_WITHOUT_REASONING = MAX_MODELS_IGNORING_REFUSALS = 1024
 REFUSALS_IGNORED_MS = 3_600_000
 """So long no model is asked for a round without calls that has called our tools in one: each is paid for."""
 USAGE_OPTION_WORDS = (b"stream_options", b"include_usage")
@@ -379,8 +379,9 @@ class RoundSender:
         """The provider's answer to the next round; None when the client has been answered with an error.
 
         A round refused for its length is shortened and sent once more if it `may_trim`, one refused for the usage
-        option is sent without it, and a failed hidden round is retried. Raises ContextRejected where the round is too
-        long, the client's own request may fit, and nothing of the answer has left.
+        option, or for reasoning that comes back, is sent without it, and a failed hidden round is retried. Raises
+        ContextRejected where the round is too long, the client's own request may fit, and nothing of the answer has
+        left.
         """
         tries, uncounted, whole = MAX_RETRIES if turn.round_number else 0, False, line
         while True:
@@ -407,8 +408,9 @@ class RoundSender:
                 self.was_refused_for_length(got.status, refusal)  # the limit is learned for the next request
                 await self._pass_refusal(delivery, got, refusal)
                 return None
-            if self._was_refused_for_usage(got.status, refusal):
-                uncounted = True
+            refused_usage = self._was_refused_for_usage(got.status, refusal)
+            if refused_usage or self._was_refused_for_reasoning(got.status, refusal):
+                uncounted = uncounted or refused_usage
                 self._record.add_retry()
                 await asyncio.sleep(told_wait_s or 0)
                 continue
@@ -470,6 +472,17 @@ class RoundSender:
         if not ours or status not in (400, 422) or not any(word in told for word in USAGE_OPTION_WORDS):
             return False
         self._request = replace(request, wants_usage=True)
+        return True
+
+    def _was_refused_for_reasoning(self, status: int, refusal: bytes) -> bool:
+        """Whether reasoning in messages was refused that can be left out; then this model gets none any more. Where
+        reasoning is signed, other rules say what leaves."""
+        known, pair = self._services.models_without_reasoning, (self._route.upstream.name, self._route.model)
+        if self._services.dialect.has_signed_reasoning or pair in known or len(known) >= MAX_MODELS_WITHOUT_REASONING:
+            return False
+        if not request_forms.is_reasoning_refusal(status, refusal):
+            return False
+        known[pair] = self._services.now()
         return True
 
     async def _shorten_refused(self, turn: Turn, line: Context, status: int, refusal: bytes) -> Context | None:
@@ -575,9 +588,14 @@ class RoundSender:
         wanted = RenderOptions(
             offered.encode(), include_usage=True, tool_choice_none=no_calls, fork=line.inherited_message_count
         )
-        body = self._services.dialect.render(self._request, line.messages, head, wanted)
+        messages = line.messages
+        if (self._route.upstream.name, self._route.model) in self._services.models_without_reasoning:
+            messages = tuple(
+                m if m.role != "assistant" else self._services.dialect.without_reasoning(m) for m in messages
+            )
+        body = self._services.dialect.render(self._request, messages, head, wanted)
         tools, texts = self._stack_tokens(turn)
-        sent = self._services.dialect.in_sent_order(line.messages, self._request.messages)
+        sent = self._services.dialect.in_sent_order(messages, self._request.messages)
         chain = sent_chain(self._request, guidance, offered, tools + texts, sent)
         self._record.add_sent_round(chain, body, own_tools=tools, own_texts=texts + line.own_tokens)
         self._sent_tokens = self._request_tokens(turn, line)

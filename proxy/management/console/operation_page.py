@@ -64,6 +64,10 @@ WORDS_BY_TRAIT: dict[TraitKind, tuple[str, str]] = {
         "It refuses to be asked how many tokens a stream has used.",
         "It is not asked, so what its streams cost is an estimate.",
     ),
+    "no_reasoning": (
+        "It refuses the reasoning of its own answers when it comes back.",
+        "It gets the answers without it.",
+    ),
     "calls_anyway": (
         "It called the proxy's tools in a round for which it was told to call none.",
         "No such round is asked for: the client gets what was said before.",
