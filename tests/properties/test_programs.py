@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import unittest
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from llm_test_provider import Model, ReceivedRequest, ScriptedProvider, cut
 from llm_test_provider import ScriptedAnswer as Scripted
+from llm_test_provider.strict_profiles import PROFILES
 from tests import laws
 from tests.clocks import HOUR_MS, set_clock
 from tests.harness import Answer, ClientHabits, Conversation, Stage
@@ -34,6 +36,8 @@ SPELLINGS: dict[str, dict[str, Any]] = {
     "spaced": {"indent": 1},
 }
 STACK_ROUNDS = 4
+NO_USER_BEHIND_RESULTS = ("mistral", "strict-template")
+"""Profiles that refuse a client's own words behind results."""
 BARS = (0, 0, 0, 400)
 """Tokens at which a thread wakes."""
 
@@ -59,7 +63,10 @@ class Player:
 
 
 class Programs(RuleBasedStateMachine):
-    """`points` are the places in the client's history a turn can begin at, with the tree there."""
+    """`points` are the places in the client's history a turn can begin at, with the tree there. `strict` is the profile
+    of the provider."""
+
+    strict = ""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,11 +94,12 @@ class Programs(RuleBasedStateMachine):
         ),
     )
     def begin(self, bar: int, required: bool, view: str, habits: ClientHabits) -> None:
-        self.required = required
-        models = [Model("gpt-x", required=("reasoning_content",))] if required else []
+        profile = PROFILES.get(self.strict)
+        self.required = required = bool(profile.required) if profile else required
+        models = [Model("gpt-x", required=("reasoning_content",))] if required and not profile else []
         folder = self.resources.enter_context(tempfile.TemporaryDirectory())
         self.clock = self.resources.enter_context(set_clock())
-        self.provider = self.resources.enter_context(ScriptedProvider(models=models))
+        self.provider = self.resources.enter_context(ScriptedProvider(models=models, strict=self.strict or None))
         self.provider.when(lambda _: True, self.model, loop=True)
         self.stage = Stage(self.provider, Path(folder), streamed=False, looks_into_store=False)
         self.resources.callback(self.stage.stop)
@@ -100,7 +108,8 @@ class Programs(RuleBasedStateMachine):
             child_view=view,
             stack_rounds=STACK_ROUNDS,
         )
-        self.chat = Conversation(proxy, streamed=False, habits=habits)
+        model = profile.model if profile else "gpt-x"
+        self.chat = Conversation(proxy, streamed=False, habits=habits, model=model)
 
     # ----------------------------------------------------------------------------------------------------- the client
     @rule(draw=st.data(), streamed=st.booleans())
@@ -114,9 +123,11 @@ class Programs(RuleBasedStateMachine):
         """X-13: one request in another mode; the thread stays as it is."""
         self.turn(draw, self.tail(draw), streamed=False, headers={"x-stack-mode": mode})
 
+    @precondition(lambda self: self.strict != "strict-template")
     @rule(draw=st.data(), at=st.integers(0, 3), size=st.integers(0, 3000))
     def break_off(self, draw: st.DataObject, at: int, size: int) -> None:
-        """The provider dies in mid-stream. The client keeps what it got, or forgets it."""
+        """The provider dies in mid-stream. The client keeps what it got, or forgets it: then its own words follow each
+        other, which a strict template does not take."""
         self.turn(draw, self.tail(draw), streamed=True, break_at=(at, size))
 
     @precondition(lambda self: self.retried is not None)
@@ -178,6 +189,8 @@ class Programs(RuleBasedStateMachine):
         waiting = (self.chat.history[-1].get("tool_calls") or []) if self.chat.history else []
         self.outputs |= {c["id"]: self.words.result() for c in waiting}
         results = [{"role": "tool", "tool_call_id": c["id"], "content": self.outputs[c["id"]]} for c in waiting]
+        if waiting and self.strict in NO_USER_BEHIND_RESULTS:
+            return results
         if waiting and not draw.draw(st.sampled_from((False, False, False, True)), label="the user speaks too"):
             return results
         unanswered = bool(results) and draw.draw(st.booleans(), label="a call stays unanswered")
@@ -275,6 +288,12 @@ class Programs(RuleBasedStateMachine):
         assert titles[state["activeFrameID"]] == tree.active
 
     @invariant()
+    def nothing_is_refused(self) -> None:
+        """Whatever a strict provider gets it takes; nothing hangs on a milder form."""
+        refused = [r.number for r in self.provider.asked if r.status != 200] if self.strict and self.provider else []
+        assert not refused
+
+    @invariant()
     def all_laws_hold(self) -> None:
         if self.stage is not None:
             found = laws.breaches(self.evidence())
@@ -305,3 +324,23 @@ class Programs(RuleBasedStateMachine):
 TestPrograms = Programs.TestCase
 TestPrograms.settings = searched(examples=25, steps=14)
 TestPrograms = pytest.mark.long(TestPrograms)
+
+
+def against(name: str, *, examples: int, steps: int) -> type[unittest.TestCase]:
+    """The same programs against the strict provider of this name."""
+    programs: Any = type(f"Programs {name}", (Programs,), {"strict": name})
+    case: type[unittest.TestCase] = programs.TestCase
+    case.settings = searched(examples=examples, steps=steps)  # type: ignore[attr-defined]
+    return case
+
+
+CHAT_PROFILES = [name for name, profile in PROFILES.items() if "chat" in profile.checks]
+
+
+@pytest.mark.rows("X-27")
+@pytest.mark.parametrize("name", CHAT_PROFILES)
+@pytest.mark.parametrize(
+    ("examples", "steps"), [(1, 6), pytest.param(10, 14, marks=pytest.mark.long)], ids=["few", "more"]
+)
+def test_a_strict_provider_refuses_no_program(name: str, examples: int, steps: int) -> None:
+    against(name, examples=examples, steps=steps)("runTest").debug()
