@@ -15,8 +15,8 @@ SLOW = {"br28": 900}
 """Scripts that wait for minutes, with their limit in seconds."""
 LIMIT_S = 300
 ANSWERED = "-- 200 after "
-"""What br28 says of a request that was answered. It looks for the text in the first 160 bytes of an answer, where two of
-its own six answers do not have it yet, asked directly too; so the status is what counts."""
+"""What br28 says of a request that was answered. It looks for the text in the first 160 bytes of an answer, where two
+of its own six answers do not have it yet, asked directly too; so the status is what counts."""
 NONE_HERE = pytest.mark.skip(reason="the scripts of cases are not beside this checkout")
 
 pytestmark = pytest.mark.long
