@@ -5,7 +5,7 @@ import pytest
 
 from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, call
 from llm_test_provider.strict_profiles import PROFILES
-from tests.harness import ClientHabits, Conversation, Stage, bash, does, plan, pop, push, recall
+from tests.harness import ClientHabits, Conversation, Stage, bash, does, pop, push, recall
 from tests.scenarios.speaking import beside
 
 OUTPUT = "x = 1 # a line of a file\n" * 1300
@@ -42,9 +42,7 @@ def works(chat: Conversation, provider: ScriptedProvider, *, thinking: bool = Tr
     chat.says("Please read the three files.")
     chat.returns(OUTPUT)
     chat.returns(OUTPUT, OUTPUT)
-    provider.will(
-        thinks(plan("Tests", "Docs")), thinks(bash("ls"), push("Looking")), thinks(pop("looked"), bash("pwd"))
-    )
+    provider.will(thinks(bash("ls"), push("Looking")), thinks(pop("looked"), bash("pwd")))
     provider.will(thinks(text="Here is what there is."))
     chat.says("Now implement the feature in module m, something else.")
     chat.returns("m.py")
