@@ -724,6 +724,11 @@ def texts(messages: Sequence[Json]) -> list[str]:
     return [f"{m['role']}: {laws.text_of(m)}" for m in messages]
 
 
+def spoken_on(messages: Sequence[Json]) -> str:
+    """What the assistant said on a line, as one text: what a result of ours quotes is none of it."""
+    return "\n".join(laws.text_of(m) for m in messages if m["role"] == "assistant")
+
+
 def as_one_text(messages: Sequence[Json]) -> str:
     """A line as one text, to look for words in."""
     return json.dumps(list(messages), ensure_ascii=False)

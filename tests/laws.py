@@ -1,4 +1,4 @@
-"""The laws of the line, L1 to L8, checked on what really travelled: the one judge of every scenario.
+"""The laws of the line, L1 to L8 and L10, checked on what really travelled: the one judge of every scenario.
 
 Evidence goes in (what the client asked, what left for the provider, what is stored), breaches come out, each a
 sentence that names its law. The judge reads bodies and answers only; nothing of the proxy is imported, so it cannot
@@ -275,6 +275,7 @@ def breaches(evidence: Evidence) -> list[str]:
     found = [f"request {each.asked.number}, {said}" for each, broken in laws for said in broken]
     found += list(_places(evidence, awake))
     found += list(_growth(evidence, awake))
+    found += list(_closing_words(awake))
     found += list(_told_of(awake))
     found += list(_passed(evidence))
     found += list(_typed(evidence))
@@ -408,6 +409,43 @@ def _not_in_order(some: Sequence[str], whole: Sequence[str]) -> str | None:
     """The first of `some` that does not follow the one before it in `whole`."""
     rest = iter(whole)
     return next((each for each in some if not any(each == other for other in rest)), None)
+
+
+def _closing_words(awake: Sequence[Round]) -> Iterator[str]:
+    """L10, on every line until the window had no room for all of them, or the work went on on another branch."""
+    parted: set[str] = set()
+    for each in awake:
+        if {"trim", SWITCHED} & each.asked.breaks:
+            parted.add(each.asked.conversation)
+        if each.asked.conversation not in parted:
+            lost = closing_words(Body.read(each.asked.body), each.body)
+            yield from (f"request {each.asked.number}, {said}" for said in lost)
+
+
+def closing_words(client: Body, line: Body) -> Iterator[str]:
+    """L10: what the user was shown last before a message of theirs is on the line, or quoted there word for word. The
+    texts of hidden rounds are parts of one message to the client, so it is looked for by its paragraphs; of several the
+    earlier ones may belong to a frame that ended within the answer."""
+    shown = "\n".join(map(text_of, line.messages))
+    typed = set(_typed_at(client.messages))
+    for at, message in enumerate(client.messages):
+        if message["role"] != "assistant" or calls_of(message) or at in typed or not _user_speaks_after(client, at):
+            continue
+        paragraphs = [part.strip() for part in text_of(message).split("\n\n") if part.strip()]
+        lost = [part for part in paragraphs if part not in shown and _in_an_element(part) not in shown]
+        if lost and (lost[-1] is paragraphs[-1] or len(paragraphs) == 1):
+            yield f"L10: closing words are gone: {lost[-1][:80]}"
+
+
+def _user_speaks_after(client: Body, at: int) -> bool:
+    """Whether words of the user's own stand next."""
+    following = next((m for m in client.messages[at + 1 :] if m["role"] not in HEADS), None)
+    return following is not None and following["role"] == "user" and bool(ADDED.sub("", text_of(following)).strip())
+
+
+def _in_an_element(text: str) -> str:
+    """Words as a text of ours quotes them."""
+    return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def _places(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:

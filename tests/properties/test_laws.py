@@ -102,6 +102,9 @@ BROKEN = {
     "L4: twice, out of order or never sent": with_left(4, line(HELLO, PUSH, RETURNED, DONE, MORE, MORE)),
     "L4: a call twice": with_left(2, line(HELLO, PUSH, OPENED, LS, FILES, LS, FILES)),
     "L5": with_asked(0, status="asleep"),
+    "L10: closing words are gone": with_left(
+        4, line(HELLO, PUSH, result("p1", '<frame-results ref="fauth" status="completed" parent="froot">'), MORE)
+    ),
     "L6: the client saw '0a1b2c3d4e5f'": with_asked(1, answer=b'nonce="0a1b2c3d4e5f"'),
     "L6: the client saw 'stack_'": with_asked(1, answer=b"stack_frame_push"),
     "L6: the client saw 'p1'": with_asked(1, answer=b'{"id":"p1"}'),

@@ -24,6 +24,7 @@ from tests.harness import (
     pop,
     push,
     recall,
+    spoken_on,
     texts,
 )
 from tests.scenarios.sessions import todo
@@ -183,7 +184,7 @@ def test_a_blocked_frame_is_resumed_as_a_new_segment(provider: ScriptedProvider,
     assert chat.proxy.active() == "Deploy"
     assert chat.proxy.frames()["Deploy"]["sessionID"] == frame["sessionID"]
     assert "Needs the password." in block
-    assert "I need the password." not in as_one_text(provider.received[-1].messages)
+    assert "I need the password." not in spoken_on(provider.received[-1].messages)
     assert chat.proxy.get(f"/stack/frames/{frame['sessionID']}")["attempts"] == 2
 
 
@@ -237,7 +238,7 @@ def test_an_invalidated_active_frame_leaves_the_line_and_returns_to_its_parent(
     assert chat.proxy.active() == "go on"
     assert chat.proxy.statuses()["Wrong way"] == "invalidated"
     line = as_one_text(provider.received[-1].messages)
-    assert "going wrong" not in line
+    assert "going wrong" not in spoken_on(provider.received[-1].messages)
     assert chat.proxy.frames()["Wrong way"]["sessionID"] in line
 
 
@@ -442,7 +443,7 @@ def test_the_block_has_the_way_up_and_the_uncles(provider: ScriptedProvider, cha
     words = "".join(tree.itertext())
     for expected in ("go on", "B criteria", "B1 criteria", "A results <b>bold</b>", 'A <"quoted" & odd>'):
         assert expected in words
-    assert "A1-UNIQUE" not in as_one_text(provider.received[-1].messages)
+    assert "A1-UNIQUE" not in spoken_on(provider.received[-1].messages)
     assert len(tree.findall("current-frame")) == 1
 
 
@@ -650,5 +651,5 @@ def test_a_failed_frame_tells_why_to_its_retry(provider: ScriptedProvider, chat:
     block = does_one(chat, provider, push("Migrate again", retry_of=first))
 
     assert "The lock was held by the worker." in block
-    assert "FAILED-ATTEMPT detail" not in as_one_text(provider.received[-1].messages)
+    assert "FAILED-ATTEMPT detail" not in spoken_on(provider.received[-1].messages)
     assert chat.proxy.get(f"/stack/frames/{chat.proxy.frames()['Migrate again']['sessionID']}")["retryOf"] == first

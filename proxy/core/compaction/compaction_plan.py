@@ -3,7 +3,8 @@
 An inferred frame is folded when it ends: its calls and outputs leave, the user's messages and the closing message of
 the assistant stay. Long unfinished work is cut between two call groups and becomes a finished part of its frame. Every
 fold needs a positive verdict of the cost gate, first with estimated and then with written traces, and every verdict is
-returned. What may leave at all is decided in `segments`.
+returned. Between the last tick of the client's plan and the closing words nothing is folded, because these are written
+from it, unless the window fills up. What may leave at all is decided in `segments`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from proxy.core.compaction.fold_cost import (
     evaluate_rewrite,
     within_outlay,
 )
-from proxy.core.compaction.kept_user_messages import user_words_inside
+from proxy.core.compaction.kept_user_messages import words_inside
 from proxy.core.compaction.segments import (
     FoldRules,
     Segment,
@@ -75,7 +76,14 @@ from proxy.core.frames import (
     title_of,
 )
 from proxy.core.ledger import Message
-from proxy.core.observers import ToolRole, ToolRoles, message_of, messages_of, names_still_visible
+from proxy.core.observers import (
+    ToolRole,
+    ToolRoles,
+    ends_with_user_message,
+    message_of,
+    messages_of,
+    names_still_visible,
+)
 from proxy.core.text import CountTokens
 
 MAX_TRACE_RATIO = 0.9
@@ -206,6 +214,8 @@ def plan_compaction(path_state: PathState, compaction_input: CompactionInput, wr
     context = context_entries(path_state)
     by_place = TokensByPlace.measure(path_state, context, writer.composer)
     segments = segments_of(path_state, context, by_place, compaction_input.rules)
+    if awaits_closing_words(path_state) and not _window_fills_up(by_place, compaction_input):
+        segments = []
     if not sum(s.tokens for s in segments if s.path_entries and s.is_part) > compaction_input.shortest_part:
         early = _may_compact_early(by_place, compaction_input)
         segments = [s for s in segments if not s.is_part or (s.is_summarized and early)]
@@ -233,9 +243,23 @@ def plan_compaction(path_state: PathState, compaction_input: CompactionInput, wr
 
 def _may_compact_early(by_place: TokensByPlace, compaction_input: CompactionInput) -> bool:
     """Whether a short, unfinished, summarized part may be folded: nothing is cached, or the window fills up."""
-    return (
-        compaction_input.cold or 0 < compaction_input.window * PRESSURE_SHARE < compaction_input.head + by_place.total
-    )
+    return compaction_input.cold or _window_fills_up(by_place, compaction_input)
+
+
+def _window_fills_up(by_place: TokensByPlace, compaction_input: CompactionInput) -> bool:
+    return 0 < compaction_input.window * PRESSURE_SHARE < compaction_input.head + by_place.total
+
+
+def awaits_closing_words(path_state: PathState) -> bool:
+    """Whether the client's plan was ticked off to its last item since the user's newest message, and the assistant has
+    yet to say what came of it."""
+    newest = next((p for p in reversed(path_state.entries) if _is_users_own(p)), None)
+    if newest is None or any(map(_is_users_own, path_state.newest_client_entries)):
+        return False
+    plan = [f for f in path_state.tree.frames.values() if f.origin == "plan" and f.status is not Status.INVALIDATED]
+    ticked = [f for f in plan if f.status in FINAL_STATUSES and f.updated_at >= newest.entry.created]
+    homes = {f.parent for f in ticked}
+    return bool(ticked) and all(f.status in FINAL_STATUSES for f in plan if f.parent in homes)
 
 
 def _choose_segments(
@@ -341,6 +365,11 @@ def _evaluate_candidates(
     return verdict
 
 
+def _is_users_own(path_entry: PathEntry) -> bool:
+    message = path_entry.entry.message
+    return message is not None and not path_entry.entry.is_overlay and ends_with_user_message([message])
+
+
 # --------------------------------------------------------------------------------------------------------------- write
 class _RemovedSpan(msgspec.Struct, frozen=True):
     """A removed span with what its trace is written from. `noted` is the model's interim summary, `returned_frames` the
@@ -366,7 +395,7 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
             facts_of(path_entries, writer.names),
             interim_summary_text(path_state, path_entries),
             describe_returned_frames(frames_returned_in(path_state.tree, span), writer.count),
-            user_words_inside(path_state, span, writer.count),
+            words_inside(path_state, span, writer.count),
         )
 
 

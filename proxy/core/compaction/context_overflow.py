@@ -1,8 +1,8 @@
 """Shortens a context that does not fit the model's window: the oldest call groups leave and one trace with a `ref`
 replaces them. For clients without a stored conversation the same is done on the request alone.
 
-The head, all user messages, the calls that opened the frames on the path, and the newest call groups always stay. A
-call group leaves as a whole or not at all.
+The head, all user messages, the calls that opened the frames on the path, and the newest call groups always stay. The
+closing words that the user read before a message of theirs leave last. A call group leaves as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from proxy.core.compaction.facts import facts_of, interim_summary_text
-from proxy.core.compaction.kept_user_messages import MAX_QUOTE_TOKENS, user_words_inside
+from proxy.core.compaction.kept_user_messages import MAX_QUOTE_TOKENS, words_inside
 from proxy.core.compaction.message_groups import group_numbers
 from proxy.core.compaction.segments import searches_that_stay
 from proxy.core.compaction.trace import facts_elements
@@ -45,12 +45,14 @@ class OverflowNotes(msgspec.Struct, frozen=True):
 def drop_oldest(path_state: PathState, context: Context, room: int, notes: OverflowNotes) -> ContextTrimmed | None:
     """The event that brings the context down to `room` tokens; None if nothing can leave."""
     excess = context.tokens - room
-    dropped: list[Sequence[PathEntry]] = []
-    for group in _droppable_groups(path_state, context):
+    groups = _droppable_groups(path_state, context)
+    leaving: set[int] = set()
+    for number in sorted(range(len(groups)), key=lambda at: _is_closing_group(groups[at])):
         if excess <= 0:
             break
-        excess -= sum(_entry_tokens(path_state, p) for p in group)
-        dropped.append(group)
+        excess -= sum(_entry_tokens(path_state, p) for p in groups[number])
+        leaving.add(number)
+    dropped = [group for number, group in enumerate(groups) if number in leaving]
     trace = _overflow_trace(path_state, dropped, notes) if dropped else ""
     if sum(_entry_tokens(path_state, p) for group in dropped for p in group) <= estimate_tokens(trace):
         return None  # the trace would be no shorter
@@ -101,6 +103,11 @@ def _droppable_groups(path_state: PathState, context: Context) -> list[list[Path
         | {p.entry.id for p in path_state.newest_client_entries}
     )
     return [group for group in groups[:-1] if not any(p.entry.id in staying for p in group)]
+
+
+def _is_closing_group(group: Sequence[PathEntry]) -> bool:
+    """Whether the group is an answer in words alone."""
+    return not any(message.calls or message.answers for p in group if (message := message_of(p)))
 
 
 def _opening_turns(path_state: PathState) -> frozenset[str]:
@@ -197,7 +204,7 @@ def _overflow_trace(path_state: PathState, dropped: Sequence[Sequence[PathEntry]
     span = [p for group in dropped for p in group]
     words = interim_summary_text(path_state, span)
     summary = f"Summed up then: {escape_xml(words)}" if words else ""
-    spoken = truncate_to_tokens(user_words_inside(path_state, span, estimate_tokens), MAX_QUOTE_TOKENS, estimate_tokens)
+    spoken = truncate_to_tokens(words_inside(path_state, span, estimate_tokens), MAX_QUOTE_TOKENS, estimate_tokens)
     room = min(MAX_FACTS_TOKENS, int(FACTS_SHARE * sum(_entry_tokens(path_state, p) for p in span)))
     oldest = f"the {len(dropped)} oldest steps" if len(dropped) > 1 else "the oldest step"
     opening = f"This is your own earlier work: {oldest} left your context, which did not fit the window."

@@ -1,5 +1,6 @@
 """Finds what the user said inside frames, so that it stays in the context, as a message or as a quotation, when the
-frames leave. Instructions that an application inserts in mid-history also stay."""
+frames leave. The closing words that the user read there before their next message stay as a quotation, and instructions
+that an application inserts in mid-history as messages."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from collections.abc import Collection, Sequence
 
 from proxy.core.compaction.facts import frames_opened_in
 from proxy.core.context import owner_of
-from proxy.core.frames import Frame, PathEntry, PathState, Tree
+from proxy.core.frames import Frame, PastSpeech, PathEntry, PathState, Tree
 from proxy.core.ledger import INSTRUCTION_ROLES, EntryKind, Round
+from proxy.core.observers import is_closing_message, message_of
 from proxy.core.recall import ENTRY_ID_CHARACTERS
 from proxy.core.text import TRUNCATION_MARKER, CountTokens, truncate_to_tokens
 
@@ -16,28 +18,31 @@ MAX_QUOTE_TOKENS = 500
 """Maximum tokens of one quoted user message."""
 
 
-def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """User messages inside a frame and its descendants: texts already answered, and path ids of entries that must stay.
+def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[PastSpeech, ...], tuple[str, ...]]:
+    """What was said inside a frame and its descendants: user messages already answered with the closing words that the
+    user read, in order, and path ids of entries that must stay.
 
     The entries are user messages of the unfinished turn, notes attached to them, and all instructions: these bind later
     work too.
     """
     inside = _with_descendants(path_state.tree, {frame.id})
-    answered: list[str] = []
+    answered: list[PastSpeech] = []
     waiting: list[tuple[str, str]] = []
     staying: list[str] = []
-    for path_entry in path_state.entries:
+    for position, path_entry in enumerate(path_state.entries):
         if path_entry.round and _is_final_round(path_entry.round):
-            answered += [text for _, text in waiting if text]
+            answered += [PastSpeech(text) for _, text in waiting if text]
             waiting = []
-        message = path_entry.entry.message
-        if path_entry.round or message is None:
+        message = message_of(path_entry)
+        if message is None or (path_entry.round and not is_closing_message(path_state.entries, position)):
             continue
         owner = owner_of(path_state, path_entry)
         within = owner.partition("#")[0]
         if owner != frame.owner and (within == frame.id or within not in inside):
             continue  # messages of an earlier attempt were quoted when that ended
-        if message.role in INSTRUCTION_ROLES:
+        if path_entry.round:
+            answered.append(PastSpeech(message.text.strip(), is_users=False))
+        elif message.role in INSTRUCTION_ROLES:
             staying.append(path_entry.path_id)
         elif message.role == "user":
             waiting.append((path_entry.path_id, "" if path_entry.entry.kind is EntryKind.OVERLAY else message.text))
@@ -49,20 +54,25 @@ def _is_final_round(done: Round) -> bool:
     return done.last and done.spoken.complete and not done.spoken.client_calls
 
 
-def user_words_inside(path_state: PathState, path_entries: Sequence[PathEntry], count: CountTokens) -> str:
-    """What the user said in frames that calls of the span opened, oldest first; long texts are cut and end with their
-    ref."""
+def words_inside(path_state: PathState, path_entries: Sequence[PathEntry], count: CountTokens) -> str:
+    """What was said in frames that calls of the span opened, oldest first: by the user, whose long texts are cut and
+    end with their ref, and the closing words that the user read there."""
     opened = frames_opened_in(path_state.tree, path_entries)
     if not opened:
         return ""
     inside = _with_descendants(path_state.tree, opened)
-    texts = [
-        (message.text, p.entry.id)
-        for p in path_state.entries
-        if (message := p.entry.message) and message.role == "user" and not message.answers
-        if p.entry.kind is not EntryKind.OVERLAY and owner_of(path_state, p).partition("#")[0] in inside
-    ]
-    return "\n".join(f"The user said there: {_quote_beginning(text, entry, count)}" for text, entry in texts)
+    lines: list[str] = []
+    for position, path_entry in enumerate(path_state.entries):
+        message = message_of(path_entry)
+        if message is None or path_entry.entry.kind is EntryKind.OVERLAY or message.answers:
+            continue
+        if owner_of(path_state, path_entry).partition("#")[0] not in inside:
+            continue
+        if message.role == "user":
+            lines.append(f"The user said there: {_quote_beginning(message.text, path_entry.entry.id, count)}")
+        elif is_closing_message(path_state.entries, position):
+            lines.append(f"You answered there: {message.text.strip()}")
+    return "\n".join(lines)
 
 
 def _quote_beginning(text: str, entry: str, count: CountTokens) -> str:

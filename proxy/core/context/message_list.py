@@ -29,7 +29,7 @@ from proxy.core.frames import (
     visible_owners_of,
 )
 from proxy.core.ledger import INSTRUCTION_ROLES, EntryKind, Message
-from proxy.core.observers import tells_results
+from proxy.core.observers import is_closing_message, tells_results
 
 UNANSWERED_CALL_RESULT = "(cancelled: the client returned no result for this call)"
 """Inserted as the result of a call that the client never answered."""
@@ -457,7 +457,8 @@ def _parent_groups_shown(view: str) -> int:
 
 
 def _visible_parent_entries(tree: Tree, above: Sequence[PathEntry], groups: int) -> list[PathEntry]:
-    """User messages and instructions, compactions of the provider, tool searches with what they loaded, and the last
+    """User messages and instructions, the closing words before user messages, compactions of the provider, tool searches
+    with what they loaded, and the last
     `groups` call groups before the one that opened the frame. A result counts for the nearest call before it, because
     ids repeat."""
     calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
@@ -465,6 +466,7 @@ def _visible_parent_entries(tree: Tree, above: Sequence[PathEntry], groups: int)
     always_shown += [p for p in above if p.entry.id in tree.provider_compactions]
     searches = groups_that_load(list(map(_message_of, above)))
     always_shown += [above[position] for search in searches for position in search.positions]
+    always_shown += [p for position, p in enumerate(above) if is_closing_message(above, position)]
     links = {link for p in always_shown for link in _links_of(p)}
     wanted = {id(p) for p in always_shown}
     wanted |= {id(p) for p in above if links and not links.isdisjoint(_links_of(p))}

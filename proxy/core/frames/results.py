@@ -63,6 +63,14 @@ class FileAccess(msgspec.Struct, frozen=True):
         return f"{self.path} ({self.how})"
 
 
+class PastSpeech(msgspec.Struct, frozen=True):
+    """What was said inside a frame that has ended: by the user, or the last words that the user read before their next
+    message."""
+
+    text: str
+    is_users: bool = True
+
+
 # -------------------------------------------------------------------------------------------------- what a pop returns
 def frame_results_text(  # noqa: PLR0913  what a frame returns is these facts; each has one source and one section
     tree: Tree,
@@ -73,27 +81,29 @@ def frame_results_text(  # noqa: PLR0913  what a frame returns is these facts; e
     count: CountTokens,
     budget: int,
     paths: Sequence[str],
-    past_speech: Sequence[str],
+    past_speech: Sequence[PastSpeech],
     below: Sequence[Frame],
 ) -> str:
     """The value that a pop returns, as the result of the frame's opening call.
 
     `paths` are files of its calls (each with how) and its artifacts. `past_speech` are user messages that were answered
-    inside the frame, quoted so that the model does not answer them again. Results longer than `budget` tokens (at least
+    inside the frame, quoted so that the model does not answer them again, and the closing words that the user read
+    there; those that are the results are not repeated. Results longer than `budget` tokens (at least
     `MIN_RESULTS_TOKENS`) are cut, and the marker says where the rest is.
     """
     parent = tree.frames.get(frame.parent)
+    shown_results = _truncated_results(results, max(budget, MIN_RESULTS_TOKENS), count, frame.id)
     return element(
         "frame-results",
         {"ref": frame.id, "status": status, **({"parent": parent.id} if parent else {})},
         text_element("title", cut_for_display(frame.title)),
-        text_element("results", _truncated_results(results, max(budget, MIN_RESULTS_TOKENS), count, frame.id)),
+        text_element("results", shown_results),
         _section("files", _files(paths, count)),
         _section("decisions", _bullet_list(dict.fromkeys((*frame.decisions, *decisions_in(results))))),
         _section(
             "children", _bullet_list(f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in below if not c.is_part)
         ),
-        past_user_messages_text(past_speech),
+        past_speech_text([s for s in past_speech if s.is_users or s.text.strip() not in shown_results]),
         _next_step_advice(tree, frame, status),
         text_element("details", f'All of its messages and outputs: stack_recall with ref "{frame.id}".'),
     )
@@ -171,12 +181,16 @@ def _section(name: str, text: str) -> str:
     return text_element(name, text) if text else ""
 
 
-def past_user_messages_text(speech: Sequence[str]) -> str:
-    """User messages that were answered inside the frame, verbatim; empty if there are none."""
+def past_speech_text(speech: Sequence[PastSpeech]) -> str:
+    """What was said inside the frame, verbatim and in order; empty if nothing was."""
     if not speech:
         return ""
+    if not any(s.is_users for s in speech):
+        return element("you-said", {"to": "the user"}, *(text_element("said", s.text) for s in speech))
     return element(
-        "user-said", {"when": "inside this frame; answered there"}, *(text_element("said", s) for s in speech)
+        "user-said",
+        {"when": "inside this frame; answered there"},
+        *(text_element("said" if s.is_users else "your-answer", s.text) for s in speech),
     )
 
 

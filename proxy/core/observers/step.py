@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
 
 from proxy.core.frames import PathEntry, Tree, call_key
-from proxy.core.ledger import Call, Message, Round
+from proxy.core.ledger import Call, EntryKind, Message, Round
 
 RESULT_HEAD_LENGTH = 3_000  # characters examined at either end of a result, where a tool reports its outcome
 RESULT_TAIL_LENGTH = 3_000
@@ -98,6 +98,17 @@ _ROUND = attrgetter("round")
 def message_of(path_entry: PathEntry) -> Message | None:
     """The message that the entry has in the context."""
     return path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+
+
+def is_closing_message(path_entries: Sequence[PathEntry], position: int) -> bool:
+    """Whether this is the text with which an answer closed: the user spoke next, or has not spoken since."""
+    message = message_of(path_entries[position])
+    if message is None or message.role != "assistant" or message.calls or not message.text.strip():
+        return False
+    later_entries = (path_entries[later] for later in range(position + 1, len(path_entries)))
+    following = next((p for p in later_entries if p.entry.kind is not EntryKind.OVERLAY), None)
+    answer = message_of(following) if following else None
+    return answer is None or (answer.role == "user" and not answer.answers)
 
 
 def rounds_of(path_entries: Iterable[PathEntry]) -> Iterator[Round]:

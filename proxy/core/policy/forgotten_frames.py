@@ -16,13 +16,13 @@ from proxy.core.context import entries_owned_by
 from proxy.core.frames import DeferredPop, Frame, PathEntry, PathState, Status, path_to, results_from_texts
 from proxy.core.ledger import Entry, Message
 from proxy.core.observers import continues_by_topic, continues_by_wording, ends_with_user_message, message_of
-from proxy.core.policy.frame_inference import MAX_RESULTS_LENGTH, MAX_SHORT_RESULTS_LENGTH
+from proxy.core.policy.frame_inference import MAX_SHORT_RESULTS_LENGTH
 from proxy.core.policy.loop_detection import find_repeated_failure
 from proxy.core.text import cut_for_display
 
 
 class FrameEnd(msgspec.Struct, frozen=True):
-    """How a frame ends. `results` are at most `MAX_RESULTS_LENGTH` long where they are the model's answer."""
+    """How a frame ends."""
 
     frame: str
     status: Status
@@ -86,4 +86,4 @@ def _end(frame: Frame, deferred: DeferredPop | None, answer: str, status: Status
         return FrameEnd(frame.id, deferred.status, deferred.results, deferred.compacted)
     results = results_from_texts([answer])
     compacted = cut_for_display(results, MAX_SHORT_RESULTS_LENGTH)
-    return FrameEnd(frame.id, status, results[:MAX_RESULTS_LENGTH], compacted)
+    return FrameEnd(frame.id, status, results, compacted)

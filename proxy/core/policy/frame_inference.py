@@ -38,7 +38,7 @@ from proxy.core.frames import (
     invalidation_text,
     is_ended_root,
     outermost_called_frame,
-    past_user_messages_text,
+    past_speech_text,
     path_to,
     reduce,
     reopen_root,
@@ -313,7 +313,7 @@ def build_pop_event(
     if (called := outermost_called_frame(returned_frames)) is not None:
         past, unfinished = user_messages(path_state, called)
         note = "\n\n".join(
-            filter(None, (*map(invalidation_text, reversed(returned_frames[1:])), past_user_messages_text(past)))
+            filter(None, (*map(invalidation_text, reversed(returned_frames[1:])), past_speech_text(past)))
         )
         carried += unfinished
     path_entries = entries_owned_by(path_state, {frame}, path_state.entries)

@@ -26,7 +26,7 @@ from proxy.core.frames import (
     invalidation_text,
     next_planned_text,
     outermost_called_frame,
-    past_user_messages_text,
+    past_speech_text,
     reduce,
     return_path,
 )
@@ -210,7 +210,7 @@ def invalidate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolR
     following = next_planned_text(tree_after, returned_frames[-1]) if returned_frames else ""
     note = "\n\n".join(map(invalidation_text, invalidated)) + active_frame_text(tree_after)
     note = f"{note} {following}" if following else note
-    event = replace(event, told="\n\n".join(filter(None, (note, past_user_messages_text(past)))))
+    event = replace(event, told="\n\n".join(filter(None, (note, past_speech_text(past)))))
     if frame.id == tree.active and has_lost_opening_call(tool_context.path_state, tool_context.turn_id, frame):
         event = replace(event, told="", carried=(), stays=True)
     return ToolResult(

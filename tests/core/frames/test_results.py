@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.frames.events import DecisionAdded, FramePlanned
-from proxy.core.frames.results import decisions_in, derive_compaction, frame_results_text, title_of
+from proxy.core.frames.results import PastSpeech, decisions_in, derive_compaction, frame_results_text, title_of
 from proxy.core.frames.tree import Status, children
 from proxy.core.text import remove_illegal_xml
 from tests.core.forest import count, grown, popped, pushed, rooted
@@ -35,7 +35,7 @@ def returned(
         count=count,
         budget=budget,
         paths=paths,
-        past_speech=past,
+        past_speech=tuple(map(PastSpeech, past)),
         below=children(tree, "fa"),
     )
 
