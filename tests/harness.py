@@ -23,7 +23,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -398,6 +398,19 @@ def _wires(value: Any) -> Iterator[str]:
             yield from _wires(each)
 
 
+def _moved_items(asked: Iterable[laws.ClientTurn]) -> dict[str, list[tuple[int, str]]]:
+    """Items that left a frame as that ended: with which request, and that frame."""
+    moved: dict[str, list[tuple[int, str]]] = {}
+    for each in asked:
+        ended = ""
+        for kind, _, frame in (event.partition(" ") for event in each.events):
+            if kind in ("popped", "invalidated"):
+                ended = frame
+            elif kind == "moved":
+                moved.setdefault(frame, []).append((each.number, ended))
+    return moved
+
+
 def _inferred_frames(proxy: RunningProxy, conversation: Json) -> dict[str, str]:
     """Frames that nobody pushed, with their parents."""
     at = f"/stack/conversations/{conversation['id']}/frames"
@@ -658,7 +671,8 @@ class Stage:
         said = {at: frozenset(each for w in wires for each in self.tongue.kept(w)) for at, wires in stored.items()}
         kept = said if self.looks_into_store else None
         signed, too_long = self.tongue.signs, self._too_long(asked)
-        return laws.Evidence(asked, left, kept, frozenset(self.excused), seen, signed=signed, too_long=too_long)
+        moved = _moved_items(asked)
+        return laws.Evidence(asked, left, kept, frozenset(self.excused), seen, signed, too_long, moved)
 
     def _too_long(self, asked: Sequence[laws.ClientTurn]) -> frozenset[int]:
         """Of the requests that were shortened, those that did not fit."""

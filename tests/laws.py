@@ -118,7 +118,8 @@ class Evidence:
     """In order of arrival. `kept` holds the stored texts of messages by conversation, None where nobody looked.
     `excused`: the client's requests before which a line may change in its past. `seen`: frames that nobody pushed, and
     their parents, none for a root. `signed`: all reasoning is, whatever the model (L8). `too_long`: requests that the
-    provider would refuse for their length as they came."""
+    provider would refuse for their length as they came. `moved`: of frames that moved, with
+    which request, and the frame that each of them left."""
 
     asked: Sequence[ClientTurn]
     left: Sequence[UpstreamRequest]
@@ -127,20 +128,23 @@ class Evidence:
     seen: Mapping[str, str] = field(default_factory=dict)
     signed: bool = False
     too_long: frozenset[int] = frozenset()
+    moved: Mapping[str, Sequence[tuple[int, str]]] = field(default_factory=dict)
 
     def bound(self, model: str) -> bool:
         """Whether reasoning of this model holds only behind the prefix it was made behind."""
         return self.signed or model.startswith(BOUND)
 
-    def on_the_line_of(self, frame: str, line: str) -> bool:
-        """Whether work in `frame` stands on the line of the frame `line`: a frame that was seen in what the client
+    def on_the_line_of(self, frame: str, line: str, number: int) -> bool:
+        """Whether work in `frame`, as the request of this number found it, stands on the line of the frame `line`: a
+        frame that was seen in what the client
         says has none of its own, also where what was pushed in it returns to it. A line that names no frame (passive)
         is that of any."""
-        return line == "" or self.with_a_line(frame) == self.with_a_line(line)
+        return line == "" or self.with_a_line(frame, number) == self.with_a_line(line, number)
 
-    def with_a_line(self, frame: str) -> str:
+    def with_a_line(self, frame: str, number: int) -> str:
         while self.seen.get(frame):
-            frame = self.seen[frame]
+            left = (holder for moved_with, holder in self.moved.get(frame, ()) if number <= moved_with)
+            frame = next(left, self.seen[frame])
         return frame
 
 
@@ -308,7 +312,7 @@ def _line_laws(evidence: Evidence, each: Round, began: Body) -> Iterator[str]:
     yield from pairing(each.body)
     client = Body.read(each.asked.body)
     (frame, (_, returns, _)), (_, (_, before, _)) = each.body.place(), began.place()
-    is_first = evidence.on_the_line_of(each.asked.frame, frame) and returns <= before
+    is_first = evidence.on_the_line_of(each.asked.frame, frame, each.asked.number) and returns <= before
     yield from verbatim(client, each.body, is_first=is_first)
     yield from order(client, each.body)
 
@@ -453,7 +457,7 @@ def _places(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
     seen: set[int] = set()
     for each in awake:
         stands = each.body.place()[0]
-        if each.asked.number not in seen and not evidence.on_the_line_of(each.asked.frame, stands):
+        if each.asked.number not in seen and not evidence.on_the_line_of(each.asked.frame, stands, each.asked.number):
             yield f"request {each.asked.number} stands in {stands}, the client was told {each.asked.frame}"
         seen.add(each.asked.number)
 
@@ -469,7 +473,7 @@ def _growth(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
         path = (each.asked.conversation, each.asked.thread)
         if each.asked.number in evidence.excused:
             newest = {key: value for key, value in newest.items() if key[:2] != path}
-        root = roots.setdefault(each.asked.conversation, evidence.with_a_line(each.asked.frame))
+        root = roots.setdefault(each.asked.conversation, evidence.with_a_line(each.asked.frame, each.asked.number))
         place = (*path, *each.body.place(root))
         before = newest.get(place)
         if before is None and each.asked.breaks:  # what stood before its block has become shorter, or longer

@@ -545,7 +545,6 @@ def test_an_item_begun_in_the_turn_of_a_push_leaves_the_push_where_it_was_made(
     items = [{"content": "Lexer", "status": "in_progress"}, {"content": "Parser", "status": "pending"}]
     provider.will(does(push("Tokens")), does(call("todowrite", todos=items)))
     provider.will(
-        does(pop("The lexer is done.")),
         does(pop("Tokens are done.")),
         says("Ok."),
         says("You are welcome."),
@@ -572,7 +571,6 @@ def test_an_item_planned_in_a_frame_that_has_returned_is_begun_where_the_work_is
         does(bash("make lexer")),
     )
     provider.will(
-        does(pop("The lexer is done.")),
         does(pop("Tokens are done.", status)),
         does(bash("ls")),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from proxy.core.compaction.facts import frames_opened_in
-from proxy.core.context import owner_of
+from proxy.core.context import holder_of, owner_of
 from proxy.core.frames import Frame, PastSpeech, PathEntry, PathState, Tree
 from proxy.core.ledger import INSTRUCTION_ROLES, EntryKind, Round
 from proxy.core.observers import is_closing_message, message_of
@@ -37,8 +37,8 @@ def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[PastSpeech
         if message is None or (path_entry.round and not is_closing_message(path_state.entries, position)):
             continue
         owner = owner_of(path_state, path_entry)
-        within = owner.partition("#")[0]
-        if owner != frame.owner and (within == frame.id or within not in inside):
+        is_other_attempt = owner != frame.owner and owner.partition("#")[0] == frame.id
+        if is_other_attempt or holder_of(path_state, path_entry) not in inside:
             continue  # messages of an earlier attempt were quoted when that ended
         if path_entry.round:
             answered.append(PastSpeech(message.text.strip(), is_users=False))
@@ -66,7 +66,7 @@ def words_inside(path_state: PathState, path_entries: Sequence[PathEntry], count
         message = message_of(path_entry)
         if message is None or path_entry.entry.kind is EntryKind.OVERLAY or message.answers:
             continue
-        if owner_of(path_state, path_entry).partition("#")[0] not in inside:
+        if holder_of(path_state, path_entry) not in inside:
             continue
         if message.role == "user":
             lines.append(f"The user said there: {_quote_beginning(message.text, path_entry.entry.id, count)}")

@@ -18,6 +18,7 @@ from proxy.core.context.message_list import (
     context_entries,
     entries_after_client_rewrite,
     entries_owned_by,
+    holder_of,
     owner_of,
     unpaired_calls,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "frames_with_block",
     "guidance_text",
     "has_plan_tool",
+    "holder_of",
     "owner_of",
     "planned_children",
     "refreshable_frames",

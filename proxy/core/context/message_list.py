@@ -319,6 +319,13 @@ def owner_of(path_state: PathState, path_entry: PathEntry) -> str:
     return carried.get(path_entry.path_id) or carried.get(path_entry.entry.id, path_entry.owner)
 
 
+def holder_of(path_state: PathState, path_entry: PathEntry) -> str:
+    """The frame that an entry belongs to now; what was done in a plan item before it moved belongs to the frame that it
+    left."""
+    owner = owner_of(path_state, path_entry)
+    return path_state.tree.holder_by_owner.get(owner) or owner.partition("#")[0]
+
+
 def entries_owned_by(
     path_state: PathState, frames: Container[str], path_entries: Iterable[PathEntry]
 ) -> list[PathEntry]:

@@ -112,7 +112,8 @@ class PopDeferred(msgspec.Struct, frozen=True, tag="pop deferred"):
 
 
 class FrameInvalidated(msgspec.Struct, frozen=True, tag="invalidated"):
-    """`cascade`: planned descendants that are invalidated too. `stays`: as in `FramePopped`."""
+    """`cascade`: planned descendants that are invalidated too. `stays`: as in `FramePopped`. `returns`: work leaves the
+    frame although it was in an item of the client's plan inside."""
 
     frame: str
     reason: str
@@ -120,6 +121,7 @@ class FrameInvalidated(msgspec.Struct, frozen=True, tag="invalidated"):
     cascade: tuple[str, ...] = ()
     carried: tuple[str, ...] = ()
     stays: bool = False
+    returns: bool = False
 
 
 class ArtifactAdded(msgspec.Struct, frozen=True, tag="artifact"):
@@ -184,7 +186,8 @@ class ContextTrimmed(msgspec.Struct, frozen=True, tag="trim"):
 class FrameEntered(msgspec.Struct, frozen=True, tag="entered"):
     """A frame began without a push: inferred from the client's messages, or by a person (`human`). It is new, planned,
     or already in progress. It takes over the earlier entries `taking`: the call group that opened it, or a turn that
-    turned out to be a frame."""
+    turned out to be a frame. With `around` it stands above that frame, which is in progress and was opened by a later
+    call of the same message; the work goes on in there."""
 
     frame: str
     parent: str
@@ -193,6 +196,15 @@ class FrameEntered(msgspec.Struct, frozen=True, tag="entered"):
     origin: str
     taking: tuple[str, ...] = ()
     retry_of: str = ""
+    around: str = ""
+
+
+class FrameMoved(msgspec.Struct, frozen=True, tag="moved"):
+    """An item of the client's plan goes on under another parent, because the frame that it stood in has ended. What was
+    done in it before belongs to that frame."""
+
+    frame: str
+    parent: str
 
 
 class SubagentStarted(msgspec.Struct, frozen=True, tag="delegated"):
@@ -450,6 +462,7 @@ FrameEvent = (
     | BlockRenewed
     | ContextTrimmed
     | FrameEntered
+    | FrameMoved
     | SubagentStarted
     | FrameSplit
     | FrameFolded

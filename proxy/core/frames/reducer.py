@@ -27,6 +27,7 @@ from proxy.core.frames.events import (
     FrameFolded,
     FrameInvalidated,
     FrameKept,
+    FrameMoved,
     FramePlanned,
     FramePopped,
     FramePushed,
@@ -91,8 +92,8 @@ def _apply_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
             return _pop_frame(tree, event, now)
         case FrameInvalidated():
             return _invalidate_frames(tree, event, now)
-        case FrameEntered():
-            return _enter_frame(tree, event, now)
+        case FrameEntered() | FrameMoved():
+            return _enter_frame(tree, event, now) if isinstance(event, FrameEntered) else _move_frame(tree, event)
         case FrameSplit():
             return _split_frame(tree, event, now)
         case SubagentStarted():
@@ -314,7 +315,32 @@ def _enter_frame(tree: Tree, event: FrameEntered, now: int) -> Tree:
         return tree
     entered = _renew_segments(_with_frames(tree, frame, active=frame.id))
     owner = entered.active_frame.owner
-    return replace(entered, carried_owners={**entered.carried_owners, **dict.fromkeys(event.taking, owner)})
+    entered = replace(entered, carried_owners={**entered.carried_owners, **dict.fromkeys(event.taking, owner)})
+    inner = entered.frames.get(event.around)
+    if inner is None or inner.status is not Status.IN_PROGRESS or not _contains_active_frame(tree, inner.id):
+        return entered
+    return replace(_put_under(entered, inner.id, frame.id), active=tree.active)
+
+
+def _put_under(tree: Tree, frame: str, parent: str) -> Tree:
+    """The tree with `frame` below `parent`. Parents stand before their children, so its branch goes to the end."""
+    if frame == parent or any(above.id == frame for above in ancestors(tree, parent)):
+        return tree
+    branch = {frame: replace(tree.frames[frame], parent=parent)}
+    for each in tree.frames.values():
+        if each.parent in branch and each.id not in branch:
+            branch[each.id] = each
+    return replace(tree, frames={**{i: f for i, f in tree.frames.items() if i not in branch}, **branch})
+
+
+def _move_frame(tree: Tree, event: FrameMoved) -> Tree:
+    frame = tree.frames.get(event.frame)
+    if frame is None or event.parent not in tree.frames or frame.status in FINAL_STATUSES:
+        return tree
+    left = dict.fromkeys((frame.owner, *frame.uncalled_owners), frame.parent)
+    renewed = replace(frame, segment=frame.segment + 1, uncalled_owners=())
+    moved = _put_under(_with_frames(tree, renewed), frame.id, event.parent)
+    return replace(moved, holder_by_owner={**tree.holder_by_owner, **left})
 
 
 def _begin_for_user(frame: Frame, now: int) -> Frame:
@@ -502,7 +528,8 @@ def _invalidate_frames(tree: Tree, event: FrameInvalidated, now: int) -> Tree:
     ]
     after = _with_frames(tree, *invalidated)
     target = tree.frames.get(event.frame)
-    if target is None or event.frame != tree.active:
+    returns = event.frame == tree.active or (event.returns and _contains_active_frame(tree, event.frame))
+    if target is None or not returns:
         return after
     if event.stays:
         return _leave_in_place(after, target.id)

@@ -44,6 +44,8 @@ RETURN_STATUSES = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
 INFERRED_ORIGINS = frozenset({"request", "plan", "part", "subagent", "auto"})
 """Origins of frames that no call pushed: a user request, an item of the client's plan, a finished part of long work, a
 subagent's conversation, or work that the proxy split off (autonomy `auto`)."""
+PLAN_ORIGIN = "plan"
+"""Origin of a frame that is an item of the client's plan."""
 PART_ORIGIN = "part"
 """Origin of a frame that the proxy cut off work that goes on."""
 USER_ORIGIN = "human"
@@ -212,6 +214,8 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
     frame of a thread that woke in mid-work."""
     parents_announced: bool = False
     """The model was told of the frames of its parent conversation."""
+    holder_by_owner: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """Owners of what was done in a plan item before it moved: owner -> the frame that it belongs to."""
     retired_owners: frozenset[str] = frozenset()
     """Owners of work below a blocked frame that its call's result stands for; it does not return."""
 
@@ -335,6 +339,15 @@ def descendants(tree: Tree, frame: str) -> tuple[Frame, ...]:
         frames.append(following)
         pending += children(tree, following.id)
     return tuple(frames)
+
+
+def plan_parent(tree: Tree, frame: str = "") -> str:
+    """The frame under which new items of the client's plan are planned: `frame` (default: the active one), or the
+    parent of the other items."""
+    parent = tree.frames[frame or tree.active]
+    while parent.origin in (PLAN_ORIGIN, PART_ORIGIN, "auto") and parent.parent:
+        parent = tree.frames[parent.parent]
+    return parent.id
 
 
 def find_frame(tree: Tree, reference: str) -> Frame | None:

@@ -25,6 +25,7 @@ from proxy.core.frames import (
     FrameEntered,
     FrameEvent,
     FrameInvalidated,
+    FrameMoved,
     FramePlanned,
     FramePopped,
     FrameReplanned,
@@ -33,6 +34,7 @@ from proxy.core.frames import (
     Status,
     Tree,
     ancestors,
+    call_key,
     children,
     frame_id,
     invalidation_text,
@@ -40,6 +42,7 @@ from proxy.core.frames import (
     outermost_called_frame,
     past_speech_text,
     path_to,
+    plan_parent,
     reduce,
     reopen_root,
     results_from_texts,
@@ -141,8 +144,23 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
     if not plan_changes:
         return  # nearly every group: nothing of the path has to be looked at
     group = () if _belongs_to_several_frames(inference, called) else (called.entry.id, *(entry for _, entry in results))
+    answered = {entry: m.answers for m, entry in results}
     for change in plan_changes:
-        _apply_plan_diff(inference, reconcile_plan(_mirrored_items(inference.tree), change), group)
+        around = _frame_begun_behind(inference.tree, called, answered.get(change.entry, ""))
+        _apply_plan_diff(inference, reconcile_plan(_mirrored_items(inference.tree), change), group, around)
+
+
+def _frame_begun_behind(tree: Tree, called: PathEntry, plan_call: str) -> str:
+    """The frame on the active path that a call behind this one in the same message opened: items that the call begins
+    stand above it. Empty without one."""
+    if called.round is None or not plan_call:
+        return ""
+    calls = [call.id for call in called.round.spoken.message.calls]
+    behind = calls[calls.index(plan_call) + 1 :] if plan_call in calls else []
+    keys = {(called.entry.id, call_key(called.round.number, call)) for call in behind}
+    return next(
+        (f.id for f in path_to(tree, tree.active) if f.opening and (f.opening.turn, f.opening.call) in keys), ""
+    )
 
 
 def _belongs_to_several_frames(inference: _Inference, called: PathEntry) -> bool:
@@ -173,15 +191,10 @@ _ITEM_STATUS: Mapping[Status, ItemStatus] = {
 
 
 def _mirrored_items(tree: Tree) -> list[MirroredItem]:
-    """The known plan items, in plan order. Open items of an ended tree, and items below a frame that has returned, are
-    left out: if the client names one again, it is planned anew."""
-    plan = [f for f in tree.frames.values() if f.origin == "plan"]
-    dropped_ids = {
-        f.id
-        for f in plan
-        if f.status not in FINAL_STATUSES
-        and (_is_below_returned_frame(tree, f) or is_ended_root(tree, _top_frame(tree, f)))
-    }
+    """The known plan items, in plan order. Open items of an ended tree are left out: if the client names one again, it
+    is planned anew."""
+    plan = sorted((f for f in tree.frames.values() if f.origin == "plan"), key=lambda f: f.order)
+    dropped_ids = {f.id for f in plan if f.status not in FINAL_STATUSES and is_ended_root(tree, _top_frame(tree, f))}
     return [
         MirroredItem(
             f.id,
@@ -205,18 +218,18 @@ def _is_below_returned_frame(tree: Tree, frame: Frame) -> bool:
     )
 
 
-def _apply_plan_diff(inference: _Inference, changes: PlanDiff, group: tuple[str, ...]) -> None:
+def _apply_plan_diff(inference: _Inference, changes: PlanDiff, group: tuple[str, ...], around: str = "") -> None:
+    """`around`: the frame above which new work begins, see `FrameEntered`; empty for the active one."""
     new_frame_ids: dict[MirroredItem, str] = {}
+    home = plan_parent(inference.tree, inference.tree.frames[around].parent if around else "")
     for item in changes.planned:
         new_frame_ids[item] = inference.new_frame_id()
         inference.add_event(
-            FramePlanned(
-                new_frame_ids[item], _plan_parent(inference.tree), item.title, item.title, origin="plan", key=item.key
-            )
+            FramePlanned(new_frame_ids[item], home, item.title, item.title, origin="plan", key=item.key)
         )
+    _move_out_of_returned_frames(inference, changes, home)
     for item, title in changes.renamed:
         inference.add_event(FrameReplanned(item.frame, title, title))
-    home = _plan_parent(inference.tree)
     for item in changes.removed:
         if inference.tree.frames[item.frame].parent != home:
             continue  # it belongs to an earlier request, and stays as it was left there
@@ -224,17 +237,59 @@ def _apply_plan_diff(inference: _Inference, changes: PlanDiff, group: tuple[str,
             inference.add_event(FrameInvalidated(item.frame, "The client took it off its plan."))
         else:
             _end_item(inference, item.frame, Status.INVALIDATED, group)
-    for item in changes.completed:
-        _complete_item(inference, new_frame_ids.get(item, item.frame), group, handed_on=not changes.entered)
+    completed = [new_frame_ids.get(item, item.frame) for item in changes.completed]
+    entered = [new_frame_ids.get(item, item.frame) for item in changes.entered]
+    if around:
+        _enter_items_around(inference, entered, around)
+    for done in completed:
+        if around:
+            _complete_item_beside(inference, done, around)
+        else:
+            _complete_item(inference, done, group, handed_on=not entered)
     for item in changes.paused:
         _end_item(inference, item.frame, Status.BLOCKED, group)
-    for item in changes.entered:
-        frame = inference.tree.frames[new_frame_ids.get(item, item.frame)]
+    if not around:
+        _move_out_of_returned_frames(inference, changes, home)
+        _enter_items(inference, entered, group)
+
+
+def _enter_items(inference: _Inference, items: Sequence[str], group: tuple[str, ...]) -> None:
+    """Begin items with the call group that names them; without any, work goes on in an older one."""
+    for item in items:
+        frame = inference.tree.frames[item]
         if _may_enter(inference.tree, frame):
             _end_auto_frame(inference)
             inference.add_event(_enter_event(frame, group))
-    if not changes.entered:
+    if not items:
         _resume_open_item(inference)
+
+
+def _move_out_of_returned_frames(inference: _Inference, changes: PlanDiff, home: str) -> None:
+    """Items that the client names again go on where the plan stands now, if the frame around them has returned."""
+    named = (*(item for item, _ in changes.renamed), *changes.entered, *changes.paused, *changes.completed)
+    for known in dict.fromkeys(item.frame for item in named if item.frame):
+        frame = inference.tree.frames[known]
+        if frame.status not in FINAL_STATUSES and _is_below_returned_frame(inference.tree, frame):
+            inference.add_event(FrameMoved(frame.id, home))
+
+
+def _enter_items_around(inference: _Inference, items: Iterable[str], around: str) -> None:
+    """Begin items above a frame that a later call of the same message opened."""
+    for item in items:
+        frame = inference.tree.frames[item]
+        if _may_enter(inference.tree, frame, inference.tree.frames[around].parent):
+            inference.add_event(replace(_enter_event(frame), around=around))
+
+
+def _complete_item_beside(inference: _Inference, item_frame: str, around: str) -> None:
+    """End an item beside a frame in which the work goes on."""
+    frame, inner = inference.tree.frames[item_frame], inference.tree.active_frame
+    if frame.status is Status.IN_PROGRESS:
+        _end_item(inference, item_frame, Status.COMPLETED, ())
+    elif _may_enter(inference.tree, frame, inference.tree.frames[around].parent):
+        inference.add_event(_enter_event(frame))
+        _end_frame(inference, item_frame, Status.COMPLETED)
+        inference.add_event(_enter_event(inner))
 
 
 def _end_auto_frame(inference: _Inference) -> None:
@@ -255,20 +310,13 @@ def _enter_event(frame: Frame, taken_entries: tuple[str, ...] = ()) -> FrameEnte
     return FrameEntered(frame.id, frame.parent, frame.title, frame.criteria, frame.origin, taken_entries)
 
 
-def _plan_parent(tree: Tree) -> str:
-    """The frame under which new items are planned: the active one, or the parent of the other items."""
-    active = tree.active_frame
-    while active.origin in ("plan", "part", "auto") and active.parent:
-        active = tree.frames[active.parent]
-    return active.id
-
-
-def _may_enter(tree: Tree, frame: Frame) -> bool:
-    """Whether `frame` may become active: only the model leaves a frame that it pushed."""
+def _may_enter(tree: Tree, frame: Frame, place: str = "") -> bool:
+    """Whether work may pass from `place` (default: the active frame) to `frame`: only the model leaves a frame that it
+    pushed."""
     if frame.status not in (Status.PLANNED, Status.BLOCKED) or _is_below_returned_frame(tree, frame):
         return False
     ancestor_ids = {a.id for a in ancestors(tree, frame.id)}
-    frames_left = (f for f in path_to(tree, tree.active) if f.id not in ancestor_ids)
+    frames_left = (f for f in path_to(tree, place or tree.active) if f.id not in ancestor_ids)
     return all(f.is_inferred for f in frames_left)
 
 

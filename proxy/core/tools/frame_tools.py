@@ -2,8 +2,9 @@
 
 A call group belongs to the frame it was made in. The first push or activate of a group takes effect; further ones
 become planned siblings. A pop runs only if every call of its group is a stack call, because results of client calls
-would be unread. Consecutive pops each return into the next parent. A push behind a pop has no call of its own left in
-the context, so its block is appended to the results of that pop.
+would be unread. It returns from the frame that was pushed last; open items of the client's plan inside that frame move
+to the frame above. Consecutive pops each return into the next parent. A push behind a pop has no call of its own left
+in the context, so its block is appended to the results of that pop.
 """
 
 from __future__ import annotations
@@ -19,9 +20,13 @@ from proxy.core.context import block_of, context_entries, owner_of
 from proxy.core.frames import (
     ALLOWED,
     FINAL_STATUSES,
+    PLAN_ORIGIN,
     RETURN_STATUSES,
     Frame,
     FrameActivated,
+    FrameEntered,
+    FrameEvent,
+    FrameMoved,
     FramePlanned,
     FramePopped,
     FramePushed,
@@ -44,6 +49,7 @@ from proxy.core.frames import (
     newest_failed_attempt,
     outermost_called_frame,
     path_to,
+    plan_parent,
     reduce,
     return_path,
 )
@@ -227,27 +233,47 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
             raise ToolError(UNREAD_RESULTS)
         deferred = PopDeferred(target.id, tool_context.turn_id, status, results, compacted)
         return ToolResult(POP_DEFERRED, (deferred,))
-    open_below = [
+    left = [
         f
         for f in (tool_context.tree.active_frame, *ancestors(tool_context.tree, tool_context.tree.active))
         if _is_below(tool_context.tree, f, target)
     ]
+    takes_items_out = bool(target.parent) and not target.has_no_opening_call
+    takes_items_out = takes_items_out and not has_lost_opening_call(
+        tool_context.path_state, tool_context.turn_id, target
+    )
+    open_below = [f for f in left if not (takes_items_out and f.origin == PLAN_ORIGIN)]
     events: list[FramePopped] = []
     tree = tool_context.tree
     for frame in open_below:
         unfinished = f"Not finished: {target.title!r} was popped around it."
         tree = _append_pop(tool_context, tree, events, FramePopped(frame.id, Status.BLOCKED, unfinished, unfinished))
     tree = _append_pop(tool_context, tree, events, FramePopped(target.id, status, results, compacted))
-    closed_ids = {e.frame for e in events}
+    closed_ids = {target.id, *(f.id for f in left)}
     called = outermost_called_frame(return_path(tool_context.tree, target.id))
     leaves = (
         tool_context.call_group.returned_opening is not None or tool_context.call_group.home_frame in closed_ids
     ) and not events[-1].stays
     returned = called.opening if called and leaves else tool_context.call_group.returned_opening
+    moves = item_moves(tool_context.tree, tree, target) if takes_items_out else ()
+    for move in moves:
+        tree = reduce(tree, move, tool_context.now)
     text = _pop_text(tool_context, tree, target, status, open_below)
     if target.opening is None:
         events = _with_outer_end(events, open_below, f"{text}\n{element('results', {}, escape_xml(results))}")
-    return ToolResult(text, tuple(events), replace(tool_context.call_group, returned_opening=returned))
+    return ToolResult(text, (*events, *moves), replace(tool_context.call_group, returned_opening=returned))
+
+
+def item_moves(before: Tree, after: Tree, target: Frame) -> tuple[FrameMoved | FrameEntered, ...]:
+    """Open items of the client's plan go on where the popped frame stood, and work goes on in the one in progress."""
+    home = plan_parent(after)
+    items = [f for f in descendants(before, target.id) if f.origin == PLAN_ORIGIN and f.status not in FINAL_STATUSES]
+    moves = tuple(FrameMoved(f.id, home) for f in items)
+    running = [f for f in items if f.status is Status.IN_PROGRESS]
+    if not running or after.active != home:
+        return moves
+    newest = max(running, key=lambda f: (f.updated_at, f.order))
+    return (*moves, FrameEntered(newest.id, home, newest.title, newest.criteria, newest.origin))
 
 
 def _with_outer_end(events: Sequence[FramePopped], open_below: Sequence[Frame], end: str) -> list[FramePopped]:
@@ -262,21 +288,20 @@ def _with_outer_end(events: Sequence[FramePopped], open_below: Sequence[Frame], 
     ]
 
 
-def end_frames(tool_context: ToolContext, ends: Iterable[FrameEnd]) -> Iterator[FramePopped]:
+def end_frames(tool_context: ToolContext, ends: Iterable[FrameEnd]) -> Iterator[FrameEvent]:
     """The events that end these frames, innermost first, and what is open below them."""
     for end in ends:
         arguments = {"frame": end.frame, "status": str(end.status), "results": end.results}
         for event in pop(tool_context, {**arguments, "resultsCompacted": end.compacted}).events:
-            if isinstance(event, FramePopped):
-                yield event
-                tree = reduce(tool_context.tree, event, tool_context.now)
-                tool_context = replace(tool_context, path_state=replace(tool_context.path_state, tree=tree))
+            yield event
+            tree = reduce(tool_context.tree, event, tool_context.now)
+            tool_context = replace(tool_context, path_state=replace(tool_context.path_state, tree=tree))
 
 
 def _frame_to_pop(tree: Tree, reference: str) -> Frame:
     open_frames = [tree.active_frame, *ancestors(tree, tree.active)]
     if not reference:
-        return tree.active_frame
+        return next((f for f in open_frames if f.parent and not f.is_inferred), tree.active_frame)
     frame = find_frame(tree, reference)
     if frame is None:
         known = ", ".join(f"{f.id} ({f.title})" for f in open_frames)
@@ -334,7 +359,7 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
                 *(artifact for f in (frame, *below) for artifact in f.artifacts),
             ),
             past_speech=past,
-            below=children(tree, frame.id),
+            below=[f for f in children(tree, frame.id) if f.origin != PLAN_ORIGIN or f.status in FINAL_STATUSES],
         )
         results_text = "\n\n".join([*map(invalidation_text, reversed(invalidated)), results_text])
     tokens = sum(

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from proxy.core.compaction import user_messages
 from proxy.core.frames import (
     FINAL_STATUSES,
+    PLAN_ORIGIN,
     Frame,
     FrameInvalidated,
     FramePlanned,
@@ -27,6 +28,7 @@ from proxy.core.frames import (
     next_planned_text,
     outermost_called_frame,
     past_speech_text,
+    path_to,
     reduce,
     return_path,
 )
@@ -50,6 +52,7 @@ from proxy.core.tools.frame_tools import (
     UNREAD_RESULTS,
     active_frame_text,
     has_lost_opening_call,
+    item_moves,
     location_text,
     refuse_if_root_ended,
 )
@@ -191,41 +194,49 @@ def invalidate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolR
         raise ToolError("Error: the root frame cannot be invalidated. Pop it, as failed if it cannot be done.")
     if frame.status in FINAL_STATUSES:
         raise ToolError(f"Error: frame {frame.id} is {frame.status} already.")
-    if frame.id == tree.active:
+    if is_at_work := _is_at_work(tree, frame):
         refuse_if_root_ended(tree)
         if not tool_context.call_group.has_only_stack_calls:
             raise ToolError(UNREAD_RESULTS.replace("popped", "invalidated").replace("pop again", "invalidate it"))
     below_frames = descendants(tree, frame.id)
-    cascade = tuple(f.id for f in below_frames if f.status is Status.PLANNED)
-    working = [f for f in below_frames if f.status is Status.IN_PROGRESS]
-    returned_frames = return_path(tree, frame.id) if frame.id == tree.active else ()
+    cascade = tuple(f.id for f in below_frames if f.status is Status.PLANNED and f.origin != PLAN_ORIGIN)
+    working = [f for f in below_frames if f.status is Status.IN_PROGRESS and f.origin != PLAN_ORIGIN]
+    returned_frames = return_path(tree, frame.id) if is_at_work else ()
     past, unfinished = (
         user_messages(tool_context.path_state, outermost_called_frame(returned_frames) or frame)
         if returned_frames
         else ((), ())
     )
     invalidated = (*reversed(returned_frames[1:]), replace(frame, invalidation_reason=reason))
-    event = FrameInvalidated(frame.id, reason, "", cascade, unfinished)
+    event = FrameInvalidated(frame.id, reason, "", cascade, unfinished, returns=is_at_work and frame.id != tree.active)
     tree_after = reduce(tree, event, tool_context.now)
     following = next_planned_text(tree_after, returned_frames[-1]) if returned_frames else ""
     note = "\n\n".join(map(invalidation_text, invalidated)) + active_frame_text(tree_after)
     note = f"{note} {following}" if following else note
     event = replace(event, told="\n\n".join(filter(None, (note, past_speech_text(past)))))
-    if frame.id == tree.active and has_lost_opening_call(tool_context.path_state, tool_context.turn_id, frame):
+    if is_at_work and has_lost_opening_call(tool_context.path_state, tool_context.turn_id, frame):
         event = replace(event, told="", carried=(), stays=True)
+    moves = item_moves(tree, tree_after, frame) if returned_frames and frame.opening and not event.stays else ()
     return ToolResult(
         _invalidated_text(tool_context, tree_after, frame, cascade, working),
-        (event,),
+        (event, *moves),
         _group_after_invalidation(tool_context, frame, event),
     )
+
+
+def _is_at_work(tree: Tree, frame: Frame) -> bool:
+    """Whether work is in the frame itself, or in an item of the client's plan inside it."""
+    path = path_to(tree, tree.active)
+    return frame in path and all(f.origin == PLAN_ORIGIN for f in path[path.index(frame) + 1 :])
 
 
 def _group_after_invalidation(tool_context: ToolContext, frame: Frame, event: FrameInvalidated) -> CallGroup | None:
     """The changed group where the home frame was invalidated: the group has left the context, so a push behind it is
     attached to the call that opened the frame."""
     called = outermost_called_frame(return_path(tool_context.tree, frame.id))
-    leaves = tool_context.call_group.returned_opening is not None or tool_context.call_group.home_frame == frame.id
-    if frame.id != tool_context.tree.active or not leaves or event.stays or called is None:
+    home = tool_context.call_group.home_frame
+    leaves = tool_context.call_group.returned_opening is not None or frame in path_to(tool_context.tree, home)
+    if not _is_at_work(tool_context.tree, frame) or not leaves or event.stays or called is None:
         return None
     return replace(tool_context.call_group, returned_opening=called.opening)
 

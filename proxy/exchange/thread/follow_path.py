@@ -15,7 +15,6 @@ from proxy.config import Config
 from proxy.core.frames import (
     BranchSwitched,
     FrameEvent,
-    FramePopped,
     HistoryRewritten,
     PathBuilder,
     PathState,
@@ -165,7 +164,7 @@ class PathFollower:
 
     def _end_forgotten_frames(
         self, ledger: Ledger, before: PathState, run: Sequence[Entry], now: int
-    ) -> tuple[FramePopped, ...]:
+    ) -> tuple[FrameEvent, ...]:
         """The ends of frames in which the model has answered the user."""
         try:
             rules = self.policy.inference_rules

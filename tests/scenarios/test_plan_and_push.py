@@ -1,0 +1,145 @@
+"""Frames of the client's plan and frames that the model pushes, together: a pop returns from what was pushed, an item
+is made once and outlives the frame it was planned in, and calls of one message act in their order."""
+
+from __future__ import annotations
+
+import pytest
+
+from llm_test_provider import ScriptedProvider, says
+from tests.harness import Conversation, Stage, as_one_text, bash, does, op, pop, push
+from tests.scenarios.sessions import todo
+
+LIST = "[>] Lexer | [ ] Parser"
+
+
+@pytest.fixture
+def chat(stage: Stage) -> Conversation:
+    return stage.chat(tools=("bash", "TodoWrite"))
+
+
+def parent_of(chat: Conversation, title: str) -> str:
+    frames = chat.proxy.frames()
+    parent = frames[title]["parentSessionID"]
+    return next(each for each, frame in frames.items() if frame["sessionID"] == parent)
+
+
+def titles(chat: Conversation) -> list[str]:
+    at = chat.proxy.conversations[0]["id"]
+    return sorted(frame["title"] for frame in chat.proxy.get(f"/stack/conversations/{at}/frames")["frames"])
+
+
+@pytest.mark.rows("S1-76", "S0-04")
+@pytest.mark.parametrize("goes_on", [False, True], ids=["the item waits for the next call", "work in the item"])
+def test_of_a_plan_and_a_push_in_one_message_the_item_stands_above(
+    chat: Conversation, provider: ScriptedProvider, goes_on: bool
+) -> None:
+    provider.will(does(todo(LIST), push("Read the grammar")), does(bash("cat grammar.txt")))
+    chat.says("Build the formatter.")
+    chat.returns("Plan updated.")
+    assert chat.proxy.active() == "Read the grammar"
+    assert parent_of(chat, "Read the grammar") == "Lexer"
+    assert parent_of(chat, "Lexer") == parent_of(chat, "Parser") == "Build the formatter."
+
+    provider.will(does(pop("It has 12 rules.")))
+    provider.will(*([does(bash("make lexer"))] if goes_on else []), does(todo("[x] Lexer | [>] Parser")), says("ok"))
+    chat.returns("rule: ...")
+    assert "It has 12 rules." in as_one_text(provider.received[-1].messages)
+    assert "rule: ..." not in as_one_text(provider.received[-1].messages)
+    if goes_on:
+        assert chat.proxy.active() == "Lexer"
+        chat.returns("made")
+    chat.returns("Plan updated.")
+
+    assert chat.proxy.frames()["Read the grammar"]["results"] == "It has 12 rules."
+    assert chat.proxy.statuses() == {
+        "Build the formatter.": "in_progress",
+        "Lexer": "completed",
+        "Parser": "in_progress",
+        "Read the grammar": "completed",
+    }
+    assert titles(chat) == ["Build the formatter.", "Lexer", "Parser", "Read the grammar"], "no item is made twice"
+
+
+@pytest.mark.rows("S1-76", "S0-04")
+def test_a_push_in_front_of_a_plan_takes_the_items_inside(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(does(push("Read the grammar"), todo(LIST)), does(bash("cat grammar.txt")))
+    chat.says("Build the formatter.")
+    chat.returns("Plan updated.")
+    assert parent_of(chat, "Lexer") == "Read the grammar"
+
+    provider.will(does(pop("It has 12 rules.")), does(bash("make lexer")))
+    chat.returns("rule: ...")
+    line = as_one_text(provider.received[-1].messages)
+    assert "It has 12 rules." in line
+    assert "rule: ..." not in line
+    statuses = chat.proxy.statuses()
+    assert (statuses["Read the grammar"], statuses["Lexer"], statuses["Parser"]) == (
+        "completed",
+        "in_progress",
+        "planned",
+    )
+    assert parent_of(chat, "Lexer") == parent_of(chat, "Parser") == "Build the formatter."
+    assert chat.proxy.active() == "Lexer"
+
+    provider.will(does(todo("[x] Lexer | [x] Parser")), says("ok"))
+    chat.returns("made")
+    chat.returns("Plan updated.")
+    assert titles(chat) == ["Build the formatter.", "Lexer", "Parser", "Read the grammar"]
+    assert set(chat.proxy.statuses().values()) == {"in_progress", "completed"}
+
+
+@pytest.mark.rows("S1-76", "S0-04")
+def test_the_next_item_begins_above_a_push_that_came_with_it(chat: Conversation, provider: ScriptedProvider) -> None:
+    """The item before it ends, and the frame that was pushed beside the list is inside the new one."""
+    provider.will(does(todo(LIST)), does(todo("[x] Lexer | [>] Parser"), push("Read the tests")))
+    provider.will(does(bash("cat tests.py")), does(pop("There are 12.")), says("ok"))
+    chat.says("Build the formatter.")
+    chat.returns("Plan updated.")
+    chat.returns("Plan updated.")
+    assert chat.proxy.active() == "Read the tests"
+    assert parent_of(chat, "Read the tests") == "Parser"
+    assert chat.proxy.statuses()["Lexer"] == "completed"
+
+    chat.returns("def test(): ...")
+    assert chat.proxy.active() == "Parser"
+
+
+@pytest.mark.rows("S1-76", "S0-04")
+def test_an_item_that_was_never_begun_ends_beside_a_push(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(does(todo("[x] Lexer | [ ] Parser"), push("Read the tests")), does(bash("cat tests.py")), says("ok"))
+    chat.says("Build the formatter.")
+    chat.returns("Plan updated.")
+
+    assert chat.proxy.active() == "Read the tests"
+    assert parent_of(chat, "Read the tests") == "Build the formatter."
+    assert chat.proxy.statuses()["Lexer"] == "completed"
+
+
+@pytest.mark.rows("S1-76", "S0-04")
+@pytest.mark.parametrize("end", [pop("Tokens are known."), op("invalidate", frame="Tokens", reason="not needed")])
+def test_items_of_a_frame_that_ended_are_taken_up_and_not_made_again(
+    chat: Conversation, provider: ScriptedProvider, end: object
+) -> None:
+    provider.will(does(push("Tokens")), does(todo(LIST)), does(bash("make lexer")), does(end), does(bash("ls")))  # type: ignore[arg-type]
+    provider.will(does(todo("[x] Lexer | [>] Parser")), does(bash("make parser")), says("ok"))
+    chat.says("Build the formatter.")
+    for result in ("Plan updated.", "lexer made", "files", "Plan updated.", "parser made"):
+        chat.returns(result)
+
+    assert titles(chat) == ["Build the formatter.", "Lexer", "Parser", "Tokens"]
+    assert chat.proxy.statuses()["Lexer"] == "completed"
+    assert chat.proxy.active() == "Parser"
+
+
+@pytest.mark.rows("S1-76", "S1-173")
+def test_items_of_a_forgotten_frame_go_on_where_the_work_is(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(does(push("Tokens")), does(todo(LIST)), does(bash("make lexer")), says("The lexer is made."))
+    chat.says("Build the formatter.")
+    chat.returns("Plan updated.")
+    chat.returns("lexer made")
+    provider.will(does(todo("[x] Lexer | [>] Parser")), does(bash("make parser")), says("ok"))
+    chat.says("Now write documentation for the installer.")
+    chat.returns("Plan updated.")
+
+    assert chat.proxy.statuses()["Tokens"] == "completed"
+    assert titles(chat).count("Lexer") == titles(chat).count("Parser") == 1
