@@ -78,6 +78,26 @@ INSTRUCTIONS = """
     добавь создай напиши исправь реализуй объясни проверь
 """
 INSTRUCTIONS_UNSPACED = "请添加 请实现 请创建 请编写 请写 请修复 添加 实现 创建 编写 写 修复 重构 解释 检查 帮我"
+MORE_INSTRUCTIONS = """
+    mend give remove delete drop rename move extend support change let make_sure teach allow split merge_the bump
+    lösche entferne ändere verschiebe supprime supprimez renomme elimina cambia quita verwijder удали измени
+"""
+"""Further verbs of orders, which are as often said of what was just done."""
+ADDITIONS = """
+    and but or also plus then still again actually instead rather too continue proceed go_on go_ahead keep carry_on
+    try retry do_it do_that do_so do_the_same undo revert in_addition additionally furthermore one_more can_we_also
+    can_you_also could_we_also could_you_also commit push run rerun merge rebase i_mean i_meant
+    und aber oder auch außerdem dann noch weiter mach et mais ou aussi alors encore y pero o también entonces
+    e mas também então ma anche allora en maar ook и а но или также ещё еще
+"""
+"""Words that open an order which adds to the work before it."""
+POINTING_WORDS = """
+    it its that this these those them again instead too either as_well the_same previous all_of both neither
+    the_first the_second the_third the_last the_latter the_former
+    dies diese dieser dieses diesen diesem ihn nochmal wieder ça cela ceci eso esto isso isto questo quello
+    это этот эту auch aussi también anche também ook тоже также
+"""
+"""Words that point at what was said or done before, whatever stands beside them."""
 STOP_WORDS = """
     the and for are but not you all any can had her was one our out has him his how its may now see who did let use that
     with have this will your from they been were into than then them when what which a an in on of to is be as at by or

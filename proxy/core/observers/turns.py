@@ -2,8 +2,9 @@
 summary of the conversation.
 
 Only cheap signals of language are used: how the message opens, whether the turn before closed with a question,
-back-references, and shared names and words. In doubt a message continues: a joined turn costs tokens, a torn one costs
-the work. Unknown languages are judged by length, markup, names and shared words. A summary request needs a word for a
+back-references, and shared names and words. In doubt a message continues, but an order starts something unless it is
+short and points back in so many words: a wrong start costs one title, a wrong continuation the title of all that
+follows. Unknown languages are judged by length, markup, names and shared words. A summary request needs a word for a
 summary near a word for the whole conversation, outside fenced blocks: a summary of a file is ordinary work, and agents
 without calls paste command output into user messages.
 """
@@ -22,9 +23,12 @@ MAX_TURN_TEXT_LENGTH = 4_000  # of each text; of the closing text the end
 MAX_SHORT_MESSAGE_WORDS = 3  # a shorter message cannot start anything unless it says so
 MAX_ANSWER_WORDS = 60  # a longer message is no answer to a question
 MAX_BACK_REFERENCE_WORDS = 30  # in a longer message `it` or `that` need not refer to the turn before
+MAX_REFERRING_ORDER_WORDS = 12  # a longer order is about what it names, also where it says `that` or `again`
+MAX_ARTICLE_ORDER_WORDS = 5  # in a longer order `the file` or `the tests` names any file or tests
 RELATED_SHARE = 0.34  # of a message's topic words that the turn before has too, to be related
 RELATED_INSTRUCTION_SHARE = 0.6
 """The same for a message that opens like an instruction: the next task in a project shares words anyway."""
+MAX_SENTENCES = 40  # of a message that are looked at for an order
 MIN_SHARED_IDENTIFIERS = 2  # paths and identifiers in common that make a message related, whatever its words
 MIN_TOPIC_WORDS = 4  # topic words of a message that can be about something else
 
@@ -49,6 +53,10 @@ def continues_by_wording(closing: str, text: str) -> bool | None:
     words = _lowercase_words(rest)
     if len(words) <= MAX_SHORT_MESSAGE_WORDS and not _INSTRUCTION.match(rest):
         return True
+    if _is_order(rest):
+        if _is_continuing_order(rest, words) or _is_pasted_output(rest):
+            return True
+        return False if _is_order_on_a_finding(rest, words) and not _awaits_answer(closing) else None
     return True if _CONTINUATION.match(rest) or _is_pasted_output(rest) or _has_back_reference(rest, words) else None
 
 
@@ -56,7 +64,7 @@ def continues_by_topic(previous_text: str, closing: str, text: str) -> bool:
     """The same by the names and words in both turns, for a message whose wording does not decide."""
     awaits_answer, rest = _awaits_answer(closing), _without_acknowledgement(typed_text_of(text))
     words = _lowercase_words(rest)
-    is_instruction = bool(_INSTRUCTION.match(rest))
+    is_instruction = _is_order(rest)
     previous_text = without_media(previous_text)
     stems = _keyword_stems(words)
     previous_stems = _keyword_stems(
@@ -77,6 +85,34 @@ def continues_by_topic(previous_text: str, closing: str, text: str) -> bool:
     if shared >= (RELATED_INSTRUCTION_SHARE if is_instruction else RELATED_SHARE):
         return True
     return len(stems) < (2 if is_instruction else MIN_TOPIC_WORDS)
+
+
+def _is_order(rest: str) -> bool:
+    """Whether a sentence of the message asks for something to be done."""
+    return any(_INSTRUCTION.match(each) or _ORDER.match(each) for each in _sentences(rest))
+
+
+def _is_continuing_order(rest: str, words: Sequence[str]) -> bool:
+    """Whether an order adds to the work before it: it opens so, or it is short and points back. A relative pronoun
+    points at nothing, and neither does an article, unless hardly anything else is said."""
+    if _ADDITION.match(rest):
+        return True
+    if len(words) > MAX_REFERRING_ORDER_WORDS:
+        return False
+    bare = _RELATIVE_CLAUSE.sub(" ", _THAT_CLAUSE.sub(" ", rest))
+    if _POINTING_WORD.search(bare):
+        return True
+    return len(words) <= MAX_ARTICLE_ORDER_WORDS and _has_back_reference(bare, words)
+
+
+def _is_order_on_a_finding(rest: str, words: Sequence[str]) -> bool:
+    """Whether a message first says what is the case, and then what is to be done about it."""
+    first, *others = _sentences(rest) or [""]
+    return len(words) > MAX_REFERRING_ORDER_WORDS and not _is_order(first) and any(map(_is_order, others))
+
+
+def _sentences(text: str) -> list[str]:
+    return [_without_acknowledgement(each) for each in _SENTENCE_BREAK.split(text)[:MAX_SENTENCES]]
 
 
 def _without_acknowledgement(text: str) -> str:
@@ -245,6 +281,26 @@ _INSTRUCTION = re.compile(
         | .{{1,30}}を(?:追加|実装|作成|修正|書い|説明) )""",
     re.IGNORECASE | re.VERBOSE,
 )
+
+
+_ORDER = re.compile(
+    rf"""(?:(?:now|next|then|please|and|also|so|ok)\b[\s,:]*)*
+      (?: (?:i|we)(?:'d|\swould)?\s(?:also\s|now\s)?(?:want|need|like)\b
+        | (?:(?:can|could|would|will)\s(?:you|we)\s(?:please\s|now\s|also\s)?)?
+          {phrases.any_phrase_pattern(phrases.MORE_INSTRUCTIONS)} )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_ADDITION = re.compile(phrases.any_phrase_pattern(phrases.ADDITIONS, phrases.CONTINUATIONS_UNSPACED), re.IGNORECASE)
+_POINTING_WORD = re.compile(
+    phrases.any_phrase_pattern(phrases.POINTING_WORDS, phrases.BACK_REFERENCES_UNSPACED), re.IGNORECASE
+)
+_RELATIVE_CLAUSE = re.compile(
+    r"""\b(?:an?|the|any|all|every|each|some|no|only|its|our|my|your)\s(?:[\w.'`/-]+\s){1,4}that\b(?=\s\w)
+      | \b(?:\w{2,}s|something|anything|everything|nothing|someone|one)\sthat\b(?=\s\w)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""`the texts that mean null`: what `that` points at stands before it."""
+_SENTENCE_BREAK = re.compile(r"(?<=[.!?;:])\s+|\n+|(?<=[\u3002\uff01\uff1f])")
 
 
 _BACK_REFERENCE = re.compile(

@@ -282,3 +282,102 @@ STARTS: tuple[Pair, ...] = tuple(
     )
     for text in texts
 )
+
+TABLE = (
+    "Speed up Table.from_csv for wide files",
+    "from_csv reads 400 columns in 0.2 s now. While I was there I saw that from_fixed pads short rows with a wrong "
+    "type; I left that as it is. All 461 tests pass.",
+)
+GROUPS = (
+    "group_arrays loses the last group when extend is set. Find out why and mend it.",
+    "The loop in grouping.py ended one row early. Mended, with a test in test_grouping.py; pytest -q: 461 passed.",
+)
+SPEC = (
+    "Add a flag to glom's command line that prints the target type",
+    "The flag is --target-type, in cli.py. It prints one of json, yaml or python.",
+)
+ORDERS_THAT_START: tuple[Pair, ...] = tuple(
+    Pair(*turn, text)
+    for turn, texts in (
+        (
+            TABLE,
+            (
+                "I want to give from_csv the texts that mean null",
+                "I want to give readers a list of the values that stand for nothing.",
+                "Great. Now write the changelog entry in the style of the file",
+                "Thanks. Now explain the plugin registry to me, with the classes that take part in it.",
+                "You said that from_fixed pads short rows with a wrong type. Please mend that too, with its own test.",
+                "Add an option that skips the header to the printer of bar charts",
+                "Please write a tutorial for the people that have only used spreadsheets before",
+                "Good. Write the release notes in the words that the file uses for earlier versions.",
+                "We need a command that removes duplicate rows",
+                "Next, teach the exporter about dates that lie before 1900",
+                "Perfect! Please remove the deprecated aliases that the docs have warned of since 1.4",
+            ),
+        ),
+        (
+            GROUPS,
+            (
+                "Implement a sliding window for time series, the way the plan in docs/windows.md describes it",
+                "Now update the docs so that the page on joins shows the output of each example",
+                "Could you write a benchmark that compares both joins, and put the results into bench/?",
+                "I need the nightly job to mail its log to the people that are on call this week",
+                "Great work. Create a page for the site that lists the plugins",
+                "Move the fixtures of the database into a package of their own. That is where other repositories look.",
+                "Port the test suite of the mailer to pytest. It uses nose, and these assertions fail on 3.13.",
+                "Drop support for Python 3.8 in the packaging metadata and the workflow",
+                "Schreibe eine Anleitung für die Leute, die das Programm zum ersten Mal benutzen",
+                "Explique la configuration des files d'attente pour les nouveaux de l'équipe",
+            ),
+        ),
+        (
+            SPEC,
+            (
+                "Write a man page in the style of the one that git ships",
+                "Please extend the Docker image: the container should start as a user that has no shell",
+                "Let's build a plugin system that loads modules from a folder",
+                "Find out what makes importing slow and change the modules that are loaded at start",
+            ),
+        ),
+    )
+    for text in texts
+)
+ORDERS_THAT_GO_ON: tuple[Pair, ...] = tuple(
+    Pair(*turn, text)
+    for turn, texts in (
+        (
+            TABLE,
+            (
+                "yes",
+                "ok do it",
+                "continue",
+                "also fix that",
+                "mend that too",
+                "please fix it",
+                "Now explain that again, shorter",
+                "do the same for from_fixed",
+                "and write a test for it",
+                "can you also add a benchmark?",
+                "explain the change",
+                "add this to the changelog",
+            ),
+        ),
+        (
+            GROUPS,
+            (
+                "run the tests again",
+                "undo that",
+                "fix these two warnings as well",
+                "rename it to group_rows",
+                "write it down in the docs too",
+                "revert the last commit",
+                "explain the fix",
+                "I want it to raise instead",
+                "make that a keyword argument",
+                "mach das auch für join",
+            ),
+        ),
+        (SPEC, ("remove it again", "then update the readme", "change this to --type", "oui, corrige-le aussi")),
+    )
+    for text in texts
+)

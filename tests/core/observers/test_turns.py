@@ -10,7 +10,7 @@ from proxy.dialects import raw_json as slices
 from proxy.dialects.chat import message as chat_message
 from proxy.dialects.messages import message as anthropic_message
 from proxy.dialects.responses import items as responses_item
-from tests.core.observers.labelled_turns import CONTINUES, STARTS, Pair
+from tests.core.observers.labelled_turns import CONTINUES, ORDERS_THAT_GO_ON, ORDERS_THAT_START, STARTS, Pair
 
 
 @pytest.mark.parametrize("pair", CONTINUES, ids=lambda pair: pair.text[:40])
@@ -22,6 +22,18 @@ def test_ordinary_sessions_go_on(pair: Pair) -> None:
 @pytest.mark.parametrize("pair", STARTS, ids=lambda pair: pair.text[:40])
 def test_a_change_of_topic_starts_something(pair: Pair) -> None:
     assert not continues_turn(*pair)
+
+
+@pytest.mark.rows("S0-52")
+@pytest.mark.parametrize("pair", ORDERS_THAT_START, ids=lambda pair: pair.text[:40])
+def test_an_order_starts_something_whatever_pronouns_and_articles_are_in_it(pair: Pair) -> None:
+    assert not continues_turn(*pair)
+
+
+@pytest.mark.rows("S0-52")
+@pytest.mark.parametrize("pair", ORDERS_THAT_GO_ON, ids=lambda pair: pair.text[:40])
+def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
+    assert continues_turn(*pair)
 
 
 def test_what_the_user_typed_is_found_among_a_clients_mark_up() -> None:
