@@ -73,6 +73,7 @@ from proxy.core.frames import (
     frame_id,
     groups_still_needed,
     reduce,
+    tasks_above,
     title_of,
 )
 from proxy.core.ledger import Message
@@ -476,7 +477,8 @@ def _write_trace(
     path_state: PathState, shown_names: Container[str], removed: _RemovedSpan, frame: Frame, writer: TraceWriter
 ) -> str:
     replaced = removed.candidate.replaced_traces
-    parent = path_state.tree.frames.get(frame.parent)
+    tree = path_state.tree
+    parent = tree.frames.get(frame.parent) if frame.is_part else next(iter(tasks_above(tree, frame.id)), None)
     return trace_text(
         frame,
         parent.title if parent else "",

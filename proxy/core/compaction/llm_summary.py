@@ -25,6 +25,7 @@ from proxy.core.frames import (
     Tree,
     decode_event,
     siblings,
+    tasks_above,
 )
 from proxy.core.ledger import Ledger, Message
 from proxy.core.observers import messages_of
@@ -92,7 +93,7 @@ def span_of(ledger: Ledger, path_state: PathState, node: str, frame: str) -> Sum
     removed = [p for p in path_state.entries if p.entry.id in folded.entries or p.path_id in folded.entries]
     return SummarySpan(
         tree.frames[frame],
-        tree.frames.get(tree.frames[frame].parent),
+        next(iter(tasks_above(tree, frame)), None),
         tuple(finished),
         tuple(messages_of(tree, new_entries)),
         tuple(earlier.values()),
@@ -157,7 +158,9 @@ def describe_active_frame(tree: Tree, now: int) -> str:
         for f in tree.frames.values()
         if f.status is Status.PLANNED
     ]
-    about = _describe_frame(frame, tree.frames.get(frame.parent), finished, ("Type: overflow",), created)
+    about = _describe_frame(
+        frame, next(iter(tasks_above(tree, frame.id)), None), finished, ("Type: overflow",), created
+    )
     return remove_illegal_xml("\n".join([*about, "", "# Planned", *_item_lines(planned)]))
 
 

@@ -174,6 +174,8 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
     def _opening(self) -> str:
         """Whose work it is, and how to get it back."""
         parent, title = (_escape_section(cut_for_display(text)) for text in (self.parent_title, self.frame.title))
+        if self.frame.is_part:  # a cut of ours is no task: the work is that of the frame that goes on
+            title, parent = parent or title, ""
         steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
         within = f" in {parent}" if parent else ""
         what = (

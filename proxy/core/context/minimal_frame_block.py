@@ -1,6 +1,6 @@
-"""The frame block for models with a small window: goal (root), task (parent), subtask (active frame), the next subtask,
-probe results and the newest actions. Texts are cut shorter until the block has at most 2,000 characters and
-`MINIMAL_BLOCK_TOKENS` tokens."""
+"""The frame block for models with a small window: goal (the user's request), task (parent), subtask (active frame),
+the next subtask, probe results and the newest actions. Texts are cut shorter until the block has at most 2,000
+characters and `MINIMAL_BLOCK_TOKENS` tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from proxy.core.context.relatives import frame_and_siblings, planned_children
 from proxy.core.context.write_frame_block import wrapper_attributes
-from proxy.core.frames import Frame, Tree, next_planned, path_to
+from proxy.core.frames import Frame, Tree, next_planned, tasks_above
 from proxy.core.text import CountTokens, cut_for_display, element, escape_xml, text_element
 
 MINIMAL_BLOCK_CHARACTERS = 2_000
@@ -44,10 +44,10 @@ def render_minimal(  # noqa: PLR0913  as the flat form
 
 
 def _block_elements(tree: Tree, frame_id: str, recent: RecentWork, length: int) -> list[str]:
-    root, *below = path_to(tree, frame_id)
+    goal, *below = (*reversed(tasks_above(tree, frame_id)), tree.frames[frame_id])
     tasks = zip(("task", "subtask")[: len(below)], below[-2:], strict=True)
     parts = [
-        _short_frame_element("goal", root, length),
+        _short_frame_element("goal", goal, length),
         *(_short_frame_element(name, frame, length) for name, frame in tasks),
     ]
     following = next(iter(planned_children(tree, frame_id)), None)

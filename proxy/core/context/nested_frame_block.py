@@ -48,6 +48,8 @@ class _NestedBlockParts(msgspec.Struct, frozen=True):
     contents: Mapping[str, str]
     planned_siblings: str
     """What is planned beside the active frame."""
+    earlier: str = ""
+    """Finished frames beside the outermost one: what the user asked for before."""
 
     def to_xml(self, attributes: Mapping[str, str]) -> str:
         root, *_ = self.frames
@@ -55,7 +57,9 @@ class _NestedBlockParts(msgspec.Struct, frozen=True):
         for frame in reversed(self.frames[1:]):
             below = element("child", _id_and_status(frame), self.contents[frame.id], inner)
             inner = "\n".join(filter(None, (below, "" if inner else self.planned_siblings)))
-        return element("stack-context", {**_id_and_status(root), **attributes}, self.contents[root.id], inner)
+        return element(
+            "stack-context", {**_id_and_status(root), **attributes}, self.earlier, self.contents[root.id], inner
+        )
 
 
 def render_nested(  # noqa: PLR0913  as the flat form
@@ -96,9 +100,12 @@ def _draw_nested_parts(
         **shown,
         view.frame.id: "\n".join((MARK, current, *_planned_elements(view.planned_children, for_plan, count))),
     }
+    earlier: list[str] = []
     for frame, text in siblings.items():
-        home = _containing_frame(view, visible_path, frame)
-        inside[home] = f"{inside[home]}\n{text}"
+        if home := _containing_frame(view, visible_path, frame):
+            inside[home] = f"{inside[home]}\n{text}"
+        else:
+            earlier.append(text)
     return _NestedBlockParts(
         root,
         "\n".join(path.values()),
@@ -108,13 +115,17 @@ def _draw_nested_parts(
         visible_path,
         inside,
         "\n".join(_planned_elements(beside, for_later, count)),
+        element("earlier-requests", {}, *earlier) if earlier else "",
     )
 
 
 def _containing_frame(view: FrameSurroundings, visible_path: tuple[Frame, ...], frame: str) -> str:
-    """The shown frame that contains a finished one: its parent or nearest ancestor; for earlier roots the root."""
+    """The shown frame that contains a finished one: its parent or nearest ancestor, for earlier roots the root; empty
+    if it stands beside the outermost one."""
     visible_ids = {f.id for f in visible_path}
     level = next(at for at, level in enumerate(view.sibling_levels) if any(f.id == frame for f in level))
+    if visible_path[0].parent and level >= len(view.lineage):
+        return ""
     return next((f.id for f in view.lineage[level:] if f.id in visible_ids), visible_path[0].id)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from proxy.core.context.relevance import MINIMUM_RELEVANCE, SiblingScore, relevant_siblings, score_sibling
-from proxy.core.frames import Frame, Status, Tree, ancestors, children, path_to, siblings
+from proxy.core.frames import Frame, Status, Tree, children, path_to, siblings, tasks_above
 from proxy.core.text import extract_keywords
 
 FINISHED_STATUSES = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
@@ -18,7 +18,8 @@ MS_PER_HOUR = 3_600_000
 
 
 class FrameSurroundings(msgspec.Struct, frozen=True):
-    """A frame and the frames that its block may mention. `lineage` has the parent first, `sibling_levels` are ranked
+    """A frame and the frames that its block may mention. `lineage` are the tasks above it, the parent first and the
+    user's request last; `sibling_levels` are ranked
     siblings of each frame on the path, nearest level first. `child_counts` counts the children of each frame."""
 
     frame: Frame
@@ -51,7 +52,7 @@ def surroundings_of(tree: Tree, frame_id: str, now: int) -> FrameSurroundings:
         scores[frame.retry_of] = SiblingScore(MINIMUM_RELEVANCE + scores[frame.retry_of].relevance, RETRIED_FRAME_SCORE)
     return FrameSurroundings(
         frame,
-        tuple(ancestors(tree, frame_id)),
+        tasks_above(tree, frame_id),
         relevant_siblings(levels, scores),
         sum(map(len, levels)),
         frame_and_siblings(tree, frame),

@@ -1,5 +1,5 @@
-"""The frame block: what a frame is told about the tree around it, as `<stack-context>` XML: the root (the goal),
-ancestors, finished siblings with the `ref` that `stack_recall` takes, planned children and the next step.
+"""The frame block: what a frame is told about the tree around it, as `<stack-context>` XML: the user's request
+(the goal), ancestors, finished siblings with the `ref` that `stack_recall` takes, planned children and the next step.
 
 A block is rendered once, on entry, and replayed byte for byte, so it holds no clock and the same state gives the same
 bytes. To fit the budget, siblings are cut first, then the path, the parent, the current frame and the root. All text is
@@ -324,7 +324,7 @@ def _next_step_hints(view: FrameSurroundings) -> list[str]:
         hints.append(element("next-sibling", {"id": next_sibling.id, "title": cut_for_display(next_sibling.title)}))
         then = "." if next_sibling.is_inferred else f"; then activate {next_sibling.id}."
         action = f"When the criteria are met, pop with results{then}"
-    elif not view.lineage:
+    elif not view.frame.parent:
         if not view.has_plan:
             hints.append(text_element("initial-planning", INITIAL_PLANNING, priority="HIGH"))
         action = "Plan the steps or work on; when the overall goal is reached, pop with results."

@@ -44,6 +44,8 @@ RETURN_STATUSES = frozenset({Status.COMPLETED, Status.FAILED, Status.BLOCKED})
 INFERRED_ORIGINS = frozenset({"request", "plan", "part", "subagent", "auto"})
 """Origins of frames that no call pushed: a user request, an item of the client's plan, a finished part of long work, a
 subagent's conversation, or work that the proxy split off (autonomy `auto`)."""
+REQUEST_ORIGIN = "request"
+"""Origin of a frame that is a request of the user."""
 PLAN_ORIGIN = "plan"
 """Origin of a frame that is an item of the client's plan."""
 PART_ORIGIN = "part"
@@ -273,6 +275,19 @@ def ancestors(tree: Tree, frame: str) -> Iterator[Frame]:
 def path_to(tree: Tree, frame: str) -> tuple[Frame, ...]:
     """From the root down to `frame`, both included."""
     return (*reversed(tuple(ancestors(tree, frame))), tree.frames[frame])
+
+
+def is_task(tree: Tree, frame: Frame) -> bool:
+    """Whether a frame is told as a task. A part is none, and neither is the root from the user's second request on: it
+    is titled by the first one, and stands for the whole conversation."""
+    if frame.is_part:
+        return False
+    return bool(frame.parent) or not any(f.origin == REQUEST_ORIGIN for f in children(tree, frame.id))
+
+
+def tasks_above(tree: Tree, frame: str) -> tuple[Frame, ...]:
+    """The tasks that a frame is part of, the nearest first; the last one is the user's request."""
+    return tuple(above for above in ancestors(tree, frame) if is_task(tree, above))
 
 
 def is_kept(tree: Tree, frame: str) -> bool:

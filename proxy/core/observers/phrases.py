@@ -35,6 +35,12 @@ ACKNOWLEDGEMENTS = """
 ACKNOWLEDGEMENTS_UNSPACED = (
     "好的 好 是的 对的 不是 谢谢 可以 はい いいえ ありがとうございます ありがとう 了解です 了解 いいですね"
 )
+GREETINGS = """
+    hi hello hey hiya greetings good_morning good_afternoon good_evening good_day dear
+    hallo moin servus guten_tag guten_morgen guten_abend bonjour bonsoir salut hola buenos_días buenas_tardes
+    olá oi bom_dia ciao buongiorno salve hoi goedemorgen привет здравствуйте добрый_день
+"""
+GREETINGS_UNSPACED = "你好 您好 こんにちは おはようございます 안녕하세요"
 CONTINUATIONS = """
     and but or also so plus then still again wait dude omg omfg wtf ugh argh damn come_on actually instead rather sorry
     oops why because since although maybe though too continue proceed go_on go_ahead keep carry_on try retry do_it

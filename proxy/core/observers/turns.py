@@ -258,6 +258,29 @@ def first_user_text(texts: Iterable[str], max_characters: int) -> str:
     return next((words for words in own_texts if words), without_media("".join(texts[:1]), named=True)[:max_characters])
 
 
+def task_text_of(text: str) -> str:
+    """What the user asks for, without a greeting, thanks or praise in front of it; the whole text if nothing else is
+    said. It is what a request is titled by."""
+    task = text.strip()
+    while (courtesy := _COURTESY.match(task)) and (rest := task[courtesy.end() :].strip()):
+        task = rest
+    if task == text.strip():
+        return text
+    return _TRANSITION.sub("", task, count=1).strip() or task
+
+
+_COURTESY = re.compile(
+    rf"""\A(?:{phrases.any_phrase_pattern(phrases.GREETINGS, phrases.GREETINGS_UNSPACED)}
+      |{phrases.any_phrase_pattern(phrases.ACKNOWLEDGEMENTS, phrases.ACKNOWLEDGEMENTS_UNSPACED)})
+      (?:\s[\w'-]{{1,20}}){{0,3}}[ \t]*(?:[,.!;:\u3002\uff01\uff0c]+|\n|\Z)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""A few words that end with a mark or a line."""
+_TRANSITION = re.compile(
+    r"\A(?:(?:now|then|next|so|and|please|jetzt|nun|bitte|maintenant|ahora)\b[\s,:]*)+", re.IGNORECASE
+)
+
+
 _TOPIC_NOUN = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
 _NEW_TOPIC = re.compile(
     rf"(?:\b(?:new|next|another|different|separate|unrelated|second|other)\s{_TOPIC_NOUN}\b"

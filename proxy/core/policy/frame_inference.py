@@ -63,6 +63,7 @@ from proxy.core.observers import (
     observe_plan,
     reconcile_plan,
     step_of,
+    task_text_of,
 )
 from proxy.core.text import cut_for_display
 
@@ -422,7 +423,14 @@ def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_te
     taken_entries = tuple(entry.id for entry in new_entries[:-1] if entry.message and entry.message.role == "user")
     request_text = first_user_text([user_text], MAX_CRITERION_CHARACTERS)
     inference.add_event(
-        FrameEntered(inference.new_frame_id(), home.id, title_of(request_text), request_text, "request", taken_entries)
+        FrameEntered(
+            inference.new_frame_id(),
+            home.id,
+            title_of(task_text_of(request_text)),
+            request_text,
+            "request",
+            taken_entries,
+        )
     )
 
 
@@ -491,7 +499,9 @@ def _close_request(inference: _Inference, home: Frame, previous_work: Sequence[P
         request_text = first_user_text(texts or [home.title], MAX_CRITERION_CHARACTERS)
         request_id = inference.new_frame_id()
         inference.add_event(
-            FrameEntered(request_id, home.id, title_of(request_text), request_text, "request", taken_entries)
+            FrameEntered(
+                request_id, home.id, title_of(task_text_of(request_text)), request_text, "request", taken_entries
+            )
         )
         _end_frame(inference, request_id, Status.COMPLETED)
     else:

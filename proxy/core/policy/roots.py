@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from proxy.core.frames import FINAL_STATUSES, MAX_CRITERION_CHARACTERS, Frame, RootStarted, Tree, frame_id, title_of
 from proxy.core.ledger import Entry, Message
-from proxy.core.observers import asks_for_summary, ends_with_user_message, first_user_text
+from proxy.core.observers import asks_for_summary, ends_with_user_message, first_user_text, task_text_of
 
 ROOT_FRAME_NUMBER = 100_000
 """Higher than every number of an inferred frame, part or subagent that begins at the same entry."""
@@ -19,7 +19,7 @@ BEGINS_NEW_ROOT = "begins a new root frame beside it"
 def build_root(user_texts: Iterable[str], frame: str) -> RootStarted:
     """The root `frame` for the user's words, oldest message first."""
     text = first_user_text(user_texts, MAX_CRITERION_CHARACTERS)
-    return RootStarted(frame, title_of(text), text)
+    return RootStarted(frame, title_of(task_text_of(text)), text)
 
 
 def find_new_root(tree: Tree, new_entries: Sequence[Entry], *, newest: bool = False) -> tuple[str, RootStarted] | None:

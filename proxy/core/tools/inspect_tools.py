@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proxy.core.context import with_open_frame_artifacts
-from proxy.core.frames import FINAL_STATUSES, USER_ORIGIN, Frame, Status, Tree, children, find_frame, path_to
+from proxy.core.frames import FINAL_STATUSES, USER_ORIGIN, Frame, Status, Tree, children, find_frame, is_task, path_to
 from proxy.core.text import cut_at_word, cut_for_display, format_duration, remove_illegal_xml
 from proxy.core.tools.base import (
     FRAME_ARGUMENTS,
@@ -119,6 +119,10 @@ def show_tree(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolRe
     return ToolResult(draw_tree(tree, root, full=full, details=details))
 
 
+CONVERSATION = "Conversation"
+"""How a root is told that is no task: its requests stand below it."""
+
+
 def draw_tree(
     tree: Tree,
     root: Frame | None = None,
@@ -147,7 +151,8 @@ class TreeDrawing:
         yield from self._child_lines(frame, "")
 
     def _child_lines(self, frame: Frame, prefix: str) -> Iterator[str]:
-        shown = sorted(children(self.state, frame.id), key=lambda f: (TREE_ORDER.index(f.status), f.order))
+        tasks = (f for f in children(self.state, frame.id) if is_task(self.state, f))
+        shown = sorted(tasks, key=lambda f: (TREE_ORDER.index(f.status), f.order))
         if not self.shows_all_frames and frame.id not in self.active_path:
             shown = []
         if self.shows_details:
@@ -160,7 +165,8 @@ class TreeDrawing:
     def _frame_line(self, frame: Frame) -> str:
         active = " (active)" if frame.id == self.state.active else ""
         mark = f" {self.marks[frame.id]}" if frame.id in self.marks else ""
-        title = cut_at_word(frame.title, MAX_STATUS_CHARACTERS)
+        told = is_task(self.state, frame) or frame.parent
+        title = cut_at_word(frame.title, MAX_STATUS_CHARACTERS) if told else CONVERSATION
         return f"{TREE_ICONS[frame.status]} {title} [{frame.id}]{mark}{active}"
 
 
@@ -174,8 +180,9 @@ def _detail_lines(frame: Frame) -> Iterator[str]:
 
 
 def _status_counts(tree: Tree) -> str:
-    counted = [(name, sum(f.status is name for f in tree.frames.values())) for name in TREE_ORDER]
-    frames = "1 frame" if len(tree.frames) == 1 else f"{len(tree.frames)} frames"
+    tasks = [f for f in tree.frames.values() if is_task(tree, f)]
+    counted = [(name, sum(f.status is name for f in tasks)) for name in TREE_ORDER]
+    frames = "1 frame" if len(tasks) == 1 else f"{len(tasks)} frames"
     return f"{frames}: " + ", ".join(f"{number} {name}" for name, number in counted if number)
 
 

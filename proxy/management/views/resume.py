@@ -8,7 +8,17 @@ from collections.abc import Iterator, Sequence
 from typing_extensions import TypedDict
 
 from proxy.core.context import RECENT_ENTRIES_LIMIT, format_action, frame_and_siblings, planned_children
-from proxy.core.frames import FINAL_STATUSES, RETURN_STATUSES, Frame, PathState, Status, Tree, next_planned, path_to
+from proxy.core.frames import (
+    FINAL_STATUSES,
+    RETURN_STATUSES,
+    Frame,
+    PathState,
+    Status,
+    Tree,
+    is_task,
+    next_planned,
+    path_to,
+)
 from proxy.core.ledger import Ledger
 from proxy.core.observers import message_of, steps_of
 from proxy.core.policy import LoopRules, active_loops, next_message_effect
@@ -77,10 +87,11 @@ class ResumeView(TypedDict):
 
 def resume_view(ledger: Ledger, path_state: PathState) -> ResumeView:
     tree = path_state.tree
+    path = path_to(tree, tree.active) if tree.active else ()
     return {
         "conversation": ledger.conversation.id,
         "last_active": last_active(ledger, ()),
-        "path": [_path_frame(frame) for frame in (path_to(tree, tree.active) if tree.active else ())],
+        "path": [_path_frame(frame) for frame in path if is_task(tree, frame)],
         "actions": _actions(path_state),
         "finished": [_finished_frame_summary(frame) for frame in _newest_finished_frames(tree)],
         "blocked_actions": [

@@ -1,0 +1,93 @@
+"""Requests of the user are the top of the tree: each is one task with its own title, and nothing that the model or a
+person is told makes one a part of another."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from llm_test_provider import ScriptedProvider, says
+from tests.harness import Conversation, Stage, as_one_text, bash, does, pop, push
+from tests.scenarios.sessions import TOOLS, Session
+
+LEDGER, EXPORT, PLUGINS = "The nightly ledger run warns", "Accounting needs an export", "explain the plugin registry"
+THREE_REQUESTS = f"""
+    user: {LEDGER} of unbalanced books. Find out why and mend it.
+    run ./ledger --nightly
+    edit src/ledger.py
+    says: The books were read twice.
+    user: {EXPORT} of open items as CSV. Write the command.
+    edit src/export.py
+    run ./export --sample
+    says: The command is ./export.
+    user: Thanks. Now {PLUGINS} to me, with the classes that take part.
+    read src/plugins.py
+    says: There are four classes.
+"""
+
+ELSEWHERE = re.compile(r"<(earlier-requests|completed-siblings)\b.*?</\1>", re.DOTALL)
+"""Where a block tells what stands beside the frame, or beside those above it."""
+
+
+@pytest.fixture
+def session(stage: Stage, provider: ScriptedProvider) -> Session:
+    return Session(stage.chat(tools=TOOLS), provider)
+
+
+def told_by_us(provider: ScriptedProvider, words: str) -> list[str]:
+    """Texts of ours on the newest line that hold these words."""
+    texts = [str(m["content"]) for m in provider.received[-1].messages if m["role"] in ("user", "tool")]
+    return [text for text in texts if words in text and "<stack-context" in text]
+
+
+@pytest.mark.rows("S0-52", "S0-21", "S2-28", "S3-01")
+@pytest.mark.parametrize("form", ["flat", "nested", "minimal"])
+def test_the_request_at_work_is_the_goal_of_a_block(stage: Stage, provider: ScriptedProvider, form: str) -> None:
+    settings = {"view": "minimal"} if form == "minimal" else {"block_format": form}
+    chat = stage.chat(stage.proxy(**settings), tools=TOOLS)
+    Session(chat, provider).plays(THREE_REQUESTS)
+    provider.will(does(push("Read the registry", "all classes are known")), does(bash("ls")), says("ok"))
+    chat.says("Next task: write a benchmark of the registry")
+    block = told_by_us(provider, "Read the registry")[-1]
+
+    goal = block[: block.rindex("<title>Read the registry")]
+    assert "write a benchmark of the registry" in goal
+    for other in (LEDGER, EXPORT):
+        above = ELSEWHERE.sub("", goal)
+        assert other not in above, f"{other} is told above the frame"
+
+
+@pytest.mark.rows("S0-52")
+def test_no_trace_tells_a_request_as_part_of_another(session: Session, provider: ScriptedProvider) -> None:
+    session.plays(THREE_REQUESTS)
+    provider.will(says("ok"))
+    session.chat.says("Next task: draw a logo for the site")
+    traces = told_by_us(provider, "your own earlier work")
+
+    assert traces
+    for trace in traces:
+        assert not any(f" in {title}" in trace for title in (LEDGER, EXPORT, PLUGINS, "Thanks"))
+    assert any(PLUGINS in trace for trace in traces)
+
+
+@pytest.mark.rows("S0-52")
+def test_the_tree_has_the_requests_at_its_top_by_their_tasks(session: Session, provider: ScriptedProvider) -> None:
+    session.plays(THREE_REQUESTS)
+    at = session.chat.proxy.conversations[0]["id"]
+    drawn = session.chat.proxy.page(f"/stack/conversations/{at}/tree")
+
+    assert "Conversation" in drawn.splitlines()[0]
+    for title in (LEDGER, EXPORT, PLUGINS):
+        assert sum(title in line for line in drawn.splitlines()) == 1, title
+    assert "Thanks" not in drawn
+
+
+@pytest.mark.rows("S0-52")
+def test_a_greeting_is_no_task(chat: Conversation, provider: ScriptedProvider) -> None:
+    provider.will(does(push("Read it")), does(bash("ls")), does(pop("read")), says("ok"))
+    chat.says("Hello! Please fix the parser of dates")
+    chat.returns("dates.py")
+
+    assert next(iter(chat.proxy.frames())) == "fix the parser of dates"
+    assert "<title>Hello" not in as_one_text(provider.received[1].messages)
