@@ -32,7 +32,7 @@ says: The lexer is written.
 ENDS = """
 user: Now finish the rest.
 run make parser
-todo: [x] Write the lexer | [x] Write the parser
+todo: [x] Write the lexer | [x] Write the parser | [ ] Write the docs
 says: Both are written.
 user: Add a workflow for releases to the repository.
 run cat workflow
@@ -164,7 +164,11 @@ def test_what_a_frame_returned_is_in_the_question_and_beside_the_summary(
     writer.when(MODEL, says(SUMMARY), loop=True)
     played = session(stage, provider, proxy)
     played.plays(ASKS.partition("todo:")[0] + "says: Translated so far.")
-    made = ("todo: [>] Write the lexer | [ ] Write the parser", "run make lexer", "todo: [x] Write the lexer")
+    made = (
+        "todo: [>] Write the lexer | [ ] Write the parser",
+        "run make lexer",
+        "todo: [x] Write the lexer | [ ] Write the parser",
+    )
     begins, runs, ends = (does(made_by(step)[0]) for step in made)
     provider.will(
         begins,

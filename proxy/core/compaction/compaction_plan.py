@@ -60,6 +60,7 @@ from proxy.core.compaction.trace import (
 from proxy.core.context import MessageComposer, context_entries, owner_of
 from proxy.core.frames import (
     FINAL_STATUSES,
+    PLAN_ORIGIN,
     Frame,
     FrameEvent,
     FrameFolded,
@@ -492,6 +493,7 @@ def _write_trace(
         earlier="\n".join(t.trace for t in replaced),
         earlier_tokens=removed.candidate.replaced_trace_tokens,
         planned=_open_plan_items(path_state.tree, removed.messages, writer.names),
+        items=_results_of_items(path_state, removed.path_entries, frame),
         noted="\n".join(filter(None, (removed.noted, removed.returned_frames, removed.user_words))),
     )
 
@@ -504,6 +506,13 @@ def _model_summaries(replaced: Sequence[Removal], frame: Frame) -> str:
     failed = [frame.results.strip()] if frame.status is Status.FAILED else []
     texts = [*failed, *(trim.summary or parse_traces(trim.trace).results for trim in replaced)]
     return "\n".join(dict.fromkeys(text for text in texts if text))
+
+
+def _results_of_items(path_state: PathState, path_entries: Iterable[PathEntry], frame: Frame) -> tuple[str, ...]:
+    """What came of the plan items whose work is removed together with that of `frame` around them."""
+    owners = {owner_of(path_state, path_entry).partition("#")[0] for path_entry in path_entries}
+    ended = (f for f in path_state.tree.frames.values() if f.id in owners and f.id != frame.id)
+    return tuple(f.results for f in ended if f.origin == PLAN_ORIGIN and f.status is Status.COMPLETED)
 
 
 def _open_plan_items(tree: Tree, removed: Iterable[Message], names: ToolRoles) -> tuple[str, ...]:

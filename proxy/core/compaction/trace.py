@@ -105,6 +105,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     earlier: str = "",
     earlier_tokens: int = 0,
     planned: Sequence[str] = (),
+    items: Sequence[str] = (),
     noted: str = "",
 ) -> str:
     """The trace of `messages` (oldest first) of `frame`, within `trace_budget`, give or take a token.
@@ -112,8 +113,8 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     `results` is the closing text, if that does not stay in the context. Without it the frame's own results are used
     (failed frames, plan items, frames started by a person or stopped in place), or lines marked as results; results of
     `earlier` follow. `part` means that the frame goes on. `known` are names still visible elsewhere. `earlier` is the
-    text of the replaced traces, of `earlier_tokens`. `planned` are open plan items that the removed messages listed.
-    `noted` is added in full, beyond the budget.
+    text of the replaced traces, of `earlier_tokens`. `planned` are open plan items that the removed messages listed,
+    `items` what came of those that ended in them. `noted` is added in full, beyond the budget.
     """
     previous = _without_repeats(parse_traces(earlier), noted)
     facts = merge_facts(previous.facts, facts)
@@ -125,8 +126,9 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         frame.results.strip() if failed or frame.was_stopped_in_place or frame.origin in ("plan", USER_ORIGIN) else ""
     )
     marked = marked_results(m.text for m in messages if m.role == "assistant")
+    before = "\n".join(filter(None, (previous.results, *items)))
     sources = _SectionSources(
-        results=results.strip() or _with_earlier_results(own_results or marked, previous.results),
+        results=results.strip() or _with_earlier_results(own_results or marked, before),
         has_closing_message=frame.origin in ("request", "root") and not part,
         planned=tuple(planned),
         earlier_progress=previous.progress,

@@ -45,6 +45,8 @@ def continues_by_wording(closing: str, text: str) -> bool | None:
     typed = typed_text_of(text)
     if not typed or _CLIENT_TEXT.match(typed) or _TASK_NOTICE.match(text) or _CLIENT_MESSAGE.match(text):
         return True
+    if asks_for_summary(text):
+        return True
     if _NEW_TOPIC.search(typed[:200]):
         return False
     if _awaits_answer(closing) and _CHOICE.match(typed):
