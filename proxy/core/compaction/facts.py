@@ -24,7 +24,9 @@ from proxy.core.frames import (
 )
 from proxy.core.ledger import Call
 from proxy.core.observers import (
+    CommandOutcome,
     CommandRun,
+    FileAction,
     ObservedError,
     ToolRoles,
     decode_json_or_text,
@@ -44,7 +46,9 @@ NOTE_TOOL_NAMES = ("stack_add_artifact", "add_artifact", "stack_add_decision", "
 """Names of the tools that note something, also as `op` of the dispatcher tool."""
 REASON_SEPARATOR = " (because: "
 """Stands between a noted decision and its reason."""
-MARKED_CHANGES = frozenset({"created", "deleted"})
+BY_COMMAND, DELETED_BY_COMMAND = "by command", "deleted by command"
+"""How a file was changed of which only a command line, or the report behind it, tells."""
+MARKED_CHANGES = frozenset({"created", "deleted", BY_COMMAND, DELETED_BY_COMMAND})
 """Changes that are mentioned; plain modification is not."""
 
 
@@ -62,16 +66,22 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
         steps += bool(step.executions)
         for file in observed.files:
             if file.action == "read":
-                read_paths.setdefault(file.path)
-            elif file.is_certain or file.path in changed:
-                changed[file.path] = _merge_change_kind(changed.get(file.path), file.action)
+                read_paths.pop(file.path, None)
+                read_paths[file.path] = None
+            else:
+                how = file.action if file.is_certain else _how_by_command(file.action, changed.get(file.path))
+                changed[file.path] = _merge_change_kind(changed.pop(file.path, None), how)
         for run in observed.commands:
             commands.pop(run.command, None)
             commands[run.command] = run.outcome
         runs += observed.commands
         decisions.update(dict.fromkeys(observed.decisions))
         errors.update(dict.fromkeys(observed.errors))
-    outcomes = last_outcome_by_kind(runs)
+    outcomes = {
+        kind: passed
+        for kind, passed in last_outcome_by_kind(runs).items()
+        if passed or _newest_outcome(runs, kind) is CommandOutcome.FAILED
+    }
     return SpanFacts(
         tuple(f"{path} ({how})" if how in MARKED_CHANGES else path for path, how in changed.items()),
         tuple(path for path in read_paths if path not in changed),
@@ -82,18 +92,29 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
     )
 
 
+def _newest_outcome(runs: Sequence[CommandRun], kind: str) -> CommandOutcome:
+    return next((run.outcome for run in reversed(runs) if run.kind == kind), CommandOutcome.UNKNOWN)
+
+
 def _error_with_ending(error: ObservedError, resolution: str) -> str:
     return f"{error.line} ({resolution})" if resolution else error.line
 
 
 def _merge_change_kind(before: str | None, now: str) -> str:
     """A created file stays "created" when it is modified later."""
-    return "created" if before == "created" and now == "modified" else now
+    return "created" if before == "created" and now in ("modified", BY_COMMAND) else now
+
+
+def _how_by_command(action: FileAction, before: str | None) -> str:
+    if action is FileAction.DELETED:
+        return DELETED_BY_COMMAND
+    return before if before and before not in ("deleted", DELETED_BY_COMMAND) else BY_COMMAND
 
 
 def artifacts_in_facts(facts: SpanFacts) -> Sequence[str]:
-    """Paths of created and changed files, without deleted ones."""
-    return tuple(path.removesuffix(" (created)") for path in facts.changed if not path.endswith(" (deleted)"))
+    """Paths of created and changed files, without deleted ones and those that only a command line names."""
+    others = (" (deleted)", f"{BY_COMMAND})")
+    return tuple(path.removesuffix(" (created)") for path in facts.changed if not path.endswith(others))
 
 
 # ----------------------------------------------------------------------------------------------- what stands with calls

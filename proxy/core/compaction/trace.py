@@ -445,7 +445,11 @@ def _cut_item(item: str, key: Callable[[str], str]) -> str:
     return cut_for_display(head, ITEM_CHARACTERS) + item[len(head) :].replace("\n", " ")
 
 
-_CHANGE_MARK = re.compile(r" \((?:created|deleted|fixed|still failing)\)\Z")
+_CHANGE_MARK = re.compile(
+    r" \((?:created|(?:deleted )?by command|deleted"
+    r"|fixed|still failing|failed when this part ended|a later [a-z ]{4,12} passed)\)\Z"
+)
+"""The second line names what becomes of errors, in this version and in earlier ones."""
 _COMMAND_STATE = re.compile(r": (?:ok|failed)\Z")
 """Only these outcomes: a path may end in brackets, and a command with unknown outcome may contain a colon."""
 

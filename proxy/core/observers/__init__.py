@@ -2,12 +2,9 @@
 begins. `observe` runs all observers of a step."""
 
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed, exit_code, is_failure_text, output_of
+from proxy.core.observers.command_kinds import BUILD, LINT, TEST, TYPES
+from proxy.core.observers.command_outcomes import CommandOutcome
 from proxy.core.observers.commands import (
-    BUILD,
-    LINT,
-    TEST,
-    TYPES,
-    CommandOutcome,
     CommandRun,
     command_lines_of,
     last_outcome_by_kind,

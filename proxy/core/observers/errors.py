@@ -9,12 +9,16 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from proxy.core.observers.call_outcomes import call_failed, output_of
-from proxy.core.observers.commands import CommandOutcome, CommandRun, observe_commands
+from proxy.core.observers.command_kinds import BUILD, LINT, TEST, TYPES
+from proxy.core.observers.command_outcomes import CommandOutcome
+from proxy.core.observers.commands import CommandRun, observe_commands
 from proxy.core.observers.step import Step, ToolExecution, head_and_tail_of, lines_containing
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles
 
 MAX_ERRORS_PER_STEP = 4
 MAX_ERROR_LENGTH = 160
+FAILED_AT_THE_END = "failed when this part ended"
+_RUN_NAMES: Mapping[str, str] = {TEST: "test run", LINT: "lint run", BUILD: "build", TYPES: "type check"}
 
 _ERROR_LINE = re.compile(
     r"""^[ \t]*(?:E[ \t]+)?(?:[\w.]+\.)?\w*(?:Error|Exception|Panic)\b:?[ \t]*[^\n]*   # FileNotFoundError: ...
@@ -22,7 +26,8 @@ _ERROR_LINE = re.compile(
       | ^error(?:\[\w+\])?:[^\n]+ | ^[^\s:]+:\d+(?::\d+)?:[ ](?:fatal[ ])?error:[^\n]+  # compilers
       | ^[ \t]*---[ ]FAIL:[^\n]+ | ^FAILED[ ][^\n]+ | ^[ \t]*✘[^\n]+ | ^[ \t]*●[ ][^\n]+  # tests
       | ^(?:fatal|panic):[^\n]+
-      | ^[^\n]{0,100}:[ ](?:No[ ]such[ ]file[ ]or[ ]directory|command[ ]not[ ]found|Permission[ ]denied)
+      | ^[^\n]{0,100}:[ ](?:No[ ]such[ ]file[ ]or[ ]directory|command[ ]not[ ]found|Permission[ ]denied
+          |No[ ]module[ ]named[ ][^\n]+)
     """,
     re.MULTILINE | re.VERBOSE,
 )
@@ -37,6 +42,7 @@ _ERROR_WORDS = (
     "no such file",
     "not found",
     "permission denied",
+    "no module",
 )
 _SOURCE_LINE = re.compile(r"^\s*(?:raise|throw|except|catch|return|import|from|class|def)\b")
 _TAG = re.compile(r"</?[a-z_]+>")
@@ -61,10 +67,11 @@ def observe_errors(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tu
 
 
 def resolution_of(error: ObservedError, probes: Mapping[str, bool]) -> str:
-    """`fixed`, `still failing`, or empty if unknown, by the last outcome of the error's kind of command."""
+    """What the last run of the error's kind of command said (`probes`); empty if unknown. It is told later, so it is in
+    the past tense, and says no more than that run did: another test may have passed."""
     if error.kind not in probes:
         return ""
-    return "fixed" if probes[error.kind] else "still failing"
+    return f"a later {_RUN_NAMES[error.kind]} passed" if probes[error.kind] else FAILED_AT_THE_END
 
 
 def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedError]:
@@ -77,7 +84,7 @@ def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator
     )
     if not _has_failure(execution, runs):
         return
-    kind = next((run.kind for run in runs if run.kind), "")
+    kind = next((run.kind for run in runs if run.kind and run.outcome is CommandOutcome.FAILED), "")
     text = head_and_tail_of(output_of(execution.result))
     marked = lines_containing(text, _ERROR_WORDS)
     lines = [line for match in _ERROR_LINE.finditer(marked) if not _SOURCE_LINE.match(line := match[0])]

@@ -232,16 +232,17 @@ def _files_in_commands(execution: ToolExecution, tool_roles: ToolRoles) -> Itera
             yield from files_in_patches(texts_in(arguments))
     for line in command_lines_of(execution, tool_roles):
         if "apply_patch" not in line:
-            for command in parse_command_line(line):
-                yield from (
-                    ObservedFile(path, how, is_certain=False)
-                    for path, how in _file_actions_of_command(command)
-                    if _is_plausible_path(path)
-                )
+            commands = parse_command_line(line)
+            changes = [change for command in commands for change in _file_actions_of_command(command)]
+            changes += [(path, FileAction.MODIFIED) for path in _paths_reported(commands, execution.result)]
+            yield from (ObservedFile(path, how, is_certain=False) for path, how in changes if _is_plausible_path(path))
+
+
+_IN_PLACE = re.compile(r"-(?!-)[a-zA-Z]*i|--in-place")
 
 
 def _file_actions_of_command(command: ShellCommand) -> Iterator[tuple[str, FileAction]]:
-    """What one command does to files, by its words: `>`, `tee`, `mv`, `cp`, `rm`, `touch`, `sed -i`."""
+    """What one command does to files, by its words: `>`, `tee`, `mv`, `cp`, `rm`, `touch`, `sed -i`, `perl -pi`."""
     yield from ((path, FileAction.MODIFIED) for path in command.output_files)
     program, *rest = command.words or ("",)
     named = [word for word in rest if not word.startswith("-")]
@@ -257,19 +258,53 @@ def _file_actions_of_command(command: ShellCommand) -> Iterator[tuple[str, FileA
     elif name in {"mv", "cp"} and len(named) > 1:
         yield from ((path, FileAction.DELETED) for path in named[:-1] if name == "mv")
         yield named[-1], FileAction.CREATED
-    elif name == "sed" and any(word.startswith(("-i", "--in-place")) for word in rest):
+    elif name in {"sed", "gsed", "perl"} and any(_IN_PLACE.match(word) for word in rest):
         yield from ((path, FileAction.MODIFIED) for path in _sed_files(rest, named))
 
 
+_CLIENT_NOTE = re.compile(r"\[This command (?:modified|created|deleted|changed) \d+ files?\b([^\]\n]{0,2000})\]")
+_PATH_IN_NOTE = re.compile(r"[\w./~+@-]*[\w/-]\.\w{1,8}\b|[\w.~+@-]+/[\w./+@-]*\w")
+_STAT_LINE = re.compile(r"^ (?:\S.*\S|\S) +\| +(?:\d+ [+-]+|Bin .*|\d+)$", re.MULTILINE)
+_MAX_REPORT_LENGTH = 6_000  # characters of a report that are read
+
+
+def _paths_reported(commands: Sequence[ShellCommand], result: str) -> Iterator[str]:
+    """Files that the client or git reports as changed: the client's note behind a command, and `git diff --stat` of the
+    working tree. Between two revisions it tells of other people's changes too."""
+    if "[This command " in result:
+        for note in _CLIENT_NOTE.findall(result):
+            yield from _PATH_IN_NOTE.findall(note)
+    if " | " in result and any(_shows_working_tree(command.words) for command in commands):
+        for line in _STAT_LINE.findall(result[:_MAX_REPORT_LENGTH]):
+            path = line.rpartition(" | ")[0].strip()
+            if not path.startswith("...") and " => " not in path:
+                yield path
+
+
+def _shows_working_tree(words: Sequence[str]) -> bool:
+    if words[:2] != ("git", "diff") or not any(word.startswith("--stat") for word in words):
+        return False
+    named = words[2 : words.index("--")] if "--" in words else words[2:]
+    return all(word.startswith("-") or word == "HEAD" for word in named)
+
+
 def _sed_files(words: Sequence[str], named: Sequence[str]) -> Sequence[str]:
-    """The files of a `sed`; the first word is the script unless `-e` or `-f` gives it."""
-    brought = [at + 1 for at, word in enumerate(words) if word in ("-e", "-f")]
+    """The files of a `sed`; the first word is the script unless `-e` or `-f` gives it (`-pe` in perl)."""
+    brought = [at + 1 for at, word in enumerate(words) if re.fullmatch(r"-[a-zA-Z]*[ef]", word)]
     if not brought:
         return named[1:]
     return [word for at, word in enumerate(words) if at not in brought and not word.startswith("-")]
 
 
+_EXPANDED = re.compile(r"[$`*?{}<>|]")
+"""Characters that the shell replaces: the name is not known."""
+
+
 def _is_plausible_path(path: str) -> bool:
     return (
-        bool(path) and len(path) <= MAX_PATH_LENGTH and not path.startswith(("/dev/", "&", "$(")) and "\n" not in path
+        bool(path)
+        and len(path) <= MAX_PATH_LENGTH
+        and not path.startswith(("/dev/", "&"))
+        and not _EXPANDED.search(path)
+        and "\n" not in path
     )

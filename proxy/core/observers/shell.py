@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 MAX_COMMANDS_PER_LINE = 30
 MAX_COMMAND_LINE_LENGTH = 4_000  # characters that are read
@@ -26,12 +27,16 @@ _ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*=")
 
 
 class ShellCommand(msgspec.Struct, frozen=True):
-    """One command: its words without quotes and assignments, and whether another command reads its output or hides its
-    exit code."""
+    """One command: its words without quotes and assignments, and the operator behind it (`&&`, `|`, `;`, ...)."""
 
     words: tuple[str, ...]
     output_files: tuple[str, ...] = ()  # behind `>` and `>>`
-    is_piped: bool = False
+    operator: str = ""  # empty behind the last command
+
+    @property
+    def is_piped(self) -> bool:
+        """Whether another command reads the output, which hides the exit code."""
+        return self.operator.startswith("|") and self.operator != "||"
 
 
 def parse_command_line(line: str) -> tuple[ShellCommand, ...]:
@@ -45,7 +50,9 @@ def parse_command_line(line: str) -> tuple[ShellCommand, ...]:
         if len(found) >= MAX_COMMANDS_PER_LINE:
             return tuple(found[:MAX_COMMANDS_PER_LINE])
         if kind == "joint":
-            found += _finish_command(words, written, piped=mark.startswith("|") and mark != "||")
+            found += _finish_command(words, written, mark)
+            if not (words or written) and found and found[-1].operator == ")":
+                found[-1] = replace(found[-1], operator=mark)
             words, written, into = [], [], ""
         elif kind == "out":
             into = "" if "&" in mark[1:] else mark
@@ -55,7 +62,7 @@ def parse_command_line(line: str) -> tuple[ShellCommand, ...]:
                 into = ""
             elif words or not _ASSIGNMENT.match(mark):
                 words.append(_unquote(mark))
-    return (*found, *_finish_command(words, written, piped=False))
+    return (*found, *_finish_command(words, written, ""))
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
@@ -63,8 +70,8 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         yield match.lastgroup or "", match[0]
 
 
-def _finish_command(words: Sequence[str], written: Sequence[str], *, piped: bool) -> list[ShellCommand]:
-    return [ShellCommand(tuple(words), tuple(written), piped)] if words or written else []
+def _finish_command(words: Sequence[str], written: Sequence[str], operator: str) -> list[ShellCommand]:
+    return [ShellCommand(tuple(words), tuple(written), operator)] if words or written else []
 
 
 def _unquote(token: str) -> str:

@@ -117,3 +117,41 @@ def test_a_result_without_a_call_is_nobodys_fact() -> None:
     watched.says("Done.")
 
     assert facts_of(watched.story.entries, DEFAULT_TOOL_ROLES) == SpanFacts()
+
+
+FAILING = ([bash("pytest -q")], ["E   KeyError: 'sub'\n1 failed, 3 passed"])
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("later", "ending"),
+    [
+        ([([bash("pytest -q tests/other")], ["4 passed"])], " (a later test run passed)"),
+        ([], " (failed when this part ended)"),
+        ([([bash("pytest -q > log.txt")], [""])], ""),
+        ([([bash("ruff check .")], ["All checks passed!"])], " (failed when this part ended)"),
+    ],
+)
+def test_of_an_error_it_is_told_what_the_last_run_said_and_no_more(later: list[Any], ending: str) -> None:
+    assert known(FAILING, *later).errors == (f"E KeyError: 'sub'{ending}",)
+
+
+@pytest.mark.rows("S0-55")
+def test_a_command_that_was_not_there_is_told_beside_the_one_that_passed() -> None:
+    facts = known(
+        ([bash("pytest -q | tail -1; python -m flake8 agate")], ["393 passed\npython: No module named flake8"])
+    )
+
+    assert facts.commands == ("pytest -q: ok", "python -m flake8 agate: failed")
+    assert facts.errors == ("python: No module named flake8 (failed when this part ended)",)
+
+
+@pytest.mark.rows("S0-55")
+def test_a_change_by_the_shell_is_told_as_such_and_is_no_artifact() -> None:
+    facts = known(
+        ([edit("a.py")], ["The file a.py has been updated."]),
+        ([bash("sed -i 's/a/b/' a.py b.py && git rm c.py")], ["rm 'c.py'"]),
+    )
+
+    assert facts.changed == ("a.py", "b.py (by command)", "c.py (deleted by command)")
+    assert artifacts_in_facts(facts) == ("a.py",)

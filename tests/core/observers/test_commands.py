@@ -2,7 +2,9 @@
 
 import pytest
 
-from proxy.core.observers.commands import CommandOutcome, CommandRun, last_outcome_by_kind, observe_commands
+from proxy.core.observers.call_outcomes import call_failed
+from proxy.core.observers.command_outcomes import CommandOutcome
+from proxy.core.observers.commands import CommandRun, last_outcome_by_kind, observe_commands
 from proxy.core.observers.decisions import observe_decisions
 from proxy.core.observers.errors import ObservedError, observe_errors, resolution_of
 from proxy.core.observers.step import ToolExecution
@@ -69,6 +71,80 @@ def test_a_command_and_how_it_ended(made: ToolExecution, told: list[tuple[str, C
     assert observe_commands(step(made), DEFAULT_TOOL_ROLES) == tuple(CommandRun(*each) for each in told)
 
 
+CHECKS = {"pytest -q": "test", "ruff check .": "lint", "python -m flake8 agate": "lint", "mypy .": "types"}
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("line", "output", "told"),
+    [
+        # each its own: the summary is the test's, the missing module the linter's
+        ("pytest -q | tail -1; python -m flake8 agate", "393 passed\npython: No module named flake8", [OK, FAILED]),
+        ("pytest -q; ruff check .", "393 passed in 2s\n/bin/sh: ruff: command not found", [OK, FAILED]),
+        ("pytest -q; ruff check .", "393 passed in 2s\nzsh: command not found: ruff", [OK, FAILED]),
+        ("ruff check . ; pytest -q", "393 passed", [UNKNOWN, OK]),
+        ("pytest -q; mypy .", "393 passed\nFound 3 errors in 2 files (checked 5 source files)", [OK, FAILED]),
+        ("pytest -q; ruff check .", "3 passed\na.py:1:2: F401 unused\nFound 1 error.", [OK, FAILED]),
+        # what ran later says that what it waited for succeeded, and the exit code only tells of the last
+        ("ruff check . && pytest -q", "2 failed, 3 passed", [OK, FAILED]),
+        ("ruff check . && mypy .", "x\nExit code: 0", [OK, OK]),
+        ("ruff check . ; mypy .", "x\nExit code: 0", [UNKNOWN, OK]),
+        ("ruff check . || mypy .", "x\nExit code: 0", [UNKNOWN, UNKNOWN]),
+        ("ruff check . && mypy .", "x\nExit code: 1", [UNKNOWN, UNKNOWN]),
+        ("ruff check . && mypy .", "All checks passed!\nx\nExit code: 1", [OK, FAILED]),
+        ("pytest -q | tail -1", "...\nExit code: 0", [UNKNOWN]),
+        ("pytest -q | grep -c x", "0\nExit code: 1", [UNKNOWN]),
+        ("cd app && pytest -q 2>&1 | tail -5", "x\nExit code: 1", [FAILED]),
+        # a filter may have hidden it
+        ("mypy . 2>&1 | grep error", "", [UNKNOWN]),
+        ("mypy . 2>&1 | tail -3", "", [OK]),
+        ("cat old.log; pytest -q", "x: error: y", [UNKNOWN]),
+    ],
+)
+def test_each_command_of_a_line_has_its_own_evidence_or_none(
+    line: str, output: str, told: list[CommandOutcome]
+) -> None:
+    runs = observe_commands(step(done("bash", output, command=line)), DEFAULT_TOOL_ROLES)
+
+    assert [run.outcome for run in runs] == told
+    assert all(CHECKS[run.command] == run.kind for run in runs)
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("line", "output", "told"),
+    [
+        ('python -c "from glom import OneOf"', "Traceback (most recent call last):\nImportError: x", FAILED),
+        ("python run.py", "begun\nTraceback (most recent call last):\n  File\nImportError: x", FAILED),
+        ("cat notes.log", "begun\nTraceback (most recent call last):\n  File\nImportError: x", UNKNOWN),
+        ("python run.py; ls", "begun\nTraceback (most recent call last):\nImportError: x\na.py", UNKNOWN),
+        ("python run.py | tail -1", "x\nExit code: 0", UNKNOWN),
+        ("make docs; echo done", "done\nExit code: 0", UNKNOWN),
+        ("cd docs && make docs", "x\nExit code: 0", OK),
+        ("frobnicate --all", "bash: line 1: frobnicate: command not found", FAILED),
+    ],
+)
+def test_a_line_without_a_check_ended_as_its_evidence_says(line: str, output: str, told: CommandOutcome) -> None:
+    (run,) = observe_commands(step(done("bash", output, command=line)), DEFAULT_TOOL_ROLES)
+
+    assert run.outcome is told
+
+
+@pytest.mark.rows("S0-55")
+def test_commands_of_one_call_share_no_evidence() -> None:
+    made = done(
+        "run_commands", "5 passed\npython: No module named flake8", commands=["pytest -q", "python -m flake8 ."]
+    )
+
+    assert [run.outcome for run in observe_commands(step(made), DEFAULT_TOOL_ROLES)] == [OK, FAILED]
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("text", ["ripgrep execution failed", "Search process crashed", "browser request timed out: x"])
+def test_a_tool_that_broke_has_failed(text: str) -> None:
+    assert call_failed(done("grep", text, pattern="x"))
+
+
 @pytest.mark.rows("S3-05")
 def test_the_last_known_state_of_a_kind_is_its_probe() -> None:
     """S3-05: fails, then passes."""
@@ -91,8 +167,8 @@ def test_the_errors_of_a_run_that_failed_are_told_and_how_they_ended() -> None:
         ObservedError("FAILED tests/test_a.py::test_x - assert 1 == 2", "test"),
         ObservedError("E KeyError: 'a'", "test"),
     )
-    assert resolution_of(errors[0], {"test": True}) == "fixed"
-    assert resolution_of(errors[0], {"test": False}) == "still failing"
+    assert resolution_of(errors[0], {"test": True}) == "a later test run passed"
+    assert resolution_of(errors[0], {"test": False}) == "failed when this part ended"
     assert resolution_of(errors[0], {}) == ""
 
 

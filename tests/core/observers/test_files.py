@@ -116,6 +116,33 @@ def test_a_command_line_is_believed_but_not_for_sure(command: str, files: list[t
     assert seen(done("bash", command=command)) == []
 
 
+NOTE = "done\n[This command modified 2 files you've previously read: src/a.py, docs/b.md. Call Read before editing.]"
+STAT = " src/a.py | 12 +++---\n logo.png | Bin 0 -> 9 bytes\n .../deep/c.py | 2 +-\n 3 files changed, 9 insertions(+)"
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("command", "result", "files"),
+    [
+        ("make codegen", NOTE, ["src/a.py", "docs/b.md"]),
+        ("make codegen; git diff --stat", STAT, ["src/a.py", "logo.png"]),
+        ("git diff --stat HEAD -- src docs", STAT, ["src/a.py", "logo.png"]),
+        ("git diff --stat main...HEAD", STAT, []),
+        ("git log --stat", STAT, []),
+        ("echo 'a | 2 +-'", " a | 2 +-", []),
+        ("perl -pi -e 's/a/b/' src/a.py", "", ["src/a.py"]),
+        ("sed -E -i.bak 's/a/b/' src/a.py", "", ["src/a.py"]),
+        ("perl -e 'print 1' src/a.py", "", []),
+        ("for f in *.py; do sed -i 's/a/b/' $f; done", "", []),
+    ],
+)
+def test_changes_by_the_shell_are_seen_where_the_client_or_git_says_so(
+    command: str, result: str, files: list[str]
+) -> None:
+    assert [path for path, _ in guessed(done("bash", result, command=command))] == files
+    assert seen(done("bash", result, command=command)) == []
+
+
 def test_a_shell_in_a_script_is_looked_into() -> None:
     """Codex' code mode: JavaScript that calls the shell."""
     script = 'const r = await tools.exec_command({"cmd": "printf \'x\\\\n\' > notes.txt"});\ntext(r.output);'
