@@ -11,6 +11,8 @@ CountTokens = Callable[[str], int]
 
 CHARACTERS_PER_TOKEN = 4
 TRUNCATION_MARKER = "[truncated]"  # S1-59
+GAP_MARKER = "[...]"
+"""Stands where the middle of a text was left out."""
 WORD_BORDER = 0.2
 """A cut moves back to the end of a word if one ends within this last part of the text (S1-59)."""
 
@@ -45,6 +47,26 @@ def escape_xml(text: str) -> str:
     searches for it, as prose."""
     escaped = remove_illegal_xml(text).replace("&", "&amp;").replace("<", "&lt;")
     return escaped.replace("]]>", "]]&gt;") if "]]>" in escaped else escaped
+
+
+_OWN_TAGS = (
+    "stack-context frame-results results said steps progress files commands decisions edits errors next "
+    "names-you-can-query user-said"
+)
+_OWN_TAG = re.compile(
+    rf"<(?=<(?:recall|end)\b|\s*/?\s*(?:{'|'.join(map(re.escape, _OWN_TAGS.split()))})(?![\w-]))", re.IGNORECASE
+)
+_ESCAPED_OWN_TAG = re.compile(_OWN_TAG.pattern.replace("<", "&lt;", 1), re.IGNORECASE)
+
+
+def escape_own_tags(text: str) -> str:
+    """Text that can neither open nor close an element of ours, with everything else as it was: code stays readable. The
+    result is no XML."""
+    return _OWN_TAG.sub("&lt;", remove_illegal_xml(text))
+
+
+def unescape_own_tags(text: str) -> str:
+    return _ESCAPED_OWN_TAG.sub("<", text)
 
 
 def escape_attribute(text: str) -> str:
@@ -99,6 +121,31 @@ def truncate_to_tokens(text: str, budget: int, count: CountTokens, marker: str =
     while kept and count(f"{kept} {marker}") > budget:
         kept = kept[:-1].rstrip()
     return f"{kept} {marker}" if kept else marker
+
+
+def cut_middle(text: str, fits: Callable[[str], bool]) -> str:
+    """The text, or its beginning and its last sentence around `[...]`: what came of something stands at the end. If not
+    even the last sentence fits, the end of that, or nothing."""
+    text = text.strip()
+    if fits(text):
+        return text
+    last = _last_sentence(text)
+    if not fits(f"{GAP_MARKER} {last}"):
+        kept = longest_fitting(last[::-1], lambda end: fits(f"{GAP_MARKER} {end[::-1]}"))
+        return f"{GAP_MARKER} {last[len(last) - kept :].lstrip()}" if kept else ""
+    head = text[: len(text) - len(last)].rstrip()
+    length = longest_fitting(head, lambda kept: fits(f"{kept} {GAP_MARKER} {last}"))
+    border = max(head.rfind(" ", 0, length + 1), head.rfind("\n", 0, length + 1))
+    start = head[: border if border >= length * (1 - WORD_BORDER) else length].rstrip()
+    return f"{start} {GAP_MARKER} {last}".lstrip() if fits(f"{start} {GAP_MARKER} {last}") else f"{GAP_MARKER} {last}"
+
+
+_SENTENCE_BORDER = re.compile(r"(?<=[.!?])\s+|\n+")
+
+
+def _last_sentence(text: str) -> str:
+    borders = [match.end() for match in _SENTENCE_BORDER.finditer(text)]
+    return text[borders[-1] :] if borders else text
 
 
 def longest_fitting(text: str, fits: Callable[[str], bool]) -> int:

@@ -151,7 +151,7 @@ FINISHED_WORK = """
     edit handbook.md
     run make docs
 """
-TRACE = "Its messages left your context"
+TRACE = "The texts of its files and outputs are gone from here."
 
 
 @pytest.mark.rows("S3-29", "S3-30")

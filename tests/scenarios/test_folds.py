@@ -33,8 +33,8 @@ THREE_TASKS = """
     says: Every invoice is read twice, once for its tax.
 """
 """Outputs 1-3, 4-6 and 7."""
-TRACE = "Its messages left your context; stack_recall"
-REF = re.compile(r'stack_recall with ref="(f[a-z2-7]{8})"')
+TRACE = "The texts of its files and outputs are gone from here."
+REF = re.compile(r'stack_recall\(ref="(\w+)"')
 
 
 def traces(messages: Sequence[Json]) -> list[str]:
@@ -94,7 +94,7 @@ def test_a_trace_tells_what_is_known_exactly(session: Session, provider: Scripte
     first, second = traces(line(provider))
     assert "handbook.md" in first
     assert "make docs" in first
-    assert "This is your own earlier work, 3 steps, completed: Fix the title" in first
+    assert 'Your finished work: "Fix the title' in first
     assert "src/limit.py" in second
     titles = {frame["sessionID"]: title for title, frame in session.chat.proxy.frames().items()}
     assert [titles[REF.findall(trace)[0]][:13] for trace in (first, second)] == ["Fix the title", "Implement a r"]

@@ -256,8 +256,8 @@ def test_the_work_of_an_ended_tree_leaves_by_a_fold_and_is_recalled(stage: Stage
         "assistant: It rounds now.",
     ]
     told = "\n".join(texts(line))
-    assert "This is your own earlier work, 3 steps, completed" in told
-    assert f'stack_recall with ref="{root}" brings them back' in told
+    assert 'Your finished work: "make a.py round", 3 steps. ' in told
+    assert f'stack_recall(ref="{root}", query="a word in it") shows what was' in told
     assert ENDED in as_one_text(line)
     assert chat.proxy.frames()["make a.py round"]["folded"]
     provider.will(does(recall(root)), says("I see."))

@@ -17,6 +17,7 @@ from proxy.core.frames import (
     PathEntry,
     PathState,
     Tree,
+    announced_part,
     call_key,
     derive_compaction,
     descendants,
@@ -27,13 +28,19 @@ from proxy.core.observers import (
     CommandOutcome,
     CommandRun,
     FileAction,
+    ItemStatus,
     ObservedError,
+    PlanReplaced,
+    StepObservations,
     ToolRoles,
     decode_json_or_text,
+    edit_lines,
+    joined_lines,
     last_outcome_by_kind,
     message_of,
     observe,
     resolution_of,
+    step_line,
     steps_of,
     texts_in,
 )
@@ -46,6 +53,8 @@ NOTE_TOOL_NAMES = ("stack_add_artifact", "add_artifact", "stack_add_decision", "
 """Names of the tools that note something, also as `op` of the dispatcher tool."""
 REASON_SEPARATOR = " (because: "
 """Stands between a noted decision and its reason."""
+CHECK_CHARACTERS = 40
+"""Characters of the check that is told behind an edit."""
 BY_COMMAND, DELETED_BY_COMMAND = "by command", "deleted by command"
 """How a file was changed of which only a command line, or the report behind it, tells."""
 MARKED_CHANGES = frozenset({"created", "deleted", BY_COMMAND, DELETED_BY_COMMAND})
@@ -60,10 +69,25 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
     decisions: dict[str, None] = {}
     errors: dict[ObservedError, None] = {}
     runs: list[CommandRun] = []
+    said: list[str] = []
+    told_steps: list[str] = []
+    edits: list[str] = []
+    unchecked = False
+    lists_plan = False
     steps = 0
-    for step in steps_of(path_entries):
+    for number, step in enumerate(steps_of(path_entries)):
         observed = observe(step, names)
         steps += bool(step.executions)
+        lists_plan = lists_plan or any(isinstance(change, PlanReplaced) for change in observed.plan)
+        said.append(announced_part(step.assistant_text) if not number and _ticks_off(observed) else step.assistant_text)
+        _add_step(told_steps, step_line(step, names))
+        if edited := edit_lines(step, names):
+            edits += edited
+            unchecked = True
+        checks = [run for run in observed.commands if run.kind]
+        if checks and unchecked:
+            edits[-1] += _check_text(checks[-1])
+            unchecked = False
         for file in observed.files:
             if file.action == "read":
                 read_paths.pop(file.path, None)
@@ -89,7 +113,34 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
         tuple(decisions),
         tuple(_error_with_ending(error, resolution_of(error, outcomes)) for error in errors),
         steps,
+        tuple(dict.fromkeys(text.strip() for text in said if text.strip())),
+        tuple(told_steps),
+        tuple(edits),
+        lists_plan,
     )
+
+
+def _ticks_off(observed: StepObservations) -> bool:
+    """Whether a call of the group ended an item: its text belongs to what it ended, as the first group of the item that
+    it began."""
+    return any(
+        any(item.status is ItemStatus.COMPLETED for item in change.items)
+        if isinstance(change, PlanReplaced)
+        else change.status is ItemStatus.COMPLETED
+        for change in observed.plan
+    )
+
+
+def _add_step(told: list[str], line: str) -> None:
+    if told and line and (joined := joined_lines(told[-1], line)):
+        told[-1] = joined
+    elif line:
+        told.append(line)
+
+
+def _check_text(run: CommandRun) -> str:
+    command = cut_for_display(run.command, CHECK_CHARACTERS)
+    return f" (then {command}{f': {run.outcome}' if run.outcome is not CommandOutcome.UNKNOWN else ' was run'})"
 
 
 def _newest_outcome(runs: Sequence[CommandRun], kind: str) -> CommandOutcome:

@@ -1,31 +1,42 @@
 """Writes a trace: the text that replaces the messages of an inferred frame, or of a part of one.
 
-A trace is written without a model, from exact facts (files, commands, decisions, errors) and from names in the
-messages, ranked by how often later work needs such names. It begins with whose work it is and how to get it back, by
-its one `ref`; empty sections are left out. The same values give the same bytes, all in the past tense, so that the
-model does not answer old messages again. A trace that replaces an older one takes over its items.
+It is a note that a colleague could work from, written without a model: what was said, what came of it, the steps,
+decisions, edits, files, errors and what was open, and last a few names. It begins with whose work it is and how to get
+it back, by its one `ref`; empty sections are left out. The same values give the same bytes, all in the past tense, so
+that the model does not answer old messages again. A trace that replaces an older one takes over its items. Code stays
+readable: only what could open or close an element of ours is escaped, so a trace is no XML.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice, zip_longest
 
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames import USER_ORIGIN, Frame, Status, marked_results
+from proxy.core.frames import USER_ORIGIN, Frame, Status, marked_results, outcome_part
 from proxy.core.ledger import Message
-from proxy.core.observers import names_in_text, rank_names
+from proxy.core.observers import (
+    FAILED_AT_THE_END,
+    clean_name,
+    files_touched_by,
+    names_in_messages,
+    names_in_text,
+    rank_names,
+)
 from proxy.core.text import (
+    GAP_MARKER,
     TRUNCATION_MARKER,
     CountTokens,
     cut_for_display,
+    cut_middle,
     element,
-    escape_xml,
+    escape_own_tags,
     remove_illegal_xml,
-    truncate_to_tokens,
+    unescape_own_tags,
 )
 
 TRACE_SHARE = 0.10
@@ -37,24 +48,30 @@ MAX_TRACE_TOKENS = 2_500
 """Maximum tokens of a whole trace."""
 
 RESULTS_SHARE = 0.20
-FILES_CHANGED_SHARE = 0.50
-FILES_READ_SHARE = 0.06
-DECISIONS_SHARE = 0.12
-LIST_SHARE = 0.07
-PROGRESS_SHARE = 0.08
+SAID_SHARE = 0.35
+FILES_SHARE = 0.50
+EDITS_SHARE = 0.25
 NEXT_SHARE = 0.16
-"""Maximum share of each section; the rest is for names."""
+DECISIONS_SHARE = 0.12
+ERRORS_SHARE = 0.07
+STEPS_SHARE = 0.30
+NAMES_SHARE = 0.25
+"""Maximum share of each section, in the order in which they take their room; what one leaves is the next one's."""
 MIN_SECTION_TOKENS = 30
 """Minimum tokens of a section in a small trace: a line or two."""
+FILES_ALWAYS_TOLD = 5
+"""The newest files changed, and the newest files read, that no budget leaves out: the next step mostly needs one."""
+MIN_NAMES_TOKENS = 250
+"""Tokens that names may take in a small trace, if nothing else needs them."""
+MAX_EDITS = 6
 FAILED_FACTOR = 2
 """A failed frame may say more about attempts and errors."""
 NAMES_PER_COUNT = 64
 """Names counted at once: counting each alone takes ten times as long."""
 ITEM_CHARACTERS = 110
-PROGRESS_CHARACTERS = 200
 
 NAMES_SECTION = "names-you-can-query"
-TRACE_SECTIONS = ("results", "progress", "files", "commands", "decisions", "errors", "next", NAMES_SECTION)
+TRACE_SECTIONS = ("said", "results", "steps", "decisions", "edits", "files", "errors", "next", NAMES_SECTION)
 NO_CONTENT = "none"
 """What an empty section of an earlier version says."""
 TRACE_NOTE = "earlier work"
@@ -62,15 +79,21 @@ TRACE_START = f'<stack-context note="{TRACE_NOTE}"'
 _EMPTY_NAMES = f"<{NAMES_SECTION}></{NAMES_SECTION}>\n"
 CLOSING_MESSAGE_HINT = "as its closing message says"
 OPEN_PLAN_HEADING = "open in the plan then:"
-PROGRESS_HEADING = "said then:"
-BEGUN_PREFIX = "begun then, taken up since: "
+PARAGRAPH = "\n\n"
+_LIST_ITEM = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+\S", re.MULTILINE)
+MAX_ANNOUNCEMENTS = 3
+"""The newest texts that only say what would be done next: the steps say what was done."""
+PLAN_ITEMS = 3
+"""List items from which on a text counts as a plan."""
 
 
 class SpanFacts(msgspec.Struct, frozen=True):
     """Exact facts of a span, each once, in order.
 
     `changed` are paths with the kind of change if known (`src/b.py (created)`), `commands` end with their newest
-    outcome (`pytest -q: failed`), `errors` with their resolution (`KeyError: 'x' (fixed)`). `steps` counts call groups.
+    outcome (`pytest -q: failed`), `errors` with what the last run said of them. `steps` counts call groups. `said` are
+    the texts of the assistant, `told_steps` and `edits` a line each. With `lists_plan` a call of the span listed the
+    client's whole plan.
     """
 
     changed: tuple[str, ...] = ()
@@ -79,6 +102,10 @@ class SpanFacts(msgspec.Struct, frozen=True):
     decisions: tuple[str, ...] = ()
     errors: tuple[str, ...] = ()
     steps: int = 0
+    said: tuple[str, ...] = ()
+    told_steps: tuple[str, ...] = ()
+    edits: tuple[str, ...] = ()
+    lists_plan: bool = False
 
 
 class ParsedTrace(msgspec.Struct, frozen=True):
@@ -86,7 +113,6 @@ class ParsedTrace(msgspec.Struct, frozen=True):
 
     facts: SpanFacts = msgspec.field(default_factory=SpanFacts)
     results: str = ""
-    progress: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
 
@@ -122,29 +148,33 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     bare = count(around.to_xml(dict.fromkeys(TRACE_SECTIONS, NO_CONTENT)))
     budget = trace_budget(messages, bare, earlier_tokens)
     failed = frame.status is Status.FAILED
+    is_item = frame.origin == "plan"
     own_results = (
-        frame.results.strip() if failed or frame.was_stopped_in_place or frame.origin in ("plan", USER_ORIGIN) else ""
+        frame.results.strip() if failed or frame.was_stopped_in_place or is_item or frame.origin == USER_ORIGIN else ""
     )
     marked = marked_results(m.text for m in messages if m.role == "assistant")
     before = "\n".join(filter(None, (previous.results, *items)))
     sources = _SectionSources(
         results=results.strip() or _with_earlier_results(own_results or marked, before),
         has_closing_message=frame.origin in ("request", "root") and not part,
-        planned=tuple(planned),
-        earlier_progress=previous.progress,
-        assistant_texts=_assistant_texts(messages),
+        # A call that lists the whole plan ended this item, and stands behind it.
+        planned=() if is_item and facts.lists_plan and not part else tuple(planned),
         facts=facts,
         failed=failed,
-        is_part=part,
     )
     parts = _write_sections(sources, budget - bare, count)
     if noted:
         known_results = parts["results"] if parts["results"] != CLOSING_MESSAGE_HINT else ""
         parts["results"] = "\n".join(filter(None, (known_results, remove_illegal_xml(noted))))
         budget += count(noted)
+    shown = around.to_xml(parts)
     candidates = _interleave(previous.names, rank_names(messages, known))
-    names = _names_that_fit(candidates, around.to_xml(parts), budget - count(_EMPTY_NAMES), count)
-    return around.to_xml({**parts, NAMES_SECTION: " ".join(names)})
+    kept_names = min(count(" ".join(previous.names)) + MIN_SECTION_TOKENS, int(MAX_TRACE_TOKENS * NAMES_SHARE))
+    name_tokens = max(MIN_NAMES_TOKENS, int((budget - bare) * NAMES_SHARE), kept_names if previous.names else 0)
+    name_limit = min(budget, count(shown) + name_tokens) - count(_EMPTY_NAMES)
+    cleaned = dict.fromkeys(filter(None, map(clean_name, candidates)))
+    names = _names_that_fit(cleaned, shown, name_limit, count)
+    return around.to_xml({**parts, NAMES_SECTION: _names_by_file(names, messages)})
 
 
 def _without_repeats(previous: ParsedTrace, noted: str) -> ParsedTrace:
@@ -174,22 +204,24 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
         return element("stack-context", wrapper, self._opening(), *sections)
 
     def _opening(self) -> str:
-        """Whose work it is, and how to get it back."""
+        """Whose work it was, and how to get it back."""
         parent, title = (_escape_section(cut_for_display(text)) for text in (self.parent_title, self.frame.title))
         if self.frame.is_part:  # a cut of ours is no task: the work is that of the frame that goes on
             title, parent = parent or title, ""
         steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
         within = f" in {parent}" if parent else ""
+        ended = "" if self.frame.status is Status.COMPLETED else f", {self.frame.status}"
         what = (
-            f"This is your own work up to here, {steps}: {title}{within}."
+            f'Your earlier work on "{parent or title}", {steps}.'
             if self.is_part
-            else f"This is your own earlier work, {steps}, {self.frame.status}: {title}{within}."
+            else f'Your finished work: "{title}"{within}, {steps}{ended}.'
         )
         return f"{what} {TRACE_RECALL.format(ref=self.frame.id)}"
 
 
 TRACE_RECALL = (
-    'Its messages left your context; stack_recall with ref="{ref}" brings them back, with a query single facts.'
+    "The texts of its files and outputs are gone from here. Read a file again before you edit it; "
+    'stack_recall(ref="{ref}", query="a word in it") shows what was.'
 )
 
 
@@ -200,39 +232,32 @@ class _SectionSources(msgspec.Struct, frozen=True):
     has_closing_message: bool
     """A closing message of the frame stays in the context."""
     planned: tuple[str, ...]
-    earlier_progress: tuple[str, ...]
-    assistant_texts: tuple[str, ...]
     facts: SpanFacts
     failed: bool
-    is_part: bool
 
 
 def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> dict[str, str]:
     """All sections except names, each within its share of `room` tokens."""
-    progress = sources.assistant_texts[:-1] if sources.is_part else sources.assistant_texts if sources.failed else ()
-    newest = sources.assistant_texts[-1] if sources.is_part and sources.assistant_texts else ""
     factor = FAILED_FACTOR if sources.failed else 1
     facts = sources.facts
-    read_share, changed_share = max(MIN_SECTION_TOKENS, int(room * FILES_READ_SHARE)), int(room * FILES_CHANGED_SHARE)
+    said = [text for text in facts.said if text not in sources.results]
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
         "results": (
             RESULTS_SHARE,
             lambda left: _results_section(sources.results, left, count, closes=sources.has_closing_message),
         ),
-        "files": (1.0, lambda left: _files_section(facts, min(changed_share, left), min(read_share, left), count)),
-        "errors": (LIST_SHARE * factor, lambda left: _list_section(facts.errors, left, count)),
-        "commands": (LIST_SHARE * factor, lambda left: _list_section(facts.commands, left, count)),
+        "files": (FILES_SHARE, lambda left: _files_section(facts, left, left // 2, count)),
+        "said": (SAID_SHARE, lambda left: _said_section(said, left, count)),
+        "edits": (EDITS_SHARE, lambda left: _list_section(facts.edits[-MAX_EDITS:], left, count)),
+        "next": (NEXT_SHARE, lambda left: _next_section(sources.planned, left, count)),
         "decisions": (DECISIONS_SHARE, lambda left: _list_section(facts.decisions, left, count)),
-        "next": (NEXT_SHARE, lambda left: _next_section(newest, sources.planned, left, count)),
-        "progress": (
-            PROGRESS_SHARE * factor,
-            lambda left: _list_section((*sources.earlier_progress, *progress), left, count, PROGRESS_HEADING),
-        ),
+        "errors": (ERRORS_SHARE * factor, lambda left: _list_section(facts.errors, left, count)),
+        "steps": (STEPS_SHARE, lambda left: _steps_section(facts.told_steps, left, count)),
     }
     parts: dict[str, str] = {}
     left = room
     for name, (share, write) in writers.items():
-        parts[name] = write(min(max(MIN_SECTION_TOKENS, int(room * share)), left))
+        parts[name] = write(max(0, min(max(MIN_SECTION_TOKENS, int(room * share)), left)))
         left -= count(parts[name])
     return parts
 
@@ -248,28 +273,54 @@ def _with_earlier_results(new: str, earlier: str) -> str:
 def _results_section(text: str, budget: int, count: CountTokens, *, closes: bool) -> str:
     if not text:
         return CLOSING_MESSAGE_HINT if closes else ""
-    return truncate_to_tokens(remove_illegal_xml(text), budget, count)
+    return cut_middle(remove_illegal_xml(text), partial(_fits, count, budget))
 
 
-def _next_section(begun: str, planned: Sequence[str], budget: int, count: CountTokens) -> str:
-    """What the assistant began last, then open plan items, next ones first."""
-    begun_text = (
-        truncate_to_tokens(BEGUN_PREFIX + begun, budget // 2 if planned else budget, count, "…") if begun else ""
-    )
-    room = budget - count(begun_text)
+def _said_section(texts: Sequence[str], budget: int, count: CountTokens) -> str:
+    """The texts of the assistant, oldest first, each whole, as many as fit: plans, then those that say more than what
+    would be done next, then the others, the newest first. One that does not fit whole is told by its beginning and its
+    last sentence."""
+    kept: dict[int, str] = {}
+    worth = [(_is_plan(text), bool(outcome_part(text)), at) for at, text in enumerate(texts)]
+    announcements = [at for plan, outcome, at in worth if not (plan or outcome)]
+    for *_, at in sorted(worth, reverse=True):
+        if at in announcements[:-MAX_ANNOUNCEMENTS]:
+            continue
+        text = cut_middle(remove_illegal_xml(texts[at]), partial(_fits, count, budget - 1))
+        if not text or (GAP_MARKER in text and count(text) < MIN_SECTION_TOKENS):
+            continue
+        kept[at] = text
+        budget -= count(text) + 1
+    return PARAGRAPH.join(kept[at] for at in sorted(kept))
+
+
+def _fits(count: CountTokens, budget: int, text: str) -> bool:
+    return count(text) <= budget
+
+
+def _is_plan(text: str) -> bool:
+    return len(_LIST_ITEM.findall(text)) >= PLAN_ITEMS
+
+
+def _steps_section(lines: Sequence[str], budget: int, count: CountTokens) -> str:
+    """The newest steps that fit, and how many came before."""
+    section = _list_section(lines, budget, count)
+    left_out = len(lines) - section.count("\n- ") - section.startswith("- ")
+    if not left_out:
+        return section
+    heading = f"({left_out} earlier)"
+    return f"{heading}\n{section}" if section else ""
+
+
+def _next_section(planned: Sequence[str], budget: int, count: CountTokens) -> str:
+    """Plan items that were open, next ones first."""
     items = []
     for item in planned:
-        room -= count(f"- {cut_for_display(item, ITEM_CHARACTERS)}") + 1
-        if room < count(OPEN_PLAN_HEADING):
+        budget -= count(f"- {cut_for_display(item, ITEM_CHARACTERS)}") + 1
+        if budget < count(OPEN_PLAN_HEADING):
             break
         items.append(f"- {cut_for_display(item, ITEM_CHARACTERS)}")
-    return "\n".join([*([begun_text] if begun_text else []), *([OPEN_PLAN_HEADING, *items] if items else [])])
-
-
-def _assistant_texts(messages: Iterable[Message]) -> tuple[str, ...]:
-    """The beginning of each assistant text, without repeats, oldest first."""
-    texts = (cut_for_display(m.text, PROGRESS_CHARACTERS) for m in messages if m.role == "assistant" and m.text.strip())
-    return tuple(dict.fromkeys(texts))
+    return "\n".join([OPEN_PLAN_HEADING, *items]) if items else ""
 
 
 def facts_elements(facts: SpanFacts, room: int, count: CountTokens) -> list[str]:
@@ -292,16 +343,17 @@ def _files_section(facts: SpanFacts, for_changed: int, for_read: int, count: Cou
 
 
 def _paths_that_fit(paths: Sequence[str], budget: int, count: CountTokens) -> str:
-    """The newest paths that fit, in order, and the number of the others."""
+    """The newest paths that fit, at least the last five, in order, and the number of the others."""
     kept = _newest_items(paths, budget, count)
+    if len(kept) < FILES_ALWAYS_TOLD:
+        kept = paths[-FILES_ALWAYS_TOLD:]
     more = [f"+{len(paths) - len(kept)} more"] if len(kept) < len(paths) else []
     return ", ".join([*kept, *more])
 
 
-def _list_section(items: Iterable[str], budget: int, count: CountTokens, heading: str = "") -> str:
+def _list_section(items: Iterable[str], budget: int, count: CountTokens) -> str:
     """The newest items that fit, one per line, oldest first."""
-    lines = _newest_items([f"- {item}" for item in items], budget, count)
-    return "\n".join([heading, *lines] if heading and lines else lines)
+    return "\n".join(_newest_items([f"- {item}" for item in items], budget, count))
 
 
 def _newest_items(items: Sequence[str], budget: int, count: CountTokens) -> Sequence[str]:
@@ -347,6 +399,26 @@ def _first_names_that_fit(names: Sequence[str], budget: int, count: CountTokens)
     return names[:low]
 
 
+def _names_by_file(names: Sequence[str], messages: Iterable[Message]) -> str:
+    """The names behind the file in whose calls they were first seen; those of no file last."""
+    wanted = set(names)
+    file_of: dict[str, str] = {}
+    calls: dict[str, str] = {}
+    for message in messages:
+        for call in message.calls:
+            if touched := files_touched_by(call):
+                path = calls[call.id] = touched[0].path.replace("\\", "/").rpartition("/")[2]
+                file_of = dict.fromkeys(wanted & names_in_text(call.arguments), path) | file_of
+        if path := calls.get(message.answers, ""):
+            file_of = dict.fromkeys(wanted & set(map(clean_name, names_in_messages((message,)))), path) | file_of
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(file_of.get(name, ""), []).append(name)
+    bare = groups.pop("", [])
+    listed = [f"{path}: {' '.join(group)}" for path, group in groups.items()]
+    return "; ".join(listed + ([" ".join(bare)] if bare else []))
+
+
 # ------------------------------------------------------------------------------------------------------------- escapes
 _REF_ATTRIBUTE = "ref="
 _REF_PATTERN = re.compile(rf"\b{_REF_ATTRIBUTE}")
@@ -358,25 +430,27 @@ def _without_refs(text: str) -> str:
 
 
 def _escape_section(text: str) -> str:
-    return escape_xml(_without_refs(text))
+    return escape_own_tags(_without_refs(text))
 
 
-def _unescape_section(text: str) -> str:
-    """Earlier versions escaped `>` too."""
+def _unescape_old_section(text: str) -> str:
+    """Earlier versions escaped as XML does, and the first ones `>` too."""
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 # ------------------------------------------------------------------------------------------------------------- merging
-_OLD_NAMES_SECTION = "names"
-_SECTION_PATTERN = re.compile(rf"<({'|'.join((*TRACE_SECTIONS, _OLD_NAMES_SECTION))})>([^<]*)</\1>")
-_STEPS_PATTERN = re.compile(
+_OLD_SECTIONS = ("progress", "commands", "names")
+_SECTION_PATTERN = re.compile(rf"<({'|'.join((*TRACE_SECTIONS, *_OLD_SECTIONS))})>(.*?)</\1>", re.DOTALL)
+_STEPS_PATTERN = re.compile(r'^Your (?:finished work:|earlier work on) ".*, (\d+) steps?[,.]', re.MULTILINE)
+_OLD_STEPS_PATTERN = re.compile(
     r"^This is your own (?:earlier work|work up to here), (\d+) steps?[,:]"
     r'|<frame ref="[^"]*" status="[^"]*" steps="(\d+)">',
     re.MULTILINE,
 )
-"""Of a trace of today, and of earlier versions."""
 _ITEM_PATTERN = re.compile(r"^- (.*)$", re.MULTILINE)
 _MORE_PATTERN = re.compile(r"\+\d+ more")
+_AT_THAT_TIME = re.compile(rf" \((?:still failing|{FAILED_AT_THE_END})\)\Z")
+"""What an error's part said of its end: no end of the longer part that the next trace is about."""
 
 
 _TRACE_START = "<stack-context"
@@ -391,20 +465,36 @@ def parse_traces(text: str) -> ParsedTrace:
 
 
 def _parse_trace(text: str) -> ParsedTrace:
+    match = _STEPS_PATTERN.search(text)
+    old_match = None if match else _OLD_STEPS_PATTERN.search(text)
+    unescape = _unescape_old_section if old_match else unescape_own_tags
     sections = {
-        name: _unescape_section(content)
+        name: unescape(content)
         for name, content in _SECTION_PATTERN.findall(text)
         if content not in (NO_CONTENT, CLOSING_MESSAGE_HINT)
     }
-    lists = {name: tuple(_ITEM_PATTERN.findall(sections.get(name, ""))) for name in ("commands", "decisions", "errors")}
+    lists = {name: tuple(_ITEM_PATTERN.findall(content)) for name, content in sections.items()}
     files = dict(line.partition(": ")[::2] for line in sections.get("files", "").splitlines())
-    steps = int(match[1] or match[2]) if (match := _STEPS_PATTERN.search(text)) else 0
+    said = sections.get("said", "")
     return ParsedTrace(
-        SpanFacts(_split_paths(files.get("changed", "")), _split_paths(files.get("read", "")), **lists, steps=steps),
+        SpanFacts(
+            changed=_split_paths(files.get("changed", "")),
+            read=_split_paths(files.get("read", "")),
+            commands=lists.get("commands", ()),
+            decisions=lists.get("decisions", ()),
+            errors=tuple(_AT_THAT_TIME.sub("", error) for error in lists.get("errors", ())),
+            steps=int(match[1]) if match else int(old_match[1] or old_match[2]) if old_match else 0,
+            said=(*lists.get("progress", ()), *(said.split(PARAGRAPH) if said else ())),
+            told_steps=(*lists.get("commands", ()), *lists.get("steps", ())),
+            edits=lists.get("edits", ()),
+        ),
         sections.get("results", ""),
-        tuple(_ITEM_PATTERN.findall(sections.get("progress", ""))),
-        tuple(sections.get(NAMES_SECTION, sections.get(_OLD_NAMES_SECTION, "")).split()),
+        _split_names(sections.get(NAMES_SECTION, sections.get("names", ""))),
     )
+
+
+def _split_names(listed: str) -> tuple[str, ...]:
+    return tuple(name for part in listed.split() if not part.endswith(":") and (name := part.removesuffix(";")))
 
 
 def _join_traces(old: ParsedTrace, new: ParsedTrace) -> ParsedTrace:
@@ -412,7 +502,6 @@ def _join_traces(old: ParsedTrace, new: ParsedTrace) -> ParsedTrace:
     return ParsedTrace(
         merge_facts(old.facts, new.facts),
         "\n".join(text for text in (old.results, new.results) if text),
-        (*old.progress, *new.progress),
         tuple(dict.fromkeys((*old.names, *new.names))),
     )
 
@@ -431,6 +520,10 @@ def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
         decisions=_merge_items(old.decisions, (_cut_item(item, str) for item in new.decisions), str),
         errors=_merge_items(old.errors, (_cut_item(item, _item_path) for item in new.errors), _item_path),
         steps=old.steps + new.steps,
+        said=tuple(dict.fromkeys((*old.said, *new.said))),
+        told_steps=(*old.told_steps, *new.told_steps),
+        edits=(*old.edits, *new.edits),
+        lists_plan=old.lists_plan or new.lists_plan,
     )
 
 

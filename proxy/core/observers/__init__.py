@@ -11,7 +11,7 @@ from proxy.core.observers.commands import (
     observe_commands,
 )
 from proxy.core.observers.effects import is_waiting, may_have_side_effects
-from proxy.core.observers.errors import ObservedError, resolution_of
+from proxy.core.observers.errors import FAILED_AT_THE_END, ObservedError, resolution_of
 from proxy.core.observers.files import (
     FileAction,
     changed_paths_of,
@@ -23,12 +23,13 @@ from proxy.core.observers.files import (
 from proxy.core.observers.keywords import (
     cache_names,
     cache_names_in_slices,
+    clean_name,
     names_in_messages,
     names_in_text,
     names_still_visible,
     rank_names,
 )
-from proxy.core.observers.observe_step import observe
+from proxy.core.observers.observe_step import StepObservations, observe
 from proxy.core.observers.plan import (
     ItemStatus,
     MirroredItem,
@@ -67,10 +68,12 @@ from proxy.core.observers.turns import (
     typed_text_of,
     without_client_elements,
 )
+from proxy.core.observers.work_log import edit_lines, joined_lines, step_line
 
 __all__ = [
     "BUILD",
     "DEFAULT_TOOL_ROLES",
+    "FAILED_AT_THE_END",
     "ID_ARGUMENTS",
     "LINT",
     "TEST",
@@ -85,6 +88,7 @@ __all__ = [
     "PlanItemChanged",
     "PlanReplaced",
     "Step",
+    "StepObservations",
     "ToolExecution",
     "ToolRole",
     "ToolRoles",
@@ -94,11 +98,13 @@ __all__ = [
     "cache_names_in_slices",
     "call_failed",
     "changed_paths_of",
+    "clean_name",
     "command_lines_of",
     "continues_by_topic",
     "continues_by_wording",
     "continues_turn",
     "decode_json_or_text",
+    "edit_lines",
     "ends_with_user_message",
     "exit_code",
     "files_touched_by",
@@ -109,6 +115,7 @@ __all__ = [
     "is_failure_text",
     "is_waiting",
     "iter_touched_files",
+    "joined_lines",
     "last_outcome_by_kind",
     "may_have_side_effects",
     "message_of",
@@ -127,6 +134,7 @@ __all__ = [
     "reconcile_plan",
     "resolution_of",
     "rounds_of",
+    "step_line",
     "step_of",
     "steps_of",
     "task_text_of",

@@ -35,6 +35,8 @@ _FILTERS = _PASSES_ALL | frozenset(_FILTER_NAMES.split())
 _READER_NAMES = "ls find fd diff cmp strings file stat git tree du df env ps"
 _READERS = _FILTERS | frozenset(_READER_NAMES.split())
 """They may print what others once said: an error in it is not theirs."""
+_ANSWER_BY_CODE = frozenset(["grep", "egrep", "fgrep", "rg", "ag", "diff", "cmp", "test", "["])
+"""Exit code 1 is an answer: nothing found, or different."""
 
 
 def outcomes_of_checks(
@@ -52,7 +54,7 @@ def outcome_of_line(commands: Sequence[ShellCommand], execution: ToolExecution) 
         return UNKNOWN
     code = _reported_code(execution)
     if code is not None and code != 0:
-        return FAILED
+        return UNKNOWN if code == 1 and commands and _program(commands[-1]) in _ANSWER_BY_CODE else FAILED
     noisy = [at for at, command in enumerate(commands) if _program(command) not in _QUIET]
     if code == 0:
         proven = _proven_by_exit_code(commands, 0)
@@ -67,9 +69,17 @@ def outcome_of_line(commands: Sequence[ShellCommand], execution: ToolExecution) 
     return UNKNOWN
 
 
+def summary_line_of(kind: str, outcome: CommandOutcome, execution: ToolExecution) -> str:
+    """The line in which a check summed up that it ended so: `2 failed, 3 passed in 1s`. Empty without one."""
+    patterns = _FAILURE_BY_KIND if outcome is FAILED else _SUCCESS_BY_KIND
+    words = _FAILURE_WORDS if outcome is FAILED else _SUCCESS_WORDS
+    lines = lines_containing(head_and_tail_of(output_of(execution.result)), words).splitlines()
+    return next((line.strip(" =\t") for line in reversed(lines) if patterns[kind].search(line)), "")
+
+
 def _reported_code(execution: ToolExecution) -> int | None:
     code = exit_code(execution.result)
-    return 1 if code is None and execution.failed else code
+    return 2 if code is None and execution.failed else code
 
 
 def _program(command: ShellCommand) -> str:

@@ -76,6 +76,25 @@ _IDENTIFIER = re.compile(
 _TOKEN_PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^A-Za-z\d]")
 
 
+_LEADING_ESCAPE = re.compile(r"\\[nrt]")
+_NOISE = re.compile(
+    r"""\W*\d[\d\W]*                                    # line numbers, sizes, times
+      | (?=[0-9a-f]*\d)[0-9a-f]{7,40} | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}  # hashes
+      | 0x[0-9a-f]+ | arg_?\d+ | in_progress | is_error | exit_code
+      | f[a-z2-7]{8} | (?:call|toolu|msg|resp|chatcmpl|run)_\w{6,} # frames and calls
+      | \S+@\S+\.\w+                                   # addresses of people
+      | (?:https?:)?//\S* | (?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|io|net|dev)  # and of pages
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def clean_name(name: str) -> str:
+    """The name without what its text had around it; empty if it means nothing without that text."""
+    plain = _LEADING_ESCAPE.sub("", name, count=1)
+    return "" if len(plain) < MIN_WORD_LENGTH or _NOISE.fullmatch(plain) else plain
+
+
 def names_in_word(word: str) -> tuple[str, ...]:
     r"""The names in a run of characters without white space: a path, a number, parts of a dotted name. An escape before
     a name is kept (`\tsetUp`), because later uses contain it too."""
@@ -228,6 +247,11 @@ def _names_in_arguments(arguments: str) -> tuple[str, ...]:
 
 
 def _names_in_order(text: str) -> tuple[str, ...]:
+    """An escaped line end or tab in an output is no letter of the word behind it, and a key of JSON is no name."""
+    if "\\" in text:
+        text = _LEADING_ESCAPE.sub(" ", text)
+    if text[:1] in ("{", "["):
+        text = _PARAMETER_NAME.sub(" ", text)
     return _names_of_words(_split_words(text))
 
 

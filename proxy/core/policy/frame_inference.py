@@ -46,6 +46,7 @@ from proxy.core.frames import (
     reduce,
     reopen_root,
     results_from_texts,
+    results_of_item,
     return_path,
     title_of,
 )
@@ -65,7 +66,7 @@ from proxy.core.observers import (
     step_of,
     task_text_of,
 )
-from proxy.core.text import cut_for_display
+from proxy.core.text import cut_middle
 
 MAX_RESULTS_LENGTH = 1_200  # characters of closing text kept as results; the frame's log has all of it
 MAX_SHORT_RESULTS_LENGTH = 350
@@ -148,7 +149,7 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
     answered = {entry: m.answers for m, entry in results}
     for change in plan_changes:
         around = _frame_begun_behind(inference.tree, called, answered.get(change.entry, ""))
-        _apply_plan_diff(inference, reconcile_plan(_mirrored_items(inference.tree), change), group, around)
+        _apply_plan_diff(inference, reconcile_plan(_mirrored_items(inference.tree), change), group, message.text, around)
 
 
 def _frame_begun_behind(tree: Tree, called: PathEntry, plan_call: str) -> str:
@@ -219,8 +220,11 @@ def _is_below_returned_frame(tree: Tree, frame: Frame) -> bool:
     )
 
 
-def _apply_plan_diff(inference: _Inference, changes: PlanDiff, group: tuple[str, ...], around: str = "") -> None:
-    """`around`: the frame above which new work begins, see `FrameEntered`; empty for the active one."""
+def _apply_plan_diff(
+    inference: _Inference, changes: PlanDiff, group: tuple[str, ...], said: str, around: str = ""
+) -> None:
+    """Apply a change that the call group `group` made, whose text is `said`. `around`: the frame above which new work
+    begins, see `FrameEntered`; empty for the active one."""
     new_frame_ids: dict[MirroredItem, str] = {}
     home = plan_parent(inference.tree, inference.tree.frames[around].parent if around else "")
     for item in changes.planned:
@@ -244,9 +248,9 @@ def _apply_plan_diff(inference: _Inference, changes: PlanDiff, group: tuple[str,
         _enter_items_around(inference, entered, around)
     for done in completed:
         if around:
-            _complete_item_beside(inference, done, around)
+            _complete_item_beside(inference, done, around, said)
         else:
-            _complete_item(inference, done, group, handed_on=not entered)
+            _complete_item(inference, done, group, said, handed_on=not entered)
     for item in changes.paused:
         _end_item(inference, item.frame, Status.BLOCKED, group)
     if not around:
@@ -282,11 +286,11 @@ def _enter_items_around(inference: _Inference, items: Iterable[str], around: str
             inference.add_event(replace(_enter_event(frame), around=around))
 
 
-def _complete_item_beside(inference: _Inference, item_frame: str, around: str) -> None:
+def _complete_item_beside(inference: _Inference, item_frame: str, around: str, said: str) -> None:
     """End an item beside a frame in which the work goes on."""
     frame, inner = inference.tree.frames[item_frame], inference.tree.active_frame
     if frame.status is Status.IN_PROGRESS:
-        _end_item(inference, item_frame, Status.COMPLETED, ())
+        _end_item(inference, item_frame, Status.COMPLETED, (), said)
     elif _may_enter(inference.tree, frame, inference.tree.frames[around].parent):
         inference.add_event(_enter_event(frame))
         _end_frame(inference, item_frame, Status.COMPLETED)
@@ -321,42 +325,50 @@ def _may_enter(tree: Tree, frame: Frame, place: str = "") -> bool:
     return all(f.is_inferred for f in frames_left)
 
 
-def _complete_item(inference: _Inference, item_frame: str, group: tuple[str, ...], *, handed_on: bool) -> None:
+def _complete_item(
+    inference: _Inference, item_frame: str, group: tuple[str, ...], said: str, *, handed_on: bool
+) -> None:
     """End an item; one that never started begins with the group that completes it. `handed_on`: the group only ends the
-    item, so it belongs to the frame above."""
+    item, so it belongs to the frame above. What was `said` with the tick tells of the item that was worked on."""
     frame = inference.tree.frames[item_frame]
     if frame.status is not Status.IN_PROGRESS:
+        said = ""
         if not _may_enter(inference.tree, frame):
             return
         _end_auto_frame(inference)
         inference.add_event(_enter_event(frame))
-    _end_item(inference, item_frame, Status.COMPLETED, group if handed_on else ())
+    _end_item(inference, item_frame, Status.COMPLETED, group if handed_on else (), said)
 
 
-def _end_item(inference: _Inference, frame: str, status: Status, carried: tuple[str, ...]) -> None:
+def _end_item(inference: _Inference, frame: str, status: Status, carried: tuple[str, ...], said: str = "") -> None:
     """End an item, unless a frame that the model pushed below it is in progress."""
     pushed = (f for f in _descendants_of(inference.tree, frame) if not f.is_inferred and f.status is Status.IN_PROGRESS)
     if inference.tree.frames[frame].status is Status.IN_PROGRESS and not any(pushed):
-        _end_frame(inference, frame, status, carried=carried)
+        _end_frame(inference, frame, status, carried=carried, said=said)
 
 
 def _descendants_of(tree: Tree, frame: str) -> Iterable[Frame]:
     return (f for f in tree.frames.values() if any(a.id == frame for a in ancestors(tree, f.id)))
 
 
-def _end_frame(inference: _Inference, frame: str, status: Status, *, carried: tuple[str, ...] = ()) -> None:
-    inference.add_event(
-        build_pop_event(
-            replace(inference.path_state, tree=inference.tree), frame, status, inference.rules.tool_roles, carried
-        )
-    )
+def _end_frame(
+    inference: _Inference, frame: str, status: Status, *, carried: tuple[str, ...] = (), said: str = ""
+) -> None:
+    path_state = replace(inference.path_state, tree=inference.tree)
+    inference.add_event(build_pop_event(path_state, frame, status, inference.rules.tool_roles, carried, said))
 
 
-def build_pop_event(
-    path_state: PathState, frame: str, status: Status, tool_roles: ToolRoles, carried: tuple[str, ...] = ()
+def build_pop_event(  # noqa: PLR0913  a frame's end is these facts
+    path_state: PathState,
+    frame: str,
+    status: Status,
+    tool_roles: ToolRoles,
+    carried: tuple[str, ...] = (),
+    said: str = "",
 ) -> FramePopped:
-    """The end of an inferred frame, with the results, artifacts and decisions found in its entries. Frames of the model
-    on the return path that were invalidated meanwhile are carried along, because their calls' results must say so."""
+    """The end of an inferred frame, with the results, artifacts and decisions found in its entries. `said` is the text
+    that ended an item of the client's plan. Frames of the model on the return path that were invalidated meanwhile are
+    carried along, because their calls' results must say so."""
     returned_frames = return_path(path_state.tree, frame)
     note = ""
     if (called := outermost_called_frame(returned_frames)) is not None:
@@ -366,13 +378,17 @@ def build_pop_event(
         )
         carried += unfinished
     path_entries = entries_owned_by(path_state, {frame}, path_state.entries)
-    results = results_from_texts([m.text for p in path_entries if (m := message_of(p)) and m.role == "assistant"])
     facts = facts_of(path_entries, tool_roles)
+    results = (
+        results_of_item(facts.said, said)
+        if path_state.tree.frames[frame].origin == "plan"
+        else results_from_texts([m.text for p in path_entries if (m := message_of(p)) and m.role == "assistant"])
+    )
     return FramePopped(
         frame,
         status,
-        results[:MAX_RESULTS_LENGTH],
-        cut_for_display(results, MAX_SHORT_RESULTS_LENGTH),
+        cut_middle(results, lambda text: len(text) <= MAX_RESULTS_LENGTH),
+        cut_middle(" ".join(results.split()), lambda text: len(text) <= MAX_SHORT_RESULTS_LENGTH),
         carried=carried,
         tokens=sum(m.tokens for p in path_entries if (m := message_of(p))),
         artifacts=tuple(artifacts_in_facts(facts)),
@@ -393,7 +409,10 @@ def _follow_subagents(inference: _Inference, messages: Sequence[Message]) -> Non
     for frame in waiting:
         if (result := results.get(frame.client_key)) is not None:
             results_text = results_from_texts([result.text])
-            texts = (results_text[:MAX_RESULTS_LENGTH], cut_for_display(results_text, MAX_SHORT_RESULTS_LENGTH))
+            texts = (
+                cut_middle(results_text, lambda text: len(text) <= MAX_RESULTS_LENGTH),
+                cut_middle(" ".join(results_text.split()), lambda text: len(text) <= MAX_SHORT_RESULTS_LENGTH),
+            )
             inference.add_event(FramePopped(frame.id, Status.COMPLETED, *texts, tokens=result.tokens))
         elif frame.client_key in called_ids:
             inference.add_event(FramePopped(frame.id, Status.BLOCKED, "", ""))

@@ -16,7 +16,7 @@ from proxy.core.context import Context
 from proxy.core.frames import PathState
 from proxy.core.ledger import ROUND_SEPARATOR, EntryKind, Message
 from proxy.core.recall.recalled_texts import is_recall
-from proxy.core.text import escape_attribute, escape_xml, estimate_tokens
+from proxy.core.text import escape_attribute, escape_own_tags, escape_xml, estimate_tokens
 
 LABEL_TOKENS = 8
 """Upper limit for the label above a message."""
@@ -46,7 +46,7 @@ def context_parts(path_state: PathState, context: Context) -> list[ContextPart]:
     shown = {part.text for part in parts if part.kind is PartKind.USER}
     traces = "\n".join(part.text for part in parts if part.kind is PartKind.TRACE)
     unseen = (m for m in _user_messages(path_state) if _user_part(m).text not in shown)
-    forms = (str, escape_xml, escape_attribute)  # traces of earlier versions escaped more
+    forms = (str, escape_own_tags, escape_xml, escape_attribute)  # traces of earlier versions escaped more
     missing = [m for m in unseen if m.text.strip() and not any(form(m.text) in traces for form in forms)]
     return [*map(_user_part, missing), *parts]
 

@@ -10,7 +10,7 @@ from proxy.core.compaction.facts import artifacts_in_facts, facts_of
 from proxy.core.compaction.trace import SpanFacts, merge_facts
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.observers.step import steps_of
-from tests.core.working import GrowingConversation, bash
+from tests.core.working import GrowingConversation, bash, todo
 
 Made = tuple[str, dict[str, Any]]
 
@@ -116,7 +116,7 @@ def test_a_result_without_a_call_is_nobodys_fact() -> None:
     watched.tells("tool", "The file a.py has been updated.", "call_9")
     watched.says("Done.")
 
-    assert facts_of(watched.story.entries, DEFAULT_TOOL_ROLES) == SpanFacts()
+    assert facts_of(watched.story.entries, DEFAULT_TOOL_ROLES) == SpanFacts(said=("Done.",))
 
 
 FAILING = ([bash("pytest -q")], ["E   KeyError: 'sub'\n1 failed, 3 passed"])
@@ -155,3 +155,103 @@ def test_a_change_by_the_shell_is_told_as_such_and_is_no_artifact() -> None:
 
     assert facts.changed == ("a.py", "b.py (by command)", "c.py (deleted by command)")
     assert artifacts_in_facts(facts) == ("a.py",)
+
+
+@pytest.mark.rows("S0-54")
+def test_steps_are_told_in_order_and_edits_with_the_check_after_them() -> None:
+    facts = known(
+        ([read("src/a.py")], ["content"]),
+        ([read("src/b.py")], ["content"]),
+        ([("grep", {"pattern": "extend="})], ["ripgrep execution failed"]),
+        (
+            [
+                (
+                    "edit",
+                    {"filePath": "src/a.py", "oldString": "def f():\n    x = 1", "newString": "def f():\n    x = 2"},
+                )
+            ],
+            ["ok, the file has been updated."],
+        ),
+        ([bash("pytest -q")], ["1 failed, 3 passed"]),
+        ([write("src/new.py")], ["File created"]),
+        ([bash("pytest -q")], ["4 passed in 1s"]),
+        ([bash("pytest -q")], ["4 passed in 2s"]),
+        ([bash("ls")], ["a.py"]),
+        ([bash("ls")], ["a.py"]),
+    )
+
+    assert facts.told_steps == (
+        "read a.py, b.py",
+        "grep extend=: failed (ripgrep execution failed)",
+        "edited a.py",
+        "pytest -q: failed (1 failed, 3 passed)",
+        "wrote new.py",
+        "pytest -q: ok (4 passed in 1s)",
+        "pytest -q: ok (4 passed in 2s)",
+        "ls (2 times)",
+    )
+    assert facts.edits == (
+        "a.py, f: x = 1 -> x = 2 (then pytest -q: failed)",
+        "new.py: written whole, 1 line (then pytest -q: ok)",
+    )
+
+
+PATCH = """*** Begin Patch
+*** Update File: src/grouping.py
+@@ def group_arrays(table):
+ x = 1
+-    return _group(table, extend=False)
++    return _group(table, extend=True)
+*** Add File: docs/new.md
++# Title
++text
+*** End Patch"""
+
+
+@pytest.mark.rows("S0-54")
+def test_the_hunks_of_a_patch_are_edits() -> None:
+    facts = known(([("apply_patch", {"input": PATCH})], ["Success."]))
+
+    assert facts.edits == (
+        "grouping.py, group_arrays: return _group(table, extend=False) -> return _group(table, extend=True)",
+        "new.md: added text",
+    )
+    assert facts.told_steps == ("edited grouping.py; wrote new.md",)
+
+
+@pytest.mark.rows("S0-54", "S0-55")
+def test_an_edit_that_failed_is_no_edit() -> None:
+    facts = known(([edit("a.py")], ["Error: string to replace not found"]))
+
+    assert (facts.edits, facts.changed) == ((), ())
+    assert facts.told_steps == ("edit a.py: failed (Error: string to replace not found)",)
+
+
+@pytest.mark.rows("S0-55")
+def test_what_is_said_with_a_tick_belongs_to_what_it_ends() -> None:
+    """The group that ticks one item off and begins the next is the next one's first: only what it announces is."""
+    watched = GrowingConversation(folds=False).user("Build it.")
+    watched.does(todo("[>] Lexer | [ ] Parser"), results=["ok"], text="I begin with the lexer.")
+    watched.does(bash("lex"), results=["x"], text="The lexer drops tabs: that is the bug.")
+    watched.does(
+        todo("[x] Lexer | [>] Parser"), results=["ok"], text="Tabs are kept now; 3 passed. Now let me do the parser."
+    )
+    watched.does(bash("parse"), results=["x"])
+    watched.does(todo("[x] Lexer | [x] Parser"), results=["ok"], text="Let me see.").says("Done.")
+
+    lexer, parser = (f for f in watched.story.tree.frames.values() if f.origin == "plan")
+    assert lexer.results == "Tabs are kept now; 3 passed."
+    assert parser.results == ""
+
+
+@pytest.mark.rows("S0-55")
+def test_the_last_sentence_of_results_is_never_cut() -> None:
+    watched = GrowingConversation(folds=False).user("Build it.").does(todo("[>] Lexer"), results=["ok"])
+    watched.does(bash("lex"), results=["x"])
+    long = "It was long work. " * 200 + "The offset is mended: one column too far left."
+    watched.does(todo("[x] Lexer"), results=["ok"], text=long).says("Done.")
+
+    (lexer,) = (f for f in watched.story.tree.frames.values() if f.origin == "plan")
+    for results in (lexer.results, lexer.results_compacted):
+        assert results.startswith("It was long work.")
+        assert results.endswith("[...] The offset is mended: one column too far left.")

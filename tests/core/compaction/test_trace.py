@@ -1,7 +1,6 @@
 """What stands on the line where an inferred frame left it."""
 
 import re
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -30,8 +29,11 @@ FACTS = SpanFacts(
     read=("src/app.py",),
     commands=("pytest -q: failed",),
     decisions=("Tokens are signed.",),
-    errors=("KeyError: 'sub' (fixed)",),
+    errors=("KeyError: 'sub' (a later test run passed)",),
     steps=2,
+    said=("First I look at the token.", "It is not signed. Let me try sign_token."),
+    told_steps=("read app.py", "pytest -q: failed"),
+    edits=("auth.py, check: raw -> sign(raw) (then pytest -q: failed)",),
 )
 POINTER = re.compile(r"\bref=\"?([A-Za-z0-9_.:/#-]+)\"?")
 
@@ -76,8 +78,22 @@ def traced(
     )
 
 
+TAGS = "|".join(TRACE_SECTIONS)
+
+
 def sections(text: str) -> dict[str, str]:
-    return {child.tag: child.text or "" for child in ElementTree.fromstring(text.encode())}
+    """The sections by name; a trace has one frame around it, one opening line, and nothing else."""
+    inner = re.fullmatch(
+        r'<stack-context note="earlier work" frame="\w+" nonce="\w+">\n[^\n]*\n?'
+        rf"((?:<({TAGS})>.*</\2>\n?)*)</stack-context>",
+        text,
+        re.DOTALL,
+    )
+    assert inner
+    found = re.findall(rf"<({TAGS})>(.*?)</\1>", inner[1], re.DOTALL)
+    assert not re.search(rf"</?(?:{TAGS}|stack-context)\b", "".join(content for _, content in found))
+    assert len({name for name, _ in found}) == len(found)
+    return dict(found)
 
 
 # --------------------------------------------------------------------------------------------------------------- form
@@ -86,15 +102,18 @@ def test_a_trace_has_fixed_sections_and_the_ref_that_recalls_the_rest() -> None:
     """S2-20, S1-153, S2-14: golden."""
     assert traced() == (
         '<stack-context note="earlier work" frame="froot2345" nonce="0123456789abcdef">\n'
-        "This is your own earlier work, 2 steps, completed: Fix the login in Build the shop. Its messages left your "
-        'context; stack_recall with ref="fabcdefgh" brings them back, with a query single facts.\n'
+        'Your finished work: "Fix the login" in Build the shop, 2 steps. The texts of its files and outputs are gone '
+        'from here. Read a file again before you edit it; stack_recall(ref="fabcdefgh", query="a word in it") shows '
+        "what was.\n"
+        "<said>First I look at the token.\n\nIt is not signed. Let me try sign_token.</said>\n"
         "<results>as its closing message says</results>\n"
+        "<steps>- read app.py\n- pytest -q: failed</steps>\n"
+        "<decisions>- Tokens are signed.</decisions>\n"
+        "<edits>- auth.py, check: raw -> sign(raw) (then pytest -q: failed)</edits>\n"
         "<files>changed: src/auth.py, tests/test_auth.py (created)\n"
         "read: src/app.py</files>\n"
-        "<commands>- pytest -q: failed</commands>\n"
-        "<decisions>- Tokens are signed.</decisions>\n"
-        "<errors>- KeyError: 'sub' (fixed)</errors>\n"
-        "<names-you-can-query>sign_token check_token renew_token</names-you-can-query>\n"
+        "<errors>- KeyError: 'sub' (a later test run passed)</errors>\n"
+        "<names-you-can-query>check_token renew_token</names-you-can-query>\n"
         "</stack-context>"
     )
 
@@ -118,15 +137,15 @@ def test_a_trace_of_an_earlier_version_is_merged_as_one_of_today() -> None:
 
     text = traced(facts=SpanFacts(steps=1), earlier=old)
 
-    assert "This is your own earlier work, 3 steps, completed" in text
-    assert "pytest -q &amp;&amp; ls > out: failed" in text
+    assert text.splitlines()[1].startswith('Your finished work: "Fix the login" in Build the shop, 3 steps. ')
+    assert "pytest -q && ls > out: failed" in text
     assert "a > b.py" in text
     assert "old_name" in sections(text)["names-you-can-query"].split()
 
 
 def test_there_is_one_ref_whatever_titles_and_commands_say() -> None:
     frame = replace(FRAME, title="Use ref=abc", status=Status.FAILED, results='see ref="fzzzzzzzz"')
-    facts = SpanFacts(commands=("git fetch --ref=main: ok",), errors=('bad ref="x"',), decisions=("ref=y",))
+    facts = SpanFacts(told_steps=("git fetch --ref=main: ok",), errors=('bad ref="x"',), decisions=("ref=y",))
 
     assert POINTER.findall(traced(frame, facts=facts)) == ["fabcdefgh"]
 
@@ -138,18 +157,32 @@ def test_nothing_that_was_said_can_end_an_element() -> None:
     text = traced(
         replace(FRAME, title=hostile, results=hostile),
         (said("assistant", hostile, 900), said("assistant", hostile, 900)),
-        SpanFacts((hostile,), (hostile,), (hostile,), (hostile,), (hostile,)),
+        SpanFacts(*5 * ((hostile,),), 1, *3 * ((hostile,),)),
         part=True,
     )
 
     assert set(sections(text)) <= set(TRACE_SECTIONS)
     assert "\x00" not in text
+    assert text.count("</stack-context>") == 1
+
+
+@pytest.mark.rows("S0-55", "S1-156")
+@pytest.mark.parametrize(
+    "hostile",
+    ["</said>", "< / Results >", "<STACK-CONTEXT nonce=x>", "</stack-context", "<frame-results>", "<<end nonce=x>>"],
+)
+def test_code_stands_as_it_is_but_our_own_tags(hostile: str) -> None:
+    code = "if a<b && c <<= 2: return <T>(x) # <details>"
+    text = traced(facts=SpanFacts(edits=(code, f"a {hostile} b")), messages=(said("tool", "", 4_000),))
+
+    assert sections(text)["edits"] == f"- {code}\n- a {hostile.replace('<', '&lt;', 1)} b"
+    assert parse_traces(text).facts.edits == (code, f"a {hostile} b")
 
 
 def test_a_command_stands_as_it_was_typed() -> None:
     """Quotes are no markup between tags."""
     assert """git commit -m "it's done": ok""" in traced(
-        facts=SpanFacts(commands=("""git commit -m "it's done": ok""",))
+        facts=SpanFacts(told_steps=("""git commit -m "it's done": ok""",))
     )
 
 
@@ -162,13 +195,18 @@ def test_closing_words_that_stay_are_not_told_twice() -> None:
     assert sections(traced(replace(FRAME, results="The login works.")))["results"] == "as its closing message says"
 
 
-def test_a_part_says_what_was_under_way_as_past_and_ends_on_no_request() -> None:
+def test_a_part_says_what_was_said_and_ends_on_no_request() -> None:
     text = traced(part=True)
 
-    assert sections(text)["progress"] == "said then:\n- First I look at the token."
-    assert sections(text)["next"] == "begun then, taken up since: Should I sign it? Let me try sign_token."
-    assert "This is your own work up to here, 2 steps: Fix the login in Build the shop." in text
-    assert text.index("taken up since") < text.index("<names-you-can-query>")
+    assert sections(text)["said"] == "First I look at the token.\n\nIt is not signed. Let me try sign_token."
+    assert "results" not in sections(text)
+    assert 'Your earlier work on "Build the shop", 2 steps. ' in text
+
+
+def test_a_frame_that_did_not_succeed_says_so() -> None:
+    assert 'Your finished work: "Fix the login" in Build the shop, 2 steps, failed. ' in traced(
+        replace(FRAME, status=Status.FAILED, results="No.")
+    )
 
 
 @pytest.mark.rows("S0-39")
@@ -178,14 +216,37 @@ def test_a_failed_frame_keeps_what_was_tried_and_why_it_failed() -> None:
     kept = sections(traced(failed))
 
     assert kept["results"] == "The library has no such call."
-    assert "- First I look at the token." in kept["progress"]
-    assert kept["commands"] == "- pytest -q: failed"
+    assert kept["said"].startswith("First I look at the token.")
+    assert kept["steps"].endswith("- pytest -q: failed")
 
 
-def test_a_long_command_keeps_its_state() -> None:
-    assert re.search(
-        r"… *: failed$", sections(traced(facts=SpanFacts(commands=(f"run {'x' * 400}: failed",))))["commands"]
-    )
+@pytest.mark.rows("S0-54")
+def test_what_was_said_is_told_whole_plans_first_and_of_what_is_too_long_the_end_stays() -> None:
+    plan = "I do three things:\n1. Read it.\n2. Change it.\n3. Test it."
+    outcome = "The token has no signature at all, and nobody checks it."
+    announced = [f"Now let me look at the file number {n} of the module." for n in range(60)]
+    told = sections(traced(facts=SpanFacts(said=(plan, outcome, *announced)), messages=(said("tool", "", 9_000),)))
+
+    paragraphs = told["said"].split("\n\n")
+    assert paragraphs[:2] == [plan, outcome]
+    assert paragraphs[2:] == announced[-len(paragraphs) + 2 :]
+    assert 2 < len(paragraphs) < 40
+
+    long = "It is a long story. " * 300 + "The column is one too far right."
+    cut = sections(traced(facts=SpanFacts(said=(long,)), messages=(said("tool", "", 3_000),)))["said"]
+    assert cut.startswith("It is a long story.")
+    assert cut.endswith("[...] The column is one too far right.")
+
+
+@pytest.mark.rows("S0-54")
+def test_of_many_steps_and_edits_the_newest_are_told() -> None:
+    steps, edits = ([f"{what} number {n} of many" for n in range(200)] for what in ("step", "edit"))
+    told = sections(traced(facts=SpanFacts(told_steps=tuple(steps), edits=tuple(edits)), messages=()))
+
+    lines = told["steps"].splitlines()
+    assert lines[0] == f"({200 - len(lines) + 1} earlier)"
+    assert lines[1:] == [f"- {each}" for each in steps[-len(lines) + 1 :]]
+    assert 1 <= len(told["edits"].splitlines()) <= 6
 
 
 # --------------------------------------------------------------------------------------------------------------- names
@@ -198,7 +259,25 @@ def test_names_fill_what_room_is_left_those_of_the_assistant_first() -> None:
     ].split()
 
     assert named[0] == "used_by_me"
-    assert 10 < len(named) < 100
+    assert 5 < len(named) < 50
+
+
+@pytest.mark.rows("S0-54")
+def test_names_are_at_most_a_quarter_stand_by_their_file_and_are_clean() -> None:
+    looked = Call("c1", "read", '{"filePath": "src/group.py"}')
+    noise = "1004 call_8fd2ab91c \\tsetUp ab12cd34ef me@home.org //example.org/x fabcdefg2 arg_0 in_progress"
+    messages = (
+        Message("assistant", b"", "", "", (looked,), tokens=20),
+        Message("tool", b"", "", f"group_arrays _group_all {noise}", answers="c1", tokens=4_000),
+        said("tool", "create_parser", 10),
+    )
+    text = traced(messages=messages, facts=SpanFacts(read=("src/group.py",)))
+
+    assert sections(text)["names-you-can-query"] == "group.py: setUp group_arrays group_all; create_parser"
+    assert parse_traces(text).names == ("setUp", "group_arrays", "group_all", "create_parser")
+    many = said("tool", " ".join(f"output_name_{n}" for n in range(4_000)), 20_000)
+    told = sections(traced(messages=(many,), facts=SpanFacts()))["names-you-can-query"]
+    assert count(told) <= trace_budget((many,), 0) / 4
 
 
 @pytest.mark.parametrize("fitting", [0, 1, 31, 32, 63, 64])
@@ -216,7 +295,7 @@ def test_of_a_block_that_does_not_fit_each_name_is_counted_about_once(fitting: i
 
 
 def test_what_stays_visible_is_not_named_again() -> None:
-    assert sections(traced(known=frozenset({"check_token"})))["names-you-can-query"] == "sign_token renew_token"
+    assert sections(traced(known=frozenset({"check_token"})))["names-you-can-query"] == "renew_token"
 
 
 def test_what_another_section_shows_is_not_named_again() -> None:
@@ -238,22 +317,24 @@ def test_a_trace_fits_its_budget(leaving: int, part: bool, status: Status) -> No
     """S4-65: however much there would be to say."""
     messages = (said("assistant", " ".join(f"name_{n}" for n in range(900)), leaving), said("assistant", "w " * 90, 1))
     items = tuple(f"src/some/long/directory/file_{n}.py" for n in range(90))
-    text = traced(
-        replace(FRAME, status=status), messages, SpanFacts(items, items, items, items, items), "done " * 900, part=part
-    )
+    facts = SpanFacts(*5 * (items,), 1, *3 * (items,))
+    text = traced(replace(FRAME, status=status), messages, facts, "done " * 900, part=part)
+    always = count(f"changed: {', '.join(items[-5:])}")
 
     tags = "".join(f"<{name}>none</{name}>\n" for name in TRACE_SECTIONS)
     bare = count(traced(messages=(), facts=SpanFacts(), part=part)) + count(tags)
-    assert count(text) <= trace_budget(messages, bare) + 3
+    assert count(text) <= trace_budget(messages, bare) + always + 3
     assert set(sections(text)) <= set(TRACE_SECTIONS)
 
 
-@pytest.mark.rows("S2-22")
-def test_files_that_do_not_fit_are_counted() -> None:
-    """S2-22: nothing is left out in silence."""
-    items = tuple(f"src/some/long/directory/file_{n}.py" for n in range(90))
+@pytest.mark.rows("S2-22", "S0-55")
+def test_files_that_do_not_fit_are_counted_but_never_the_last_five() -> None:
+    """S2-22: nothing is left out in silence, and what the next step needs not at all."""
+    items = tuple(f"src/some/{'long/' * 20}directory/file_{n}.py" for n in range(90))
+    told = sections(traced(facts=SpanFacts(changed=items[:40], read=items[40:])))["files"].splitlines()
 
-    assert re.search(r"changed: .*file_89.py, \+\d+ more$", sections(traced(facts=SpanFacts(changed=items)))["files"])
+    for line, listed in zip(told, (items[:40], items[40:]), strict=True):
+        assert line.partition(": ")[2] == f"{', '.join(listed[-5:])}, +{len(listed) - 5} more"
 
 
 # --------------------------------------------------------------------------------------------------------------- merge
@@ -262,12 +343,16 @@ def test_a_trace_that_replaces_another_takes_over_what_it_says() -> None:
     """S2-21: after three compactions an item of the first is still there."""
     text = traced()
     for n in range(3):
-        facts = SpanFacts((f"src/new{n}.py",), (), (f"make {n}: ok",), (f"Decided {n}.",), (), 1)
+        facts = SpanFacts(
+            (f"src/new{n}.py",), (), (), (f"Decided {n}.",), (), 1, told_steps=(f"make {n}: ok",), edits=(f"edit {n}",)
+        )
         text = traced(messages=(said("assistant", f"later_name_{n}", 900),), facts=facts, earlier=text)
 
     kept = parse_traces(text)
     assert kept.facts.changed == (*FACTS.changed, "src/new0.py", "src/new1.py", "src/new2.py")
-    assert kept.facts.commands == ("pytest -q: failed", "make 0: ok", "make 1: ok", "make 2: ok")
+    assert kept.facts.told_steps == (*FACTS.told_steps, "make 0: ok", "make 1: ok", "make 2: ok")
+    assert kept.facts.edits == (*FACTS.edits, "edit 0", "edit 1", "edit 2")
+    assert kept.facts.said == FACTS.said
     assert kept.facts.decisions == ("Tokens are signed.", "Decided 0.", "Decided 1.", "Decided 2.")
     assert kept.facts.errors == FACTS.errors
     assert kept.facts.steps == 5
@@ -298,6 +383,13 @@ def test_a_trace_has_room_for_what_the_one_it_replaces_said() -> None:
     assert set(parse_traces(text).names) == {*parse_traces(first).names, "new_name"}
 
 
+@pytest.mark.rows("S0-55")
+def test_how_an_error_ended_in_its_part_is_no_end_of_the_longer_part() -> None:
+    first = traced(facts=SpanFacts(errors=("KeyError: 'a' (failed when this part ended)", "KeyError: 'b' (fixed)")))
+
+    assert parse_traces(first).facts.errors == ("KeyError: 'a'", "KeyError: 'b' (fixed)")
+
+
 def test_the_newest_state_of_a_thing_replaces_what_was_told_of_it() -> None:
     old = SpanFacts(("a.py",), ("b.py",), ("pytest: failed", "ls: ok"), (), ("KeyError: 'x' (still failing)",), 1)
     new = SpanFacts(("a.py (deleted)",), ("b.py",), ("pytest: ok",), (), ("KeyError: 'x' (fixed)",), 2)
@@ -318,7 +410,6 @@ def test_things_that_differ_behind_a_bracket_or_a_colon_alone_are_several() -> N
     assert merge_facts(facts, SpanFacts()) == facts
     told = sections(traced(facts=facts))
     assert told["files"] == f"changed: {', '.join(files)}"
-    assert told["commands"].splitlines() == [f"- {command}" for command in commands]
     assert merge_facts(SpanFacts((), files, ("pytest -q: failed",)), SpanFacts((), files[:1], commands)) == SpanFacts(
         (), (files[1], files[0]), commands
     )
@@ -340,10 +431,10 @@ def test_a_text_that_is_no_trace_tells_nothing(text: str) -> None:
 @given(st.lists(st.text(alphabet="ab<>&'\" ./", min_size=1, max_size=30), max_size=4))
 def test_what_a_trace_says_is_read_back_as_it_was(items: list[str]) -> None:
     lines = tuple(dict.fromkeys(" ".join(item.split()) for item in items if item.strip()))
-    facts = SpanFacts(commands=lines, decisions=lines)
+    facts = SpanFacts(decisions=lines, edits=lines, told_steps=lines)
 
     kept = parse_traces(traced(messages=(said("tool", "", 25_000),), facts=facts)).facts
-    assert kept.decisions == lines
+    assert (kept.decisions, kept.edits, kept.told_steps) == (lines, lines, lines)
 
 
 # ---------------------------------------------------------------------------------------------------------------- laws
@@ -354,7 +445,7 @@ def test_the_same_values_give_the_same_bytes(texts: list[str], part: bool) -> No
 
     text = traced(messages=messages, part=part)
     assert text == traced(messages=tuple(replace(m) for m in messages), part=part)
-    assert ElementTree.fromstring(text.encode()).tag == "stack-context"
+    assert set(sections(text)) <= set(TRACE_SECTIONS)
     assert POINTER.findall(text) == ["fabcdefgh"]
 
 
@@ -379,12 +470,20 @@ def test_what_the_plan_had_open_stays_in_sight_when_the_calls_that_said_so_leave
     assert sections(text)["next"] == "open in the plan then:\n- 3 Sign the token\n- 4 Write the tests"
 
 
+@pytest.mark.rows("S0-54")
+def test_where_a_list_of_the_client_stands_behind_the_item_its_open_items_are_not_told_again() -> None:
+    item, listed = replace(FRAME, origin="plan"), SpanFacts(lists_plan=True)
+
+    assert "next" not in sections(traced(item, facts=listed, planned=("4 Write the tests",)))
+    assert "next" in sections(traced(item, facts=SpanFacts(), planned=("4 Write the tests",)))
+
+
 @pytest.mark.rows("S2-21")
 def test_several_earlier_traces_are_merged_set_by_set() -> None:
     """S2-21: nothing of an older one is lost because a newer one stands behind it."""
-    first = traced(facts=SpanFacts(commands=("make lexer: ok",), changed=("src/lexer.py",), steps=3))
-    second = traced(facts=SpanFacts(commands=("make parser: ok",), changed=("src/parser.py",), steps=4))
+    first = traced(facts=SpanFacts(told_steps=("make lexer: ok",), changed=("src/lexer.py",), steps=3))
+    second = traced(facts=SpanFacts(told_steps=("make parser: ok",), changed=("src/parser.py",), steps=4))
     told = parse_traces(f"{first}\n{second}").facts
-    assert told.commands == ("make lexer: ok", "make parser: ok")
+    assert told.told_steps == ("make lexer: ok", "make parser: ok")
     assert told.changed == ("src/lexer.py", "src/parser.py")
     assert told.steps == 7

@@ -1,0 +1,214 @@
+"""Tells what a call group did, in one line, and each edit in one: for the note that stands where the work was.
+
+A line says what was called on what and how it ended, in the past tense. An edit says the file, the place, the old and
+the new text in short.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from proxy.core.observers.call_outcomes import call_failed, output_of
+from proxy.core.observers.command_outcomes import CommandOutcome, summary_line_of
+from proxy.core.observers.commands import CommandRun, observe_commands
+from proxy.core.observers.files import FileAction, observe_files
+from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
+from proxy.core.observers.tool_roles import ToolRole, ToolRoles
+from proxy.core.text import cut_for_display
+
+COMMAND_CHARACTERS = 80
+ARGUMENT_CHARACTERS = 50
+FAILURE_CHARACTERS = 70
+CODE_CHARACTERS = 70
+"""Characters of one side of an edit."""
+MAX_EDITS_PER_CALL = 6
+MAX_EDIT_LENGTH = 20_000  # characters of one side that are compared
+
+_READ = "read "
+_UNTOLD_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE, ToolRole.GOAL})
+"""The client's plan has frames of its own."""
+_VERBS: Mapping[FileAction, str] = {
+    FileAction.READ: "read",
+    FileAction.CREATED: "wrote",
+    FileAction.MODIFIED: "edited",
+    FileAction.DELETED: "deleted",
+}
+
+
+# --------------------------------------------------------------------------------------------------------------- steps
+def step_line(step: Step, tool_roles: ToolRoles) -> str:
+    """What the calls of a group did, in order; empty if nothing is to be told."""
+    done: list[str] = []
+    for execution in step.executions:
+        for text in _texts_of_call(execution, tool_roles):
+            if done and done[-1].startswith(_READ) and text.startswith(_READ) and ": " not in done[-1] + text:
+                if text.removeprefix(_READ) not in done[-1].removeprefix(_READ).split(", "):
+                    done[-1] = f"{done[-1]}, {text.removeprefix(_READ)}"
+            elif text not in done:
+                done.append(text)
+    return "; ".join(done)
+
+
+def joined_lines(before: str, line: str) -> str:
+    """Both lines as one, if both only read or are the same; else empty."""
+    counted = _REPEATED.match(before)
+    if line == (counted[1] if counted else before):
+        return f"{line} ({int(counted[2]) + 1 if counted else 2} times)"
+    if not all(text.startswith(_READ) and ";" not in text and ": " not in text for text in (before, line)):
+        return ""
+    names = dict.fromkeys((*before.removeprefix(_READ).split(", "), *line.removeprefix(_READ).split(", ")))
+    return _READ + ", ".join(names)
+
+
+_REPEATED = re.compile(r"(.*) \((\d+) times\)\Z", re.DOTALL)
+
+
+def _texts_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[str]:
+    role = tool_roles.role_of(execution.call.name)
+    if role in _UNTOLD_ROLES:
+        return
+    if role is ToolRole.SHELL and (runs := observe_commands(Step("", (execution,)), tool_roles)):
+        yield from (_text_of_run(run, execution) for run in runs)
+        return
+    if execution.answered and not call_failed(execution):
+        files = observe_files(Step("", (execution,)), tool_roles)
+        if files:
+            yield from (f"{_VERBS[file.action]} {_file_name(file.path)}" for file in files[:MAX_EDITS_PER_CALL])
+            return
+    yield f"{execution.call.name} {_argument_of(execution)}".rstrip() + _ending_of(execution)
+
+
+def _text_of_run(run: CommandRun, execution: ToolExecution) -> str:
+    command = cut_for_display(run.command, COMMAND_CHARACTERS)
+    if run.outcome is CommandOutcome.UNKNOWN:
+        return command
+    if run.kind and (summary := summary_line_of(run.kind, run.outcome, execution)):
+        return f"{command}: {run.outcome} ({cut_for_display(summary, FAILURE_CHARACTERS)})"
+    return f"{command}: {run.outcome}"
+
+
+def _file_name(path: str) -> str:
+    return path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path
+
+
+def _argument_of(execution: ToolExecution) -> str:
+    """The first short text among the arguments."""
+    arguments = decode_json_or_text(execution.call.arguments)
+    given = arguments.values() if isinstance(arguments, dict) else [arguments]
+    texts = (value for value in given if isinstance(value, str) and value.strip())
+    return cut_for_display(next(texts, ""), ARGUMENT_CHARACTERS)
+
+
+def _ending_of(execution: ToolExecution) -> str:
+    if not execution.answered:
+        return ": no result"
+    if not call_failed(execution):
+        return ""
+    first = next((line for line in output_of(execution.result).splitlines() if line.strip()), "")
+    return f": failed ({cut_for_display(re.sub(r'</?[a-z_]+>', '', first), FAILURE_CHARACTERS)})"
+
+
+# --------------------------------------------------------------------------------------------------------------- edits
+_OLD_KEYS = ("old_string", "oldString", "oldText", "old_text", "old_str")
+_NEW_KEYS = ("new_string", "newString", "newText", "new_text", "new_str", "new_source")
+_CONTENT_KEYS = ("content", "file_text", "contents", "text")
+_PLACE = re.compile(
+    r"\b(?:def|class|func|function|fn|impl|struct|interface|trait|enum|module)\s+(?:\([^)\n]{0,80}\)\s*)?(\w+)"
+)
+_COMMENT_STARTS = ("//", "#", "/*", "* ", "--", '"""')
+_PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update) File: (.+)$")
+
+
+def edit_lines(step: Step, tool_roles: ToolRoles) -> tuple[str, ...]:
+    """The edits of a group that were made, in order: `parser.py, parse: old -> new`."""
+    lines: list[str] = []
+    for execution in step.executions:
+        if execution.answered and not call_failed(execution):
+            lines += list(_edits_of_call(execution, tool_roles))[:MAX_EDITS_PER_CALL]
+    return tuple(lines)
+
+
+def _edits_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[str]:
+    role = tool_roles.role_of(execution.call.name)
+    arguments = decode_json_or_text(execution.call.arguments)
+    if "*** Begin Patch" in execution.call.arguments and role in (None, ToolRole.PATCH, ToolRole.SHELL):
+        for text in texts_in(arguments):
+            if "*** " in text:
+                yield from _edits_of_patch(text)
+        return
+    if not isinstance(arguments, dict) or role not in (ToolRole.EDIT, ToolRole.WRITE, ToolRole.EDITOR):
+        return
+    changed = [f for f in observe_files(Step("", (execution,)), tool_roles) if f.action is not FileAction.READ]
+    if not changed:
+        return
+    name = _file_name(changed[0].path)
+    listed = arguments.get("edits")
+    for record in (arguments, *(listed if isinstance(listed, list) else ())):
+        if isinstance(record, dict):
+            old, new = _first_text(record, _OLD_KEYS), _first_text(record, _NEW_KEYS)
+            if old or new:
+                yield _edit_text(name, old, new)
+    if whole := _first_text(arguments, _CONTENT_KEYS):
+        lines = len(whole.splitlines())
+        yield f"{name}: written whole, {lines} line{'s' if lines != 1 else ''}"
+
+
+def _first_text(record: Mapping[str, object], keys: Iterable[str]) -> str:
+    return next((value for key in keys if isinstance(value := record.get(key), str) and value), "")
+
+
+def _edit_text(name: str, old: str, new: str) -> str:
+    before, after = old[:MAX_EDIT_LENGTH].splitlines(), new[:MAX_EDIT_LENGTH].splitlines()
+    same = 0
+    while same < min(len(before), len(after)) and before[same] == after[same]:
+        same += 1
+    tail = 0
+    while tail < min(len(before), len(after)) - same and before[-1 - tail] == after[-1 - tail]:
+        tail += 1
+    gone, come = before[same : len(before) - tail], after[same : len(after) - tail]
+    return _described(name, _place_in(before[: same + 1] + after[same : same + 1]), gone, come)
+
+
+def _described(name: str, place: str, gone: Sequence[str], come: Sequence[str]) -> str:
+    where = f"{name}, {place}" if place else name
+    stayed = {line.strip() for line in gone} & {line.strip() for line in come}
+    old, new = (_code_in([line for line in lines if line.strip() not in stayed]) for lines in (gone, come))
+    if old and new:
+        return f"{where}: {old} -> {new}"
+    return f"{where}: added {new}" if new else f"{where}: removed {old}" if old else f"{where}: blank lines"
+
+
+def _code_in(lines: Sequence[str]) -> str:
+    """The first line with code, and how many more there are."""
+    written = [line.strip() for line in lines if line.strip()]
+    code = [line for line in written if not line.startswith(_COMMENT_STARTS)] or written
+    if not code:
+        return ""
+    more = f" (and {len(code) - 1} more line{'s' if len(code) > 2 else ''})" if len(code) > 1 else ""
+    return cut_for_display(code[0], CODE_CHARACTERS) + more
+
+
+def _place_in(lines: Sequence[str]) -> str:
+    return next((found[-1] for line in reversed(lines) if (found := _PLACE.findall(line))), "")
+
+
+def _edits_of_patch(text: str) -> Iterator[str]:
+    name, place = "", ""
+    gone: list[str] = []
+    come: list[str] = []
+    for line in (*text[: 4 * MAX_EDIT_LENGTH].splitlines(), "@@"):
+        if line.startswith(("@@", "*** ", " ")) and (gone or come):
+            if name:
+                yield _described(name, place, gone, come)
+            gone, come = [], []
+        if header := _PATCHED_FILE.match(line):
+            name, place = _file_name(header[1].strip()), ""
+        elif line.startswith("*** "):
+            name = name if line.startswith(("*** End of File", "*** Move to")) else ""
+        elif line.startswith("-"):
+            gone.append(line[1:])
+        elif line.startswith("+"):
+            come.append(line[1:])
+        else:
+            place = _place_in([line]) or place
