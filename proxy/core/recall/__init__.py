@@ -2,6 +2,7 @@
 re-reads."""
 
 from proxy.core.recall.as_text import context_parts, parts_as_text
+from proxy.core.recall.changed_files import changes_on_path, mark_changed_files
 from proxy.core.recall.pages import MIN_PAGE_TEXT_TOKENS, PagePart, PageSize, pages_of
 from proxy.core.recall.recalled_texts import (
     REF_ARGUMENTS,
@@ -41,11 +42,13 @@ __all__ = [
     "RestoreOptions",
     "StoredPiece",
     "all_path_entries",
+    "changes_on_path",
     "context_parts",
     "count_rereads",
     "is_recall",
     "is_same_file",
     "is_unchanged_note",
+    "mark_changed_files",
     "pages_of",
     "parts_as_text",
     "pieces_of",

@@ -6,6 +6,7 @@ stored data, byte for byte. `split_by_visibility` tells which pieces the model s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 import msgspec
@@ -24,7 +25,7 @@ SOURCE_CHARACTERS = 60
 
 class StoredPiece(msgspec.Struct, frozen=True):
     """One stored text. `ref` is the owning frame, `owner` the segment it was created in, `at` the entry of the path,
-    `lines` the range shown (empty: all)."""
+    `lines` the range of its own lines that is shown (empty: all), `note` a line for the model in front of it."""
 
     ref: str
     entry_ref: str
@@ -36,6 +37,8 @@ class StoredPiece(msgspec.Struct, frozen=True):
     call: Call | None = None
     lines: str = ""
     entry_id: str = ""
+    is_of_file: bool = False
+    note: str = ""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -105,17 +108,19 @@ def _pieces_of_message(
         ref, entry, path_id, path_entry.owner, message.role, "", message.text, call, entry_id=path_entry.entry.id
     )
     if message.text:
-        yield replace(base, source=_call_source(call, names) if call else "")
+        source, of_file = _call_source(call, names) if call else ("", False)
+        yield replace(base, source=source, is_of_file=of_file)
     elif not message.calls:
         yield replace(base, source=f"no text, {len(message.wire)} bytes of other content")
     for own_call in message.calls:
-        yield replace(base, source=f"call {_call_source(own_call, names)}", text=own_call.arguments, call=own_call)
+        source, of_file = _call_source(own_call, names)
+        yield replace(base, source=f"call {source}", text=own_call.arguments, call=own_call, is_of_file=of_file)
 
 
-def _call_source(call: Call, names: ToolRoles) -> str:
-    """`read src/a.py`: the tool and the first file it names."""
+def _call_source(call: Call, names: ToolRoles) -> tuple[str, bool]:
+    """`read src/a.py`: the tool and the first file it names, and whether there is one."""
     files = files_touched_by(call, names)
-    return f"{call.name} {files[0].path}" if files else call.name
+    return (f"{call.name} {files[0].path}", True) if files else (call.name, False)
 
 
 # ---------------------------------------------------------------------------------------------------------- visibility
@@ -153,10 +158,26 @@ def wrap_in_markers(piece: StoredPiece, text: str, nonce: str, **extra: str) -> 
         "entry": piece.entry_ref,
         "role": piece.role,
         "source": piece.source,
-        "lines": piece.lines,
+        "lines": _shown_lines(piece, text),
     }
     shown = " ".join(f'{name}="{_marker_attribute(value)}"' for name, value in (attributes | extra).items() if value)
-    return f'<<recall {shown} nonce="{_marker_attribute(nonce)}">>\n{text}\n<<end nonce="{_marker_attribute(nonce)}">>'
+    note = f"{piece.note}\n" if piece.note else ""
+    mark = _marker_attribute(nonce)
+    return f'{note}<<recall {shown} nonce="{mark}">>\n{text}\n<<end nonce="{mark}">>'
+
+
+_NUMBERED_LINE = re.compile(r"^[ \t]*(\d{1,7})(?:[ \t]*[\t|:→])", re.MULTILINE)
+
+
+def _shown_lines(piece: StoredPiece, text: str) -> str:
+    """The range shown. Of a file only numbers that its tool printed: lines counted in the stored text would be taken
+    for the file's."""
+    if not piece.is_of_file or not piece.lines:
+        return piece.lines
+    numbers = _NUMBERED_LINE.findall(text)
+    if len(numbers) < text.count("\n"):
+        return ""
+    return f"{int(numbers[0])}-{int(numbers[-1])}" if numbers else ""
 
 
 def _marker_attribute(value: str) -> str:

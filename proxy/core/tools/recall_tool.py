@@ -40,7 +40,9 @@ from proxy.core.recall import (
     PageSize,
     StoredPiece,
     all_path_entries,
+    changes_on_path,
     is_recall,
+    mark_changed_files,
     pages_of,
     pieces_of,
     pieces_with_all_words,
@@ -119,11 +121,19 @@ def _whole_history(tool_context: ToolContext) -> tuple[StoredPiece, ...]:
     """All texts of this conversation and related ones, the nearest last."""
     paths = [*_related_paths(tool_context), (tool_context.ledger, tool_context.path_state)]
     tool_roles = tool_context.settings.tool_roles
-    return tuple(
+    pieces = (
         p
         for ledger, path_state in paths
         for p in pieces_of(path_state, all_path_entries(ledger, path_state), tool_roles)
     )
+    return _with_change_notes(tool_context, tuple(pieces))
+
+
+def _with_change_notes(tool_context: ToolContext, pieces: Sequence[StoredPiece]) -> tuple[StoredPiece, ...]:
+    """The pieces, with a note where this path changed a file after they told of it."""
+    tool_roles = tool_context.settings.tool_roles
+    changes = changes_on_path(tool_context.path_state.entries, tool_roles)
+    return mark_changed_files(pieces, tool_context.ledger, changes, tool_roles)
 
 
 def _matches_exactly(frame: Frame, reference: str) -> bool:
@@ -250,11 +260,11 @@ def recall(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
     query = text_argument(arguments, "query")
     missing = "" if query else f"{REF_MISSING} {known_frames_text(tool_context.tree)}"
     reference = _strip_decoration(text_argument(arguments, *REF_ARGUMENTS, required=missing))
-    target = (
-        find_target(tool_context, reference, searched=bool(query))
-        if reference
-        else RecallTarget("", _whole_history(tool_context))
-    )
+    if reference:
+        target = find_target(tool_context, reference, searched=bool(query))
+        target = RecallTarget(target.title, _with_change_notes(tool_context, target.pieces))
+    else:
+        target = RecallTarget("", _whole_history(tool_context))
     if tool_context.recallable_tokens < tool_context.settings.recall_page_tokens:
         return ToolResult(
             "Error: what was recalled in this turn fills a quarter of the context window already. Go on with it; "

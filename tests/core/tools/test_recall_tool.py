@@ -245,7 +245,81 @@ def test_a_query_in_a_long_text_gives_the_whole_lines_around_the_hits() -> None:
     told = recall(talk.desk(), "fauth", query="needle")
 
     assert texts(told) == ["".join(lines[246:255])]
-    assert 'lines="247-255"' in marks(told)[0]
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("path", "numbered", "shown"),
+    [
+        ("src/auth.py", "{:6}\t", 'lines="1246-1254"'),
+        ("src/auth.py", "{:05}| ", 'lines="1246-1254"'),
+        ("src/auth.py", "", ""),
+    ],
+)
+def test_line_numbers_are_those_of_the_file_or_none(path: str, numbered: str, shown: str) -> None:
+    """A part of a file was read: its first line is not line 1."""
+    talk = begun()
+    lines = [f"{numbered.format(n + 1_000)}line says {'the needle' if n == 250 else 'nothing'}\n" for n in range(500)]
+    told_in_a_frame(talk, "fauth", "".join(lines))
+
+    (mark,) = marks(recall(talk.desk(), "fauth", query="needle"))
+
+    assert shown in mark
+    assert ("lines=" in mark) is bool(shown)
+
+
+CHANGES = {
+    "edit": {"filePath": "/work/src/auth.py", "oldString": "a", "newString": "b"},
+    "apply_patch": {"input": "*** Begin Patch\n*** Update File: src/auth.py\n@@\n-a\n+b\n*** End Patch"},
+    "bash": {"command": "sed -i 's/a/b/' src/auth.py"},
+}
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("tool", CHANGES)
+@pytest.mark.parametrize("asked", [{}, {"query": "needle"}])
+def test_a_text_of_a_file_that_was_changed_since_says_so_before_the_text(tool: str, asked: dict[str, str]) -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the needle is here\n")
+    unchanged = recall(talk.desk(), "fauth", **asked)
+    talk.model(("", (call("c9", tool, **CHANGES[tool]),)))
+    talk.client("tool", "Done: it has been updated.", "c9")
+
+    told = recall(talk.desk(), "fauth", **asked)
+
+    note = f"[As read before your change of this file ({tool}, later). Read the file for what it says now.]\n<<recall "
+    assert told.count("[As read before") == told.count(note) == 1
+    assert told.index(note) < told.index("the needle is here")
+    assert texts(told) == texts(unchanged)
+    assert "[As read" not in unchanged
+
+
+@pytest.mark.rows("S0-55")
+def test_a_change_that_failed_came_before_or_was_of_another_file_makes_no_text_old() -> None:
+    talk = begun()
+    for n, (path, answer) in enumerate([("src/auth.py", "Done."), ("src/other.py", "Done."), ("src/auth.py", "")]):
+        if n == 1:
+            told_in_a_frame(talk, "fauth", "the needle is here\n")
+        talk.model(("", (call(f"c{n}", "edit", filePath=path, oldString="a", newString="b"),)))
+        talk.client("tool", answer or "Error: string to replace not found", f"c{n}")
+
+    assert "[As " not in recall(talk.desk(), "fauth")
+
+
+@pytest.mark.rows("S0-55")
+def test_what_was_written_before_a_later_change_says_so_and_the_change_itself_does_not() -> None:
+    talk = begun()
+    for n, name in enumerate(("write", "edit")):
+        more = {"content": "needle"} if name == "write" else {"oldString": "needle", "newString": "thread"}
+        talk.model(("", (call(f"c{n}", name, filePath="src/new.py", **more),)))
+        talk.client("tool", "Done.", f"c{n}")
+    talk.model(("There.", ()))
+    talk.client("user", "go on")
+
+    told = recall(talk.desk(), "", query="needle")
+
+    assert told.count("[As it was before your later change of this file (edit).") == 1
+    assert re.search(r"\[As it was [^\n]*\]\n<<recall [^\n]* source=\"call write src/new.py\"", told)
 
 
 def test_the_best_hit_comes_first() -> None:
