@@ -160,7 +160,7 @@ def check(text: str, tree: Tree) -> None:
             check_results(root, tree)
     for back in re.findall(r"You are back in (\w+) \(", text):
         assert back == tree.active
-    for to_begin in re.findall(r"To begin, activate (\w+) ", text):
+    for to_begin in re.findall(r"To begin, push (\w+) ", text):
         assert tree.frames[to_begin].status is Status.PLANNED
 
 
@@ -233,7 +233,7 @@ def check_results(root: ElementTree.Element, tree: Tree) -> None:
     elif waiting:
         assert named
         assert named <= waiting
-    if "Activate it" in said:
+    if "Push it" in said:
         assert not any(tree.frames[each].is_inferred for each in named)
 
 

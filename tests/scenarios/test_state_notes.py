@@ -176,7 +176,7 @@ def test_after_the_last_step_the_model_is_told_to_pop_what_they_were_for(
     page = chat.proxy.frames()["Page"]["sessionID"]
     first, last = (received.messages for received in (provider.received[4], provider.received[6]))
     view = chat.proxy.frames()["View"]["sessionID"]
-    assert f"<next>Planned next: {view} (View). Activate it.</next>" in "".join(texts(first))
+    assert f"<next>Planned next: {view} (View). Push it by its title.</next>" in "".join(texts(first))
     assert f"If the criteria of {page} (Page) are met, pop it with results" in "".join(texts(last))
 
 

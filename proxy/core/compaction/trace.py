@@ -63,6 +63,7 @@ FILES_ALWAYS_TOLD = 5
 """The newest files changed, and the newest files read, that no budget leaves out: the next step mostly needs one."""
 MIN_NAMES_TOKENS = 250
 """Tokens that names may take in a small trace, if nothing else needs them."""
+MIN_NUMBER_DIGITS = 5
 MAX_EDITS = 6
 FAILED_FACTOR = 2
 """A failed frame may say more about attempts and errors."""
@@ -172,7 +173,8 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     kept_names = min(count(" ".join(previous.names)) + MIN_SECTION_TOKENS, int(MAX_TRACE_TOKENS * NAMES_SHARE))
     name_tokens = max(MIN_NAMES_TOKENS, int((budget - bare) * NAMES_SHARE), kept_names if previous.names else 0)
     name_limit = min(budget, count(shown) + name_tokens) - count(_EMPTY_NAMES)
-    cleaned = dict.fromkeys(filter(None, map(clean_name, candidates)))
+    numbers = _own_numbers(messages).union(filter(_is_long_number, previous.names))
+    cleaned = dict.fromkeys(filter(None, (name if name in numbers else clean_name(name) for name in candidates)))
     names = _names_that_fit(cleaned, shown, name_limit, count)
     return around.to_xml({**parts, NAMES_SECTION: _names_by_file(names, messages)})
 
@@ -397,6 +399,16 @@ def _first_names_that_fit(names: Sequence[str], budget: int, count: CountTokens)
         else:
             high = middle - 1
     return names[:low]
+
+
+def _own_numbers(messages: Iterable[Message]) -> frozenset[str]:
+    """Long numbers that the assistant itself used (an id, a port, a limit); an output's are mostly lines and sizes."""
+    own = names_in_messages(message for message in messages if message.role == "assistant")
+    return frozenset(filter(_is_long_number, own))
+
+
+def _is_long_number(name: str) -> bool:
+    return name.isdecimal() and len(name) >= MIN_NUMBER_DIGITS
 
 
 def _names_by_file(names: Sequence[str], messages: Iterable[Message]) -> str:

@@ -54,9 +54,10 @@ MIN_ANCESTORS_WITH_MIDDLE = 3
 SESSION_ID_CHARACTERS = 8
 """Characters shown of the conversation id: enough to tell two apart; no tool takes it."""
 INITIAL_PLANNING = (
-    "Nothing is planned yet. If this takes several distinct steps, lay them out first (for example: find the cause; "
-    "fix it; check it). A small task needs no plan."
+    "A task of several distinct steps is easier with its steps laid out first (for example: find the cause; fix it; "
+    "check it). A small task needs no plan."
 )
+"""True whenever it is read: the block stays in the context as it was written."""
 
 
 SEVERAL_IN_PROGRESS_WARNING = (
@@ -319,10 +320,10 @@ def _next_step_hints(view: FrameSurroundings) -> list[str]:
     if view.planned_children:
         first = view.planned_children[0]
         hints.append(element("first-child", {"id": first.id, "title": cut_for_display(first.title)}))
-        action = "" if first.is_inferred else f"Activate the first planned child, {first.id}."
+        action = "" if first.is_inferred else f"Push the first planned child, {first.id}, by its title."
     elif next_sibling:
         hints.append(element("next-sibling", {"id": next_sibling.id, "title": cut_for_display(next_sibling.title)}))
-        then = "." if next_sibling.is_inferred else f"; then activate {next_sibling.id}."
+        then = "." if next_sibling.is_inferred else f"; then push {next_sibling.id} by its title."
         action = f"When the criteria are met, pop with results{then}"
     elif not view.frame.parent:
         if not view.has_plan:

@@ -43,7 +43,7 @@ REPLAN_ADVICE = (
     "attempt is a push of the same title."
 )
 NEXT_PLANNED = "Planned next: {frame} ({title})."
-ACTIVATE_NEXT = " Activate it."
+PUSH_NEXT = " Push it by its title."
 PLAN_FINISHED = "Nothing is left of this plan."
 POP_PARENT_ADVICE = "If the criteria of {frame} ({title}) are met, pop it with results; else plan what is missing."
 ANSWER_USER_ADVICE = "If the overall goal is reached, answer the user; else plan what is missing."
@@ -142,7 +142,7 @@ def next_planned_text(tree: Tree, frame: Frame) -> str:
     if following is None:
         return ""
     named = NEXT_PLANNED.format(frame=following.id, title=cut_for_display(following.title))
-    return named if following.is_inferred else f"{named}{ACTIVATE_NEXT}"
+    return named if following.is_inferred else f"{named}{PUSH_NEXT}"
 
 
 def _truncated_results(results: str, limit: int, count: CountTokens, ref: str) -> str:

@@ -144,7 +144,7 @@ def _parent_frame(tree: Tree, reference: str) -> Frame:
 def _plan_text(tree: Tree, parent: Frame, events: tuple[FramePlanned, ...]) -> str:
     following = next((f for f in children(tree, parent.id) if f.status is Status.PLANNED), None)
     begin = (
-        f"To begin, activate {following.id} ({cut_for_display(following.title, MAX_SHOWN_CHARACTERS)})."
+        f'To begin, push {following.id} by its title, "{cut_for_display(following.title, MAX_SHOWN_CHARACTERS)}".'
         if following
         else ""
     )

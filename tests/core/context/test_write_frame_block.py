@@ -105,7 +105,7 @@ GOLDEN_CHILD = """\
 <position>Task 2 of 3</position>
 <sibling-status completed="0" in-progress="1" pending="1"/>
 <first-child id="fiban" title="Check IBAN"/>
-<next-action>Activate the first planned child, fiban.</next-action>
+<next-action>Push the first planned child, fiban, by its title.</next-action>
 </stack-context>"""
 
 
@@ -118,8 +118,8 @@ def test_a_root_without_a_plan_is_asked_to_plan() -> None:
         "<title>Build the shop</title>\n"
         "<success-criteria>The shop sells things.</success-criteria>\n"
         "</current-frame>\n"
-        '<initial-planning priority="HIGH">Nothing is planned yet. If this takes several distinct steps, lay them out '
-        "first (for example: find the cause; fix it; check it). A small task needs no plan.</initial-planning>\n"
+        '<initial-planning priority="HIGH">A task of several distinct steps is easier with its steps laid out first '
+        "(for example: find the cause; fix it; check it). A small task needs no plan.</initial-planning>\n"
         "<next-action>Plan the steps or work on; when the overall goal is reached, pop with results.</next-action>\n"
         "</stack-context>"
     )
@@ -130,8 +130,8 @@ def test_a_root_without_a_plan_is_asked_to_plan() -> None:
 @pytest.mark.parametrize(
     ("more", "active", "says"),
     [
-        ((FramePlanned("fp", "fa", "Plan", "c"),), "fa", "Activate the first planned child, fp."),
-        ((FramePlanned("fb", "froot", "B", "c"),), "fa", "then activate fb."),
+        ((FramePlanned("fp", "fa", "Plan", "c"),), "fa", "Push the first planned child, fp, by its title."),
+        ((FramePlanned("fb", "froot", "B", "c"),), "fa", "then push fb by its title."),
         ((), "froot", "Plan the steps or work on"),
         ((), "fa", "When the criteria are met, pop with results."),
     ],

@@ -269,7 +269,7 @@ def test_line_numbers_are_those_of_the_file_or_none(path: str, numbered: str, sh
 
 
 CHANGES = {
-    "edit": {"filePath": "/work/src/auth.py", "oldString": "a", "newString": "b"},
+    "edit": {"filePath": "/repo/src/auth.py", "oldString": "a", "newString": "b"},
     "apply_patch": {"input": "*** Begin Patch\n*** Update File: src/auth.py\n@@\n-a\n+b\n*** End Patch"},
     "bash": {"command": "sed -i 's/a/b/' src/auth.py"},
 }
