@@ -130,7 +130,7 @@ def check_item(trace: str, played: Played, item: int) -> None:
 
 
 @pytest.mark.rows("S0-54", "S0-55")
-@searched(25)
+@searched(60)
 @given(st.lists(st.tuples(STEP, SAYINGS), min_size=8, max_size=24))
 def test_what_a_note_tells_of_an_item_is_what_happened_in_it(program: list[tuple[tuple[str, Any], str]]) -> None:
     played = Played()

@@ -61,7 +61,7 @@ MIN_SECTION_TOKENS = 30
 """Minimum tokens of a section in a small trace: a line or two."""
 FILES_ALWAYS_TOLD = 5
 """The newest files changed, and the newest files read, that no budget leaves out: the next step mostly needs one."""
-MIN_NAMES_TOKENS = 250
+MIN_NAMES_TOKENS = 330
 """Tokens that names may take in a small trace, if nothing else needs them."""
 MIN_NUMBER_DIGITS = 5
 MAX_EDITS = 6

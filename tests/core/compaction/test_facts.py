@@ -8,6 +8,7 @@ import pytest
 
 from proxy.core.compaction.facts import artifacts_in_facts, facts_of
 from proxy.core.compaction.trace import SpanFacts, merge_facts
+from proxy.core.context import entries_owned_by
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.observers.step import steps_of
 from tests.core.working import GrowingConversation, bash, todo
@@ -234,14 +235,22 @@ def test_what_is_said_with_a_tick_belongs_to_what_it_ends() -> None:
     watched.does(todo("[>] Lexer | [ ] Parser"), results=["ok"], text="I begin with the lexer.")
     watched.does(bash("lex"), results=["x"], text="The lexer drops tabs: that is the bug.")
     watched.does(
-        todo("[x] Lexer | [>] Parser"), results=["ok"], text="Tabs are kept now; 3 passed. Now let me do the parser."
+        todo("[x] Lexer | [>] Parser | [ ] Docs"), results=["ok"], text="Tabs are kept now; 3 passed. Now the parser:"
     )
     watched.does(bash("parse"), results=["x"])
-    watched.does(todo("[x] Lexer | [x] Parser"), results=["ok"], text="Let me see.").says("Done.")
+    watched.does(todo("[x] Lexer | [x] Parser | [>] Docs"), results=["ok"], text="The parser is done.")
+    watched.does(bash("docs"), results=["x"]).does(todo("[x] Lexer | [x] Parser | [x] Docs"), results=["ok"])
+    watched.says("Done.")
 
-    lexer, parser = (f for f in watched.story.tree.frames.values() if f.origin == "plan")
-    assert lexer.results == "Tabs are kept now; 3 passed."
-    assert parser.results == ""
+    frames = [f for f in watched.story.tree.frames.values() if f.origin == "plan"]
+    assert [f.results for f in frames] == ["Tabs are kept now; 3 passed.", "The parser is done.", ""]
+    owned = {f.title: entries_owned_by(watched.story, {f.id}, watched.story.entries) for f in frames}
+    said = {title: facts_of(entries, DEFAULT_TOOL_ROLES).said for title, entries in owned.items()}
+    assert said == {
+        "Lexer": ("I begin with the lexer.", "The lexer drops tabs: that is the bug."),
+        "Parser": ("Now the parser:",),
+        "Docs": (),
+    }
 
 
 @pytest.mark.rows("S0-55")
