@@ -464,10 +464,9 @@ def _parent_groups_shown(view: str) -> int:
 
 
 def _visible_parent_entries(tree: Tree, above: Sequence[PathEntry], groups: int) -> list[PathEntry]:
-    """User messages and instructions, the closing words before user messages, compactions of the provider, tool searches
-    with what they loaded, and the last
-    `groups` call groups before the one that opened the frame. A result counts for the nearest call before it, because
-    ids repeat."""
+    """User messages and instructions, the closing words before user messages, compactions of the provider, tool
+    searches with what they loaded, and the last `groups` call groups before the one that opened the frame. A result
+    counts for the nearest call before it, because ids repeat."""
     calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
     always_shown = calls[len(calls) - groups :] if groups else []
     always_shown += [p for p in above if p.entry.id in tree.provider_compactions]

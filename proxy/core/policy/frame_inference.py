@@ -149,7 +149,8 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
     answered = {entry: m.answers for m, entry in results}
     for change in plan_changes:
         around = _frame_begun_behind(inference.tree, called, answered.get(change.entry, ""))
-        _apply_plan_diff(inference, reconcile_plan(_mirrored_items(inference.tree), change), group, message.text, around)
+        diff = reconcile_plan(_mirrored_items(inference.tree), change)
+        _apply_plan_diff(inference, diff, group, message.text, around)
 
 
 def _frame_begun_behind(tree: Tree, called: PathEntry, plan_call: str) -> str:
