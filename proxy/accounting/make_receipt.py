@@ -121,6 +121,15 @@ class RequestAccount:
         """The round that left last got no answer and is asked again: nobody is paid for it."""
         self._refused_rounds.add(len(self._rounds) - 1)
 
+    @property
+    def is_cache_reported(self) -> bool:
+        """Whether this provider is known to say what it reads from its cache."""
+        return self._accountant.reports_cached_tokens(self._key)
+
+    def note_cache_reported(self) -> None:
+        """The provider says what it read from its cache, be it nothing."""
+        self._accountant.record_cache_reported(self._key)
+
     def add_compactions(self, compacted: Iterable[Usage]) -> None:
         """So the provider used what it was sent to compact it, beside the round that it answered."""
         self._compaction_usages += compacted
@@ -335,10 +344,14 @@ class Accountant:
         """A provider that once told of cached tokens is believed from then on, also when it tells of none."""
         for usage in reported:
             if usage and (usage.cached or usage.written):
-                self._reporting[key] = bool(usage.written) or self._reporting.get(key, False)
-                self._reporting.move_to_end(key)
-                if len(self._reporting) > MAX_CONVERSATIONS:
-                    self._reporting.popitem(last=False)
+                self.record_cache_reported(key, writes=bool(usage.written))
+
+    def record_cache_reported(self, key: CacheKey, *, writes: bool = False) -> None:
+        """The provider told of cached tokens, with `writes` of written ones."""
+        self._reporting[key] = writes or self._reporting.get(key, False)
+        self._reporting.move_to_end(key)
+        if len(self._reporting) > MAX_CONVERSATIONS:
+            self._reporting.popitem(last=False)
 
     def record_borrowed_heads(self, key: CacheKey, answered: Iterable[BilledRound]) -> None:
         """What the newest conversation found is believed whose head only others had sent: some providers keep a cache

@@ -35,7 +35,7 @@ from proxy.dialects.secret_members import without_secrets
 from proxy.dialects.strict_tools import common_strictness, with_strictness
 from proxy.dialects.synthetic_responses import OwnResponse, previous_id_in
 from proxy.dialects.tool_references import loaded_tools
-from proxy.dialects.usage import compaction_usages, usage_of
+from proxy.dialects.usage import compaction_usages, tells_cached_tokens, usage_of
 
 __all__ = [
     "ANTHROPIC_MESSAGES",
@@ -71,6 +71,7 @@ __all__ = [
     "raw_json",
     "read_failure",
     "replace_surrogates",
+    "tells_cached_tokens",
     "text_blocks_of",
     "token_count_steps",
     "usage_of",

@@ -64,6 +64,14 @@ def usage_of(told: Mapping[str, Any]) -> Usage:
     return Usage(whole, output, cached, written, long)
 
 
+def tells_cached_tokens(told: Mapping[str, Any]) -> bool:
+    """Whether the provider says how much it read from its cache, be it nothing."""
+    figures = (
+        _at(told[member], within) if within else told[member] for member, within in CACHE_READ_FIELDS if member in told
+    )
+    return any(map(_is_number, figures))
+
+
 def usage_of_timings(told: Mapping[str, Any]) -> Usage | None:
     """The figures of one round that llama.cpp tells beside its times, also in streams whose client asked for no usage:
     `cache_n` tokens of the prompt were in its cache and `prompt_n` were read. None where they are not told."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from proxy.core.frames import MAX_CRITERION_CHARACTERS, SubagentStarted, decode_event
 from proxy.core.ledger import Call, Ledger, Request, Round, visible_calls
+from proxy.core.matching.recognize_beginning import is_opening
 from proxy.core.observers import first_user_text
 from proxy.core.safe_regex import matches_any
 
@@ -31,7 +32,7 @@ def delegated_task(request: Request) -> str:
 
 def has_subagent_title(request: Request, patterns: Sequence[str]) -> bool:
     """Whether the request opens a conversation with tools whose title matches one of `patterns`."""
-    if not request.tool_names or any(m.role == "assistant" for m in request.messages):
+    if not request.tool_names or not is_opening(request.messages):
         return False
     texts = (delegated_task(request), *(m.text for m in request.head))
     return any(matches_any(patterns, line) for line in map(_first_line, texts) if line)

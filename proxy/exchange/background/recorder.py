@@ -34,7 +34,14 @@ from proxy.core.compaction import reasoning_tokens
 from proxy.core.context import context_entries
 from proxy.core.frames import REASONING_REMOVED, FrameFolded, ReasoningRemoved, ThreadWoken, decode_event
 from proxy.core.ledger import PROVIDER_COMPACTIONS_KEY, LedgerEvent, Message, ModelResponse, Request, Usage
-from proxy.dialects import Dialect, compaction_usages, object_in, replace_surrogates, without_secrets
+from proxy.dialects import (
+    Dialect,
+    compaction_usages,
+    object_in,
+    replace_surrogates,
+    tells_cached_tokens,
+    without_secrets,
+)
 from proxy.errors import StoreError
 from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.thread.placement import Placement
@@ -119,7 +126,7 @@ class RequestRecordBuilder(msgspec.Struct):
         new = self.recorder.accountant.meets_first(self.tenant, standing.conversation)
         history = KnownHistory(
             begins=new,
-            goes_on=new and any(m.role == "assistant" for m in standing.request.messages),
+            goes_on=new and not standing.begins,
             elsewhere_at=standing.cached_conversation.take_elsewhere_time(),
             is_stored=standing.ledger.conversation.created < standing.parsed_request.now,
         )
@@ -164,6 +171,9 @@ class RequestRecordBuilder(msgspec.Struct):
             self.unreported_outputs[len(self.usages)] = unreported_output
         self.usages.append(spoken.usage)
         self.finish_reason = spoken.finish
+        account = self.account
+        if account and not account.is_cache_reported and tells_cached_tokens(object_in(spoken.extra, "usage")):
+            account.note_cache_reported()
         # An answer that is a compaction and nothing else tells no figures besides: then we go by what was sent.
         if PROVIDER_COMPACTIONS_KEY in spoken.extra and spoken.usage and spoken.usage.input and self.account:
             told = object_in(spoken.extra, "usage")

@@ -171,7 +171,7 @@ class ContextPolicy:
             return PolicyDecision(reason=reason)
         if self._tools_that_fit(here) == NO_TOOLS:
             return PolicyDecision(reason="too_many_tools")
-        if self.config.wake_at_tokens is None and _is_opening(here) and not wanted:
+        if self.config.wake_at_tokens is None and here.begins and not wanted:
             woken = self._offer_event(here)
             return PolicyDecision((woken,)) if woken else PolicyDecision(reason="small")
         return self._wake(here, wanted=wanted)
@@ -550,11 +550,6 @@ def forbids_user_after_result(config: Config, model: str) -> bool:
 def must_alternate(config: Config, model: str) -> bool:
     """By the client's model name: whether user and assistant must alternate."""
     return config.tariff_of(config.upstream_model_of(model)).roles == "alternate"
-
-
-def _is_opening(here: PolicyInput) -> bool:
-    """Whether the conversation has no answer yet, so that nothing of it is cached."""
-    return not any(m.role == "assistant" for m in here.request.messages)
 
 
 @lru_cache(maxsize=64)

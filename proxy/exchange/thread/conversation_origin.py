@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import NamedTuple
 
 from msgspec import structs
@@ -16,7 +15,7 @@ from msgspec import structs
 from proxy.config import Config, LiveSettings
 from proxy.core.frames import MAX_CRITERION_CHARACTERS
 from proxy.core.ledger import Call, Entry, Ledger, Request, visible_calls
-from proxy.core.matching import Match, guess_subagent_parent
+from proxy.core.matching import Match, guess_subagent_parent, opening_messages
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import walk_history as walking
 from proxy.core.observers import first_user_text, without_client_elements
@@ -154,9 +153,8 @@ def _calls_of(ledger: Ledger, entry: Entry) -> Sequence[Call] | None:
 
 
 def _opening_prompts(request: Request) -> tuple[str, ...]:
-    """User messages before the first answer, as they are and without the client's wrapping."""
-    opening = takewhile(lambda m: m.role != "assistant", request.messages)
-    texts = [m.text for m in opening if m.role == "user"][:MAX_OPENING_PROMPTS]
+    """User messages before the first call, as they are and without the client's wrapping."""
+    texts = [m.text for m in opening_messages(request.messages) if m.role == "user"][:MAX_OPENING_PROMPTS]
     return tuple(
         dict.fromkeys(
             said for text in texts for said in (text, without_client_elements(text, MAX_CRITERION_CHARACTERS)) if said

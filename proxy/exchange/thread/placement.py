@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from proxy.core.compaction import CompactionDecision
 from proxy.core.frames import HEAD_CHANGED, REASONING_REMOVED, PathState, ReasoningRemoved, decode_event
 from proxy.core.ledger import Entry, Ledger, Request, Thread, has_waiting_message
-from proxy.core.matching import MatchKind
+from proxy.core.matching import MatchKind, is_beginning
 from proxy.exchange.thread.attach_subagent import ParentTask
 from proxy.store import CachedConversation
 
@@ -73,6 +73,11 @@ class Placement(msgspec.Struct, frozen=True):
         return self.cached_conversation.ledger.conversation.id
 
     @property
+    def begins(self) -> bool:
+        """Whether the conversation begins with this request: nothing of it was answered, so nothing of it is cached."""
+        return is_beginning(self.request.messages, self.ledger.path(self.entry_id))
+
+    @property
     def frame(self) -> str:
         return self.path_state.tree.active
 
@@ -102,6 +107,8 @@ class PolicyInput(msgspec.Struct, frozen=True):
     message_is_waiting: bool = False
     needs_parent_task: bool = False
     outdated_answers: frozenset[str] = frozenset()
+    begins: bool = False
+    """The conversation begins with this request."""
 
 
 def positions_made_behind_ours(ledger: Ledger, story: PathState, count: int) -> Set[int]:
@@ -148,4 +155,5 @@ def policy_input_of(placement: Placement, mode: str = "") -> PolicyInput:
         bool(ledger.queue) and has_waiting_message(ledger.queue.values(), placement.thread, parsed.now),
         placement.parent_task is not None,
         outdated_answers_at(ledger, placement.entry_id, placement.match_kind) if story.tree.is_awake else frozenset(),
+        not story.tree.is_awake and placement.begins,
     )
