@@ -653,10 +653,10 @@ class Stage:
     def evidence(self) -> laws.Evidence:
         stored: dict[str, frozenset[str]] = {}
         seen: dict[str, str] = {}
-        told: dict[str, tuple[str, ...]] = {}
+        told: dict[str, Json] = {}
         for proxy in self.proxies if self.looks_into_store else ():
             proxy.until_the_store_is_back()
-            told |= {receipt["id"]: tuple(receipt["events"]) for receipt in proxy.receipts() if receipt}
+            told |= {receipt["id"]: receipt for receipt in proxy.receipts() if receipt}
             for row in proxy.conversations:
                 stored[row["id"]] = proxy.kept(row["id"])
                 seen |= _inferred_frames(proxy, row)
@@ -690,8 +690,9 @@ class Stage:
         own = [f"request {of}, {said}" for of, asked, raw in pairs for said in self.tongue.breaches(asked, raw)]
         return laws.breaches(self.evidence()) + own
 
-    def _asked(self, note: RecordedExchange, answer: Answer, events: Mapping[str, tuple[str, ...]]) -> laws.ClientTurn:
+    def _asked(self, note: RecordedExchange, answer: Answer, receipts: Mapping[str, Json]) -> laws.ClientTurn:
         told = answer.headers
+        receipt = receipts.get(told.get("x-stack-request-id", ""), {})
         return laws.ClientTurn(
             note.number,
             neutral(self.tongue, note.body),
@@ -700,8 +701,10 @@ class Stage:
             told.get("x-stack-thread", ""),
             told.get("x-stack-frame", ""),
             answer.raw,
-            events.get(told.get("x-stack-request-id", ""), ()),
+            tuple(receipt.get("events", ())),
             note.body,
+            receipt.get("saved", 0.0),
+            answer.status == 200 and answer.ended,
         )
 
     def stop(self) -> None:

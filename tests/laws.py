@@ -1,4 +1,4 @@
-"""The laws of the line, L1 to L8 and L10, checked on what really travelled: the one judge of every scenario.
+"""The laws of the line, L1 to L10, checked on what really travelled: the one judge of every scenario.
 
 Evidence goes in (what the client asked, what left for the provider, what is stored), breaches come out, each a
 sentence that names its law. The judge reads bodies and answers only; nothing of the proxy is imported, so it cannot
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -92,6 +93,10 @@ class ClientTurn:
     answer: bytes = b""
     events: tuple[str, ...] = ()
     raw: bytes = b""
+    saved: float = 0.0
+    """USD, as its receipt tells them."""
+    is_answered: bool = True
+    """Whether the client got a whole answer."""
 
     @property
     def breaks(self) -> frozenset[str]:
@@ -287,6 +292,7 @@ def breaches(evidence: Evidence) -> list[str]:
     found += list(_unseen(evidence, awake))
     found += list(_tools(evidence, awake))
     found += list(_headers(evidence))
+    found += list(_money(evidence, rounds))
     if evidence.kept is not None:
         found += list(_stored(evidence, awake, evidence.kept))
     return found
@@ -789,6 +795,31 @@ def _headers(evidence: Evidence) -> Iterator[str]:
         for name in sent.headers:
             if name.lower().startswith("x-stack-"):
                 yield f"request {sent.of}: {name} went upstream"
+
+
+def _money(evidence: Evidence, rounds: Sequence[Round]) -> Iterator[str]:
+    """L9: nobody is told a saving that is none. A request without a whole answer has saved nothing, nor has one that
+    sends more than its client and leaves nothing out."""
+    left: dict[int, list[Round]] = {}
+    for each in rounds:
+        left.setdefault(each.asked.number, []).append(each)
+    for asked in (asked for asked in evidence.asked if asked.saved > 0):
+        if not asked.is_answered:
+            yield f"request {asked.number}, L9: without a whole answer it is told to have saved {asked.saved:.6f}"
+        sent = left.get(asked.number, [])
+        sends_more = sum(len(each.sent.raw) for each in sent) > len(asked.raw)
+        theirs = Body.read(asked.body).messages
+        if sent and sends_more and all(_leaves_nothing_out(theirs, each.body) for each in sent):
+            yield f"request {asked.number}, L9: it cuts nothing, sends more and is told to have saved {asked.saved:.6f}"
+
+
+def _leaves_nothing_out(theirs: Sequence[Json], line: Body) -> bool:
+    sent = Counter(map(_content_of, line.messages))
+    return not Counter(_content_of(message) for message in theirs if message["role"] not in HEADS) - sent
+
+
+def _content_of(message: Json) -> str:
+    return f"{_mark(message)} {text_of(message).strip()}"
 
 
 def _stored(evidence: Evidence, awake: Sequence[Round], kept: Mapping[str, frozenset[str]]) -> Iterator[str]:

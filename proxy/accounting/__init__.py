@@ -23,7 +23,15 @@ from proxy.accounting.model_prices import (
     tariff_for,
 )
 from proxy.accounting.o200k import load_o200k
-from proxy.accounting.prompt_cache import CacheKey, CacheUse, HashedChain, PromptCacheModel, PromptChain, PromptPiece
+from proxy.accounting.prompt_cache import (
+    CacheKey,
+    CacheUse,
+    HashedChain,
+    PromptCacheModel,
+    PromptChain,
+    PromptPiece,
+    hash_chain,
+)
 from proxy.accounting.reasons import STATUS_MEANINGS, decision_meaning, outcome_meaning, reason_meaning
 from proxy.accounting.receipt_fields import (
     ANSWERED_STATUS,
@@ -105,6 +113,7 @@ __all__ = [
     "format_table",
     "format_usd",
     "group_receipts",
+    "hash_chain",
     "load_o200k",
     "outcome_meaning",
     "percent_saved",

@@ -57,7 +57,9 @@ NOTHING_SENT = KnownHistory(begins=True, goes_on=False)
 class RequestAccount:
     """One client request while it is under way: note every round as it leaves, settle once."""
 
-    def __init__(self, accountant: Accountant, key: CacheKey, chain: PromptChain, history: KnownHistory) -> None:
+    def __init__(
+        self, accountant: Accountant, key: CacheKey, chain: PromptChain | HashedChain, history: KnownHistory
+    ) -> None:
         self._accountant, self._key, self._history = accountant, key, history
         self._tariff = tariff = accountant.tariff_of(key[2])
         self.chain = chain
@@ -65,11 +67,12 @@ class RequestAccount:
         self._hashed_chain = line = hash_chain(chain)
         is_warm = history.goes_on and not accountant.untouched_cache.has_seen(key, line)
         is_warm = is_warm or 0 < history.elsewhere_at >= accountant.clock() - tariff.ttl_s * 1000
-        self._is_taken_as_warm = is_warm and len(chain) > 2
+        self._is_taken_as_warm = is_warm and len(line.tokens) > 2
         self._untouched, self._untouched_known = accountant.untouched_cache.record_and_recall(
             key, line, tariff, accountant.clock(), warm=self._is_taken_as_warm
         )
-        self._fixed = chain[0][1] if chain else 0
+        self._unmarked = line.behind_marker(tariff)
+        self._fixed = line.tokens[0] if line.tokens else 0
         self._borrows_head = history.begins and not self._is_taken_as_warm and self._untouched.cached > 0
         """Whether of the untouched request only the head was sent before, by other conversations."""
         self._rounds: list[SentRound] = []
@@ -79,6 +82,8 @@ class RequestAccount:
         """Rounds that got no answer and were asked again."""
         self._compaction_usages: list[Usage] = []
         self._own = (0, 0, 0)
+        self._cuts_nothing = True
+        """Whether the first round holds as much of the client's as the client sent."""
         self.tokens_in = line.total
         self.tokens_sent = 0
         """So far, all rounds together."""
@@ -94,7 +99,9 @@ class RequestAccount:
             self._key, line, self._tariff, accountant.clock(), warm=warm
         )
         for refused in self._refused_rounds:  # what was refused is in no cache
-            use = with_shorter_prefix(use, self._rounds[refused].use.prefix, self._tariff)
+            use = with_shorter_prefix(
+                use, self._rounds[refused].use.prefix, self._tariff, line.behind_marker(self._tariff)
+            )
         self._rounds.append(
             SentRound(
                 use,
@@ -102,8 +109,11 @@ class RequestAccount:
                 line.tokens[0] if line.tokens else 0,
                 is_assumed=warm and self._history.is_stored,
                 borrows_head=self._history.begins and not (warm or self._rounds) and use.cached > 0,
+                unmarked=line.behind_marker(self._tariff),
             )
         )
+        if len(self._rounds) == 1:
+            self._cuts_nothing = line.total - own_tools - own_texts >= self.tokens_in
         self.newest_chain = line
         self._own = (own_tools, own_texts, own_traces)
         self.tokens_sent += line.total
@@ -160,15 +170,20 @@ class RequestAccount:
         failed = max(outcome.upstream_status, outcome.client_status) >= 400
         lost = failed and self._last_round_is_free(outcome, reported)
         cost, saved = self._cost_and_saving(answered[:-1] if lost else answered, basis, failed=failed)
+        if self._has_saved_nothing(outcome, failed=failed):
+            saved = min(saved, 0.0)
         fixed = _use_of_beginning(untouched, self._fixed)
         own_tools, own_texts, own_traces = self._own
+        tokens_saved = self.tokens_in - total if rounds else 0
+        if failed or _is_broken_off(outcome):
+            tokens_saved = min(tokens_saved, 0)
         return Receipt(
             **msgspec.structs.asdict(outcome),
             rounds=rounds,
             tokens_in=self.tokens_in,
             tokens_sent=total,
             tokens_last=last,
-            tokens_saved=self.tokens_in - total if rounds else 0,
+            tokens_saved=tokens_saved,
             fixed_in=self._fixed,
             fixed_sent=self._fixed * rounds,
             own_tools=own_tools,
@@ -193,6 +208,12 @@ class RequestAccount:
             else min(_cost_of_use(fixed, tariff.for_input(last)), cost, cost + saved),
             counter=self._accountant.counter,
         )
+
+    def _has_saved_nothing(self, outcome: RequestOutcome, *, failed: bool) -> bool:
+        """Whether nothing can have been saved: the client got no whole answer, or more was sent than it sent and
+        nothing was cut. Steps of a cache and counts that are a little off make the latter look cheaper at times."""
+        sends_more = self._cuts_nothing and self.tokens_sent > self.tokens_in
+        return failed or _is_broken_off(outcome) or sends_more
 
     def _last_round_is_free(self, outcome: RequestOutcome, reported: Sequence[Usage | None]) -> bool:
         """Whether nobody bills the round that left last, of a request that failed. What the provider answered to its
@@ -241,14 +262,19 @@ class RequestAccount:
         (first, usage), (last, answer) = billed[0], billed[-1]
         use = self._untouched
         if self._borrows_head and not first.use.prefix and not self._accountant.shares_heads(self._key):
-            use = cache_use_of(use.total, 0, self._tariff)
-        came = UntouchedRequest(use, self._untouched_known, self._fixed, self._tariff, scale)
+            use = cache_use_of(use.total, 0, self._tariff, self._unmarked)
+        came = UntouchedRequest(use, self._untouched_known, self._fixed, self._tariff, scale, self._unmarked)
         tariff = _with_paid_write_price(self._tariff, told).for_input(came.total)
         if basis == "reported" and usage:
             use = came.as_reported(first, usage, writes_are_told=self._accountant.reports_written_tokens(self._key))
         else:
             use = came.as_simulated()
         return _cost_of_use(use, tariff) + _output_cost(last, answer, tariff, scale)
+
+
+def _is_broken_off(outcome: RequestOutcome) -> bool:
+    """Whether the client left before its answer was whole, or the answer broke off."""
+    return outcome.client_status == 0 or outcome.status == "error"
 
 
 def _use_of_beginning(use: CacheUse, tokens: int) -> CacheUse:
@@ -263,7 +289,7 @@ def _input_cost(sent: SentRound, usage: Usage | None, tariff: Tariff, basis: str
     """USD of a round's input: as reported, else split as we think and as many tokens as the provider says."""
     if usage is not None and basis == "reported":
         return _cost_of_use(_reported_use(usage), _with_paid_write_price(tariff, (usage,)))
-    return _cost_of_use(scaled_use(sent.use, _scale_of_round(sent, usage, scale), tariff), tariff)
+    return _cost_of_use(scaled_use(sent.use, _scale_of_round(sent, usage, scale), tariff, sent.unmarked), tariff)
 
 
 def _scale_of_round(sent: SentRound, usage: Usage | None, scale: PromptScale) -> PromptScale:
@@ -327,9 +353,15 @@ class Accountant:
         """Who tells of cached tokens, and whether also of written ones."""
         self._sharing_heads: OrderedDict[CacheKey, bool] = OrderedDict()
 
-    def open(self, chain: PromptChain, key: CacheKey, history: KnownHistory = SENT_BEFORE) -> RequestAccount:
+    def open(
+        self, chain: PromptChain | HashedChain, key: CacheKey, history: KnownHistory = SENT_BEFORE
+    ) -> RequestAccount:
         """An account for a request; `chain` is what the client sent, `key` has the name of the model sent upstream."""
         return RequestAccount(self, key, chain, history)
+
+    def caches_at_markers(self, model: str) -> bool:
+        """Whether what is cached ends at the last cache marker: where writing to the cache has a price of its own."""
+        return self.tariff_of(model).write != 1
 
     def meets_first(self, tenant: str, conversation: str) -> bool:
         """Whether this process has had no request of the conversation yet."""
@@ -377,10 +409,11 @@ class Accountant:
 def response_headers(told: RequestAccount | Receipt, overhead_ms: float) -> list[tuple[bytes, bytes]]:
     """What the client is told of tokens and money: while streaming from the open account, else from the receipt."""
     came, sent = told.tokens_in, told.tokens_sent
+    saved = told.tokens_saved if isinstance(told, Receipt) else came - sent if sent else 0
     headers = [
         (b"x-stack-tokens-in", b"%d" % came),
         (b"x-stack-tokens-sent", b"%d" % sent),
-        (b"x-stack-tokens-saved", b"%d" % (came - sent if sent else 0)),
+        (b"x-stack-tokens-saved", b"%d" % saved),
         (b"x-stack-overhead-ms", b"%.1f" % overhead_ms),
     ]
     if isinstance(told, Receipt):

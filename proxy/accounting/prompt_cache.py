@@ -54,15 +54,21 @@ class CacheUse(msgspec.Struct, frozen=True, gc=False):
 
 
 class HashedChain(msgspec.Struct, frozen=True, gc=False):
-    """A chain as caches compare it, made once for all that are asked about it. `marks` are its identities in a row,
-    eight bytes each: long chains compare at the speed of memory. `head` and `opening` are the first and the first two
-    of them, `total` is the sum of `tokens`."""
+    """A chain as caches compare it, made once for all that are asked about it. `hashes` are its identities in a row,
+    eight bytes each: long chains compare at the speed of memory. `head` and `first_two` are the first and the first two
+    of them, `total` is the sum of `tokens`. `unmarked`: tokens at the end, behind the last cache marker. Where writing
+    to the cache has a price, it ends at the marker."""
 
     hashes: bytes
     head: bytes
     first_two: bytes
     tokens: tuple[int, ...]
     total: int
+    unmarked: int = 0
+
+    def behind_marker(self, tariff: Tariff) -> int:
+        """Tokens at the end that no cache of this tariff holds."""
+        return self.unmarked if tariff.write != 1 else 0
 
 
 class _SentChain(msgspec.Struct, frozen=True, gc=False):
@@ -77,7 +83,7 @@ class PromptCacheModel:
 
     A piece is found only behind the same pieces as before, a changed or moved one makes everything behind it new. Each
     line sent stays warm for the tariff's lifetime and warms its beginning whenever it is used. Providers that want
-    breakpoints are taken to get one behind the last message.
+    breakpoints keep a line up to its last one.
     """
 
     def __init__(self, most_pieces: int = MAX_PIECES) -> None:
@@ -102,24 +108,26 @@ class PromptCacheModel:
     ) -> tuple[CacheUse, int]:
         """As `record_request`; and how many tokens of the beginning were sent before, however long ago."""
         line = hash_chain(chain)
-        tokens, total = line.tokens, line.total
+        tokens, total, unmarked = line.tokens, line.total, line.behind_marker(tariff)
         since = now - tariff.ttl_s * 1000
-        found, known = self._find_pieces(key, line, since, now)
-        prefix = sum(tokens[:-1] if warm else tokens[:found])
-        return cache_use_of(total, prefix, tariff), prefix if known == found else max(prefix, sum(tokens[:known]))
+        found, known = self._find_pieces(key, line, since, now, kept=_pieces_before(tokens, unmarked))
+        prefix = min(sum(tokens[:-1] if warm else tokens[:found]), total - unmarked)
+        use = cache_use_of(total, prefix, tariff, unmarked)
+        return use, prefix if known == found else max(prefix, sum(tokens[:known]))
 
-    def _find_pieces(self, key: CacheKey, line: HashedChain, since: int, now: int) -> tuple[int, int]:
+    def _find_pieces(self, key: CacheKey, line: HashedChain, since: int, now: int, *, kept: int) -> tuple[int, int]:
         """How many pieces at the beginning of a line were still warm, and how many were sent at any time; from `now` on
-        all of them are warm."""
+        its first `kept` pieces are warm."""
         opening, head, marks = (key, line.first_two), (key, line.head), line.hashes
         before, head_used = self._conversations.pop(opening, ()), self._heads.pop(head, None)
         found, known, gone = int(head_used is not None and head_used >= since), int(head_used is not None), 0
+        stored = marks if kept == len(line.tokens) else marks[: kept * HASH_BYTES]
         after: list[_SentChain] = []
         for other in before:
             if other.used_at < since:
                 gone += len(other.hashes)
                 known = max(known, common_pieces(other.hashes, marks))
-            elif marks.startswith(other.hashes):  # a line that goes on is the same line, longer
+            elif stored.startswith(other.hashes):  # a line that goes on is the same line, longer
                 gone += len(other.hashes)
                 found = max(found, len(other.hashes) // HASH_BYTES)
             else:
@@ -127,10 +135,11 @@ class PromptCacheModel:
                 after.append(other)
         if len(after) >= MAX_CHAINS_PER_CONVERSATION:
             gone += len(after.pop(0).hashes)
-        after.append(_SentChain(marks, now))
+        after.append(_SentChain(stored, now))
         self._conversations[opening] = after
-        self._heads[head] = now
-        self._pieces += len(line.tokens) - gone // HASH_BYTES
+        if kept or head_used is not None:
+            self._heads[head] = now if kept or found else head_used or now
+        self._pieces += kept - gone // HASH_BYTES
         self._make_room()
         return found, max(found, known)
 
@@ -143,28 +152,38 @@ class PromptCacheModel:
             self._pieces -= _size(self._conversations.popitem(last=False)[1])
 
 
-def with_shorter_prefix(use: CacheUse, prefix: int, tariff: Tariff) -> CacheUse:
+def _pieces_before(tokens: Sequence[int], unmarked: int) -> int:
+    """How many pieces stand before the last `unmarked` tokens as a whole."""
+    kept = len(tokens)
+    while unmarked > 0 and kept:
+        kept -= 1
+        unmarked -= tokens[kept]
+    return kept
+
+
+def with_shorter_prefix(use: CacheUse, prefix: int, tariff: Tariff, unmarked: int = 0) -> CacheUse:
     """The same request where at most `prefix` tokens of its beginning were known."""
-    return use if use.prefix <= prefix else cache_use_of(use.total, prefix, tariff)
+    return use if use.prefix <= prefix else cache_use_of(use.total, prefix, tariff, unmarked)
 
 
-def cache_use_of(total: int, prefix: int, tariff: Tariff) -> CacheUse:
-    """A request of `total` tokens of which the first `prefix` are in the cache."""
+def cache_use_of(total: int, prefix: int, tariff: Tariff, unmarked: int = 0) -> CacheUse:
+    """A request of `total` tokens of which the first `prefix` are in the cache and the last `unmarked` go into none."""
     cached = cacheable_tokens(prefix, tariff)
     # Where storing costs nothing extra, what is stored is plain input.
-    written = max(0, cacheable_tokens(total, tariff) - cached) if tariff.write != 1 else 0
+    written = max(0, cacheable_tokens(total - unmarked, tariff) - cached) if tariff.write != 1 else 0
     return CacheUse(cached, written, total - cached - written, prefix)
 
 
-def hash_chain(chain: PromptChain | HashedChain) -> HashedChain:
-    """A chain as caches compare it."""
+def hash_chain(chain: PromptChain | HashedChain, unmarked: int = 0) -> HashedChain:
+    """A chain as caches compare it; `unmarked` tokens at its end stand behind the last cache marker."""
     if isinstance(chain, HashedChain):
         return chain
     if not chain:
         return HashedChain(b"", b"", b"", (), 0)
     identities, tokens = zip(*chain, strict=True)
     marks = array("q", list(map(hash, identities))).tobytes()
-    return HashedChain(marks, marks[:HASH_BYTES], marks[: 2 * HASH_BYTES], tokens, sum(tokens))
+    total = sum(tokens)
+    return HashedChain(marks, marks[:HASH_BYTES], marks[: 2 * HASH_BYTES], tokens, total, min(max(0, unmarked), total))
 
 
 def _size(lines: Sequence[_SentChain]) -> int:

@@ -102,7 +102,7 @@ class Receipt(RequestOutcome, frozen=True, kw_only=True, gc=False):
     tokens_last: int
     """What was sent in the last round: how full the window is."""
     tokens_saved: int
-    """`tokens_in - tokens_sent`."""
+    """`tokens_in - tokens_sent`; at most 0 where the client got no whole answer."""
     fixed_in: int
     """Of `tokens_in`, the client's tools and system text."""
     fixed_sent: int

@@ -35,7 +35,7 @@ class SentRound(msgspec.Struct, frozen=True, gc=False):
     """A round as simulated. `known`: tokens of its beginning that were sent before, however long ago. `head`: tokens of
     its first piece. `answer`: our tokens of an answer whose usage was not reported. `is_assumed`: another process sent
     what was before, so how much of that stands in this round is not known. `borrows_head`: only the head is known, and
-    from another conversation."""
+    from another conversation. `unmarked`: tokens at its end that go into no cache."""
 
     use: CacheUse
     known: int = 0
@@ -43,6 +43,7 @@ class SentRound(msgspec.Struct, frozen=True, gc=False):
     answer: int = 0
     is_assumed: bool = False
     borrows_head: bool = False
+    unmarked: int = 0
 
 
 class PromptScale(msgspec.Struct, frozen=True, gc=False):
@@ -56,6 +57,10 @@ class PromptScale(msgspec.Struct, frozen=True, gc=False):
         """Provider's tokens of the first `ours` tokens of a prompt."""
         old = min(ours, self.border)
         return self.old * old + self.new * (ours - old)
+
+    def last_tokens(self, total: int, ours: int) -> float:
+        """Provider's tokens of the last `ours` of `total` tokens."""
+        return self.tokens(total) - self.tokens(total - ours) if ours else 0.0
 
 
 class _CountedPrefix(msgspec.Struct, frozen=True, gc=False):
@@ -136,13 +141,15 @@ def _scale_of_growth(
 
 
 class UntouchedRequest(msgspec.Struct, frozen=True, gc=False):
-    """What the client sent, as simulated. `scale` converts its tokens to those of the provider."""
+    """What the client sent, as simulated. `scale` converts its tokens to those of the provider; `unmarked` of them, at
+    the end, go into no cache."""
 
     use: CacheUse
     known: int
     head: int
     tariff: Tariff
     scale: PromptScale
+    unmarked: int = 0
 
     @property
     def total(self) -> float:
@@ -150,11 +157,14 @@ class UntouchedRequest(msgspec.Struct, frozen=True, gc=False):
         return self.scale.tokens(self.use.total)
 
     def as_simulated(self) -> CacheUse:
-        return scaled_use(self.use, self.scale, self.tariff)
+        return scaled_use(self.use, self.scale, self.tariff, self.unmarked)
 
     def as_reported(self, first: SentRound, usage: Usage, *, writes_are_told: bool) -> CacheUse:
         """With the cache as the first round met it, which the provider reported."""
-        use = _split(self.total, self._prefix_as_met(first, usage), self.tariff)
+        unmarked = self.scale.last_tokens(self.use.total, self.unmarked)
+        if writes_are_told and first.unmarked == self.unmarked and usage.cached + usage.written:
+            unmarked = usage.input - usage.cached - usage.written  # behind the same marker
+        use = _split(self.total, self._prefix_as_met(first, usage), self.tariff, unmarked)
         return use if writes_are_told else CacheUse(use.cached, 0, use.uncached + use.written, use.prefix)
 
     def _prefix_as_met(self, first: SentRound, usage: Usage) -> float:
@@ -183,13 +193,14 @@ class UntouchedRequest(msgspec.Struct, frozen=True, gc=False):
         return ours
 
 
-def scaled_use(use: CacheUse, scale: PromptScale, tariff: Tariff) -> CacheUse:
-    """A simulated use in the tokens of the provider."""
-    return _split(scale.tokens(use.total), scale.tokens(use.prefix), tariff)
+def scaled_use(use: CacheUse, scale: PromptScale, tariff: Tariff, unmarked: int = 0) -> CacheUse:
+    """A simulated use in the tokens of the provider; the last `unmarked` of ours go into no cache."""
+    return _split(scale.tokens(use.total), scale.tokens(use.prefix), tariff, scale.last_tokens(use.total, unmarked))
 
 
-def _split(total: float, prefix: float, tariff: Tariff) -> CacheUse:
+def _split(total: float, prefix: float, tariff: Tariff, unmarked: float) -> CacheUse:
     whole = round(total)
-    cached = cacheable_tokens(min(round(prefix), whole), tariff)
-    written = max(0, cacheable_tokens(whole, tariff) - cached) if tariff.write != 1 else 0
+    end = max(0, whole - round(unmarked))
+    cached = cacheable_tokens(min(round(prefix), end), tariff)
+    written = max(0, cacheable_tokens(end, tariff) - cached) if tariff.write != 1 else 0
     return CacheUse(cached, written, whole - cached - written, cached)

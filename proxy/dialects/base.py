@@ -226,6 +226,9 @@ class Dialect:
     """None where everything has to stand in front."""
     in_sent_order: Callable[[Sequence[Message], Sequence[Message]], Sequence[Message]] = lambda line, _: line
     """A line's messages in the order in which `render` sends them, given the client's messages."""
+    unmarked_tokens: Callable[[Request, Sequence[Message] | None], int] = lambda _request, _line: 0
+    """Tokens at the end of the client's request that stand behind its last cache marker, or of the line that is sent
+    for it. 0 in an API without markers."""
     cache_ping: Callable[[bytes], bytes | None] = lambda _: None
     """A body as it was sent, asked again for the shortest answer and in one piece, so that the provider reads the same
     prefix; None where its answer cannot be kept short."""

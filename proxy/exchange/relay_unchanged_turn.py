@@ -129,7 +129,8 @@ async def _shorten_original(handler: RequestHandler, *, grown: bool, again: bool
         handler.record.add_retry()
     handler.record.mark_stateless("" if handler.record.status == "bypass" else "window")
     left = shorter.request
-    handler.record.add_sent_round(client_chain(left), (left.body,), own_texts=shorter.own_tokens)
+    chain = handler.record.hash_chain(client_chain(left), left)
+    handler.record.add_sent_round(chain, (left.body,), own_texts=shorter.own_tokens)
     return left
 
 

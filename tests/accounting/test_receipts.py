@@ -76,7 +76,7 @@ def settled(
     account = accountant.open(came, ("t", "u", "m"), NOTHING_SENT if begins else KnownHistory())
     for chain in sent:
         account.add_round(chain)
-    return account.settle(outcome or RequestOutcome(id="r", upstream_status=200), usage)
+    return account.settle(outcome or RequestOutcome(id="r", upstream_status=200, client_status=200), usage)
 
 
 def split(use: CacheUse) -> tuple[int, int, int]:
@@ -411,7 +411,7 @@ def test_what_breaks_both_lines_is_known_as_far_as_the_provider_knew_it(accounta
 
     account = accountant.open([other, *line[1:]], ("t", "u", "m"), KnownHistory(goes_on=False))
     account.add_round([other, ("a", 500)])
-    receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2500, 0, 1500),))
+    receipt = account.settle(RequestOutcome(id="r", upstream_status=200, client_status=200), (Usage(2500, 0, 1500),))
 
     assert receipt.cost_untouched == pytest.approx((150 + 11_000) * 2e-6)
 
@@ -423,7 +423,9 @@ def test_what_we_changed_after_a_restart_is_not_taken_for_a_cold_cache(clock: Cl
 
     account = accountant.open(came, ("t", "u", "m"), KnownHistory(is_stored=True))
     account.add_round([HEAD, ("a", 50), ("trace", 50), ("b", 100)])
-    receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2_200, 0, cached=2_050),))
+    receipt = account.settle(
+        RequestOutcome(id="r", upstream_status=200, client_status=200), (Usage(2_200, 0, cached=2_050),)
+    )
 
     assert receipt.cost_untouched == pytest.approx((0.1 * 2_500 + 100) * 2e-6)
 
@@ -435,7 +437,9 @@ def test_a_history_that_nobody_is_known_to_have_sent_is_as_warm_as_the_provider_
 
     account = accountant.open(came, ("t", "u", "m"))
     account.add_round([*came, ("ours", 10)])
-    receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2_610, 0, cached=2_000),))
+    receipt = account.settle(
+        RequestOutcome(id="r", upstream_status=200, client_status=200), (Usage(2_610, 0, cached=2_000),)
+    )
 
     assert receipt.cost_untouched > 1.2 * (0.1 * 2_500 + 100) * 2e-6, "that is what it would be if all were warm"
 
@@ -447,7 +451,9 @@ def test_a_cache_that_is_cold_after_a_restart_is_cold_on_both_sides(clock: Clock
 
     account = accountant.open(came, ("t", "u", "m"))
     account.add_round([HEAD, ("a", 500), ("b", 100), ("ours", 10)])
-    receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2_610, 0, cached=0),))
+    receipt = account.settle(
+        RequestOutcome(id="r", upstream_status=200, client_status=200), (Usage(2_610, 0, cached=0),)
+    )
 
     assert receipt.cost_untouched == pytest.approx(2_600 * 2e-6)
 
@@ -459,7 +465,9 @@ def test_a_thread_that_wakes_after_a_restart_is_cold_and_untouched_it_would_be_w
     account = accountant.open(came, ("t", "u", "m"))
     account.take_as_cold()
     account.add_round([("head with tools", 2_100), ("a", 500), ("b", 100)])
-    receipt = account.settle(RequestOutcome(id="r", upstream_status=200), (Usage(2_700, 0, cached=0),))
+    receipt = account.settle(
+        RequestOutcome(id="r", upstream_status=200, client_status=200), (Usage(2_700, 0, cached=0),)
+    )
 
     assert receipt.cost == pytest.approx(2_700 * 2e-6)
     assert receipt.cost_untouched == pytest.approx((0.1 * 2_500 + 100) * 2e-6)
@@ -517,9 +525,9 @@ def test_the_report_says_in_which_step_the_prefix_of_both_ends(clock: Clock) -> 
     accountant = Accountant(clock, tariff_of=lambda _: IN_STEPS)
     ours = ("head and our tools", 2100)
     settled(accountant, [HEAD, ("a", 500)], [ours, ("a", 500)], usage=(Usage(2600, 0, cached=1),))
-    came, sent = [HEAD, ("a", 500), ("b", 400)], [ours, ("a", 500), ("b", 400)]
+    came, sent = [HEAD, ("a", 500), ("b", 400)], [ours, ("a", 500), ("b, cut", 290)]
 
-    receipt = settled(accountant, came, sent, usage=(Usage(3000, 0, cached=21 * 128),))
+    receipt = settled(accountant, came, sent, usage=(Usage(2890, 0, cached=21 * 128),))
 
     assert receipt.cost_untouched == pytest.approx((2900 - 20 * 128 + 0.1 * 20 * 128) * 2e-6)
 
@@ -588,7 +596,7 @@ def asked_again(
     account.add_round(refused)
     account.mark_round_refused()
     account.add_round(came)
-    return account.settle(RequestOutcome(id="r", upstream_status=200), (None, answered))
+    return account.settle(RequestOutcome(id="r", upstream_status=200, client_status=200), (None, answered))
 
 
 @pytest.mark.parametrize("told", [Usage(2500, 60), None], ids=["told", "untold"])
@@ -730,7 +738,13 @@ def receipts(accountant: Accountant) -> list[Receipt]:
     ):
         chain = [HEAD, (f"question {number}", 1000 * (number + 1))]
         outcome = RequestOutcome(
-            id=f"r{number}", conversation=conversation, frame=frame, model="m", created=created, upstream_status=200
+            id=f"r{number}",
+            conversation=conversation,
+            frame=frame,
+            model="m",
+            created=created,
+            upstream_status=200,
+            client_status=200,
         )
         made.append(settled(accountant, chain, [HEAD, ("short", 10)], outcome=outcome))
     return made

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import NamedTuple
 
-from proxy.core.ledger import Message, RequestSlice
+from proxy.core.ledger import Message, Request, RequestSlice
 from proxy.dialects import raw_json as slices
 
 MEMBER = "cache_control"
@@ -20,6 +20,8 @@ CACHE_CONTROL_BYTES = b'"cache_control"'
 """What a marker begins with; a text that speaks of markers has its quotes escaped."""
 MAX_MARKERS = 4
 """Markers the API takes in one request."""
+NOTHING_MARKED = 10**12
+"""Tokens behind the last marker where there is none: more than any request has."""
 MARKABLE_BLOCK_TYPES = ("text", "image", "document", "search_result", "tool_use", "tool_result")
 """Blocks that may carry one. Of thinking it is refused, of what we do not know it may be."""
 MARKABLE_ROLES = ("user", "assistant", "tool")
@@ -113,13 +115,45 @@ def _last_marked_message(messages: Sequence[RequestSlice], *, marks_system: bool
     return ""
 
 
-def _markers_in(array: bytes) -> list[bytes]:
+def unmarked_tokens(request: Request, sources: Sequence[RequestSlice]) -> int:
+    """Tokens of a client's request behind its last marker; all of them where it has none. `sources` is what its
+    messages were read from. A message that is marked inside is divided by the length of its blocks."""
+    if _marker(request.fields):
+        return 0
+    behind = 0
+    for source in reversed(sources):
+        unmarked = _share_behind_marker(_blocks(source.raw)) if CACHE_CONTROL_BYTES in source.raw else 1.0
+        behind += round(unmarked * sum(message.tokens for message in source.messages))
+        if unmarked < 1:
+            return behind
+    system = sum(message.tokens for message in request.head)
+    for name, tokens in (("system", system), ("tools", request.tools_tokens)):
+        unmarked = _share_behind_marker(_items(request.fields.get(name, b"")))
+        behind += round(unmarked * tokens)
+        if unmarked < 1:
+            break
+    return behind
+
+
+def _share_behind_marker(blocks: Sequence[bytes]) -> float:
+    """The share of these blocks, by length, that stands behind the last of them with a marker; 1 where none has one."""
+    last = next((at for at in reversed(range(len(blocks))) if split_markers(blocks[at])[1]), None)
+    if last is None:
+        return 1.0
+    return sum(map(len, blocks[last + 1 :])) / sum(map(len, blocks))
+
+
+def _items(array: bytes) -> list[bytes]:
     if CACHE_CONTROL_BYTES not in array or not array.startswith(b"["):
         return []
     try:
-        return [marker for item in slices.items(array) for marker in split_markers(item)[1]]
+        return slices.items(array)
     except slices.JsonSplitError:
         return []
+
+
+def _markers_in(array: bytes) -> list[bytes]:
+    return [marker for item in _items(array) for marker in split_markers(item)[1]]
 
 
 def _content(wire: bytes) -> bytes:
@@ -139,6 +173,17 @@ def place_markers(line: Sequence[Message], fork: int, markers: CacheMarkers) -> 
     for number, at in enumerate(places):
         wires[at] = with_marker(wires[at], forms[max(0, first + number)])
     return wires
+
+
+def tokens_behind_markers(line: Sequence[Message], markers: CacheMarkers) -> int:
+    """Tokens at the end of a line that stand behind its last marker, as they are placed; more than it has where not
+    even the head in front of it has one."""
+    if markers.request_marker:
+        return 0
+    places = _marker_positions(line, 0, markers) if markers.message_markers else []
+    if not places and not markers.other_marker_count:
+        return NOTHING_MARKED
+    return sum(message.tokens for message in line[places[-1] + 1 if places else 0 :])
 
 
 def _marker_positions(line: Sequence[Message], fork: int, markers: CacheMarkers) -> list[int]:

@@ -19,7 +19,7 @@ from proxy.core.ledger import Message, Request, RequestSlice
 from proxy.dialects import raw_json as slices
 from proxy.dialects.base import AppendedTools, Body, Dialect, Headers, RenderOptions
 from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_members, with_tools
-from proxy.dialects.messages.cache_control import markers_of, place_markers
+from proxy.dialects.messages.cache_control import markers_of, place_markers, tokens_behind_markers, unmarked_tokens
 from proxy.dialects.messages.message import (
     EMPTY_RUN,
     append_text,
@@ -280,6 +280,14 @@ def new_response_writer(request: Request, *, intercept: bool) -> MessagesRespons
     return MessagesResponseWriter(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
 
 
+def unmarked_tokens_of(request: Request, line: Sequence[Message] | None) -> int:
+    """Tokens behind the last cache marker of the client's request, or of the line that is sent for it."""
+    sources = _message_slices(request)
+    if line is None:
+        return unmarked_tokens(request, sources)
+    return tokens_behind_markers(line, markers_of(request.fields, sources))
+
+
 def cache_ping(body: bytes) -> bytes | None:
     """With a limit of one token. None with thinking by a budget: that must be smaller than the limit, and another
     budget is another prefix."""
@@ -312,5 +320,6 @@ ANTHROPIC_MESSAGES = Dialect(
     appended_tools=AppendedTools("claude", supports_appended_tools, encode_appended_tools, read_message),
     has_signed_reasoning=True,
     in_sent_order=in_sent_order,
+    unmarked_tokens=unmarked_tokens_of,
     cache_ping=cache_ping,
 )

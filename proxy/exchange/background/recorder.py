@@ -21,11 +21,13 @@ from proxy.accounting import (
     NOTHING_SENT,
     Accountant,
     GateDecision,
+    HashedChain,
     KnownHistory,
     PromptChain,
     Receipt,
     RequestAccount,
     RequestOutcome,
+    hash_chain,
     response_headers,
 )
 from proxy.core import tools
@@ -130,7 +132,7 @@ class RequestRecordBuilder(msgspec.Struct):
             elsewhere_at=standing.cached_conversation.take_elsewhere_time(),
             is_stored=standing.ledger.conversation.created < standing.parsed_request.now,
         )
-        self.account = self._open_account(client_chain(standing.request), history)
+        self.account = self._open_account(self.hash_chain(client_chain(standing.request), standing.request), history)
         self.add_decisions(map(receipt_decision, standing.decisions))
         return self
 
@@ -142,12 +144,23 @@ class RequestRecordBuilder(msgspec.Struct):
         self.overhead_ms = (perf_counter() - self.arrived) * 1000
         return self
 
-    def _open_account(self, chain: PromptChain, history: KnownHistory) -> RequestAccount:
+    def _open_account(self, chain: PromptChain | HashedChain, history: KnownHistory) -> RequestAccount:
         return self.recorder.accountant.open(chain, (self.tenant, self.upstream, self.model), history)
+
+    def hash_chain(self, chain: PromptChain, request: Request, line: Sequence[Message] | None = None) -> HashedChain:
+        """The chain of the client's request, or of the line that is sent for it, with what of it no cache holds."""
+        is_marked = self.recorder.accountant.caches_at_markers(self.model)
+        return hash_chain(chain, self.recorder.dialect.unmarked_tokens(request, line) if is_marked else 0)
 
     # ---------------------------------------------------------------------------------------------------------- note
     def add_sent_round(
-        self, chain: PromptChain, body: Body | None, *, own_tools: int = 0, own_texts: int = 0, own_traces: int = 0
+        self,
+        chain: PromptChain | HashedChain,
+        body: Body | None,
+        *,
+        own_tools: int = 0,
+        own_texts: int = 0,
+        own_traces: int = 0,
     ) -> None:
         """A round is sent; `body` None: the client's own bytes. Figures are tokens of ours in `chain`; `own_texts`
         include `own_traces`."""
@@ -163,7 +176,7 @@ class RequestRecordBuilder(msgspec.Struct):
     def add_relayed_round(self, own: Request) -> None:
         """The client's own request is sent unchanged."""
         came = self.account.chain if self.account and self.placement and own is self.placement.request else None
-        self.add_sent_round(client_chain(own) if came is None else came, None)
+        self.add_sent_round(self.hash_chain(client_chain(own), own) if came is None else came, None)
 
     def add_response(self, spoken: ModelResponse, unreported_output: int = 0) -> None:
         """`unreported_output`: our tokens of an answer whose usage the provider did not report."""

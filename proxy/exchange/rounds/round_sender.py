@@ -597,7 +597,8 @@ class RoundSender:
         tools, texts = self._stack_tokens(turn)
         sent = self._services.dialect.in_sent_order(messages, self._request.messages)
         chain = sent_chain(self._request, guidance, offered, tools + texts, sent)
-        self._record.add_sent_round(chain, body, own_tools=tools, own_texts=texts + line.own_tokens)
+        marked = self._record.hash_chain(chain, self._request, sent)
+        self._record.add_sent_round(marked, body, own_tools=tools, own_texts=texts + line.own_tokens)
         self._sent_tokens = self._request_tokens(turn, line)
         return body
 
