@@ -24,6 +24,7 @@ from proxy.accounting.prompt_cache import (
     PromptChain,
     cache_use_of,
     hash_chain,
+    holds_all_pieces,
     with_shorter_prefix,
 )
 from proxy.accounting.receipt_fields import Receipt, RequestOutcome, format_usd
@@ -82,8 +83,10 @@ class RequestAccount:
         """Rounds that got no answer and were asked again."""
         self._compaction_usages: list[Usage] = []
         self._own = (0, 0, 0)
-        self._cuts_nothing = True
-        """Whether the first round holds as much of the client's as the client sent."""
+        self._first_chain = line
+        """What was sent in the first round."""
+        self._clients_in_first = line.total
+        """Tokens of it that are not ours."""
         self.tokens_in = line.total
         self.tokens_sent = 0
         """So far, all rounds together."""
@@ -113,7 +116,7 @@ class RequestAccount:
             )
         )
         if len(self._rounds) == 1:
-            self._cuts_nothing = line.total - own_tools - own_texts >= self.tokens_in
+            self._first_chain, self._clients_in_first = line, line.total - own_tools - own_texts
         self.newest_chain = line
         self._own = (own_tools, own_texts, own_traces)
         self.tokens_sent += line.total
@@ -212,8 +215,11 @@ class RequestAccount:
     def _has_saved_nothing(self, outcome: RequestOutcome, *, failed: bool) -> bool:
         """Whether nothing can have been saved: the client got no whole answer, or more was sent than it sent and
         nothing was cut. Steps of a cache and counts that are a little off make the latter look cheaper at times."""
-        sends_more = self._cuts_nothing and self.tokens_sent > self.tokens_in
-        return failed or _is_broken_off(outcome) or sends_more
+        return failed or _is_broken_off(outcome) or (self.tokens_sent > self.tokens_in and self._cuts_nothing())
+
+    def _cuts_nothing(self) -> bool:
+        """Whether all messages of the client were sent, or at least as many tokens of its own."""
+        return self._clients_in_first >= self.tokens_in or holds_all_pieces(self._first_chain, self._hashed_chain)
 
     def _last_round_is_free(self, outcome: RequestOutcome, reported: Sequence[Usage | None]) -> bool:
         """Whether nobody bills the round that left last, of a request that failed. What the provider answered to its

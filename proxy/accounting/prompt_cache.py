@@ -8,7 +8,7 @@ Memory is bounded; times are ms and come in as arguments.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
 import msgspec
@@ -184,6 +184,12 @@ def hash_chain(chain: PromptChain | HashedChain, unmarked: int = 0) -> HashedCha
     marks = array("q", list(map(hash, identities))).tobytes()
     total = sum(tokens)
     return HashedChain(marks, marks[:HASH_BYTES], marks[: 2 * HASH_BYTES], tokens, total, min(max(0, unmarked), total))
+
+
+def holds_all_pieces(line: HashedChain, other: HashedChain) -> bool:
+    """Whether all pieces of `other` but its head stand in `line`, each as often."""
+    ours, theirs = (Counter(array("q", each.hashes[HASH_BYTES:])) for each in (line, other))
+    return theirs <= ours
 
 
 def _size(lines: Sequence[_SentChain]) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 
-from proxy.accounting import PromptCacheModel, Tariff, tariff_for
+from proxy.accounting import PromptCacheModel, Tariff, hash_chain, tariff_for
 from proxy.config import UpstreamSettings
 from proxy.core.ledger import Request
 from proxy.dialects import ParseCache, countable_text, countable_texts, with_token_counts
@@ -76,7 +76,8 @@ class RecordedProvider(Upstream):
 
     def _reply(self, request: Request, answer: Json) -> Json:
         key, tariff = ("", UPSTREAM_NAME, request.model), self._tariff_of(request.model)
-        use = self._cache.record_request(key, self._api.cache_pieces(request), tariff, self._now())
+        line = hash_chain(self._api.cache_pieces(request), self._api.dialect.unmarked_tokens(request, None))
+        use = self._cache.record_request(key, line, tariff, self._now())
         output = self._count(countable_text(self._api.as_message(answer)))
         self.outputs.append(output)
         self._told += 1

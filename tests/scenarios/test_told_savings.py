@@ -29,7 +29,7 @@ MARKERS: dict[str, tuple[Json, list[Json]]] = {
 }
 
 
-@pytest.mark.rows("X-54")
+@pytest.mark.rows("X-41")
 @pytest.mark.spoken_in("messages", reason="no other API has markers")
 @pytest.mark.parametrize("where", list(MARKERS))
 def test_a_request_is_priced_by_where_its_markers_stand(tmp_path: Path, where: str) -> None:
@@ -39,7 +39,8 @@ def test_a_request_is_priced_by_where_its_markers_stand(tmp_path: Path, where: s
         RecordingProvider(models=[Model(OPUS, cache="anthropic")]) as provider,
         running_stage(provider, tmp_path, streamed=False, tongue=MESSAGES) as stage,
     ):
-        proxy, history = stage.proxy(wake_at_tokens=None), []
+        proxy = stage.proxy(wake_at_tokens=None)
+        history: list[Json] = []
         for number in range(3):
             provider.will(says(f"read {number}"))
             asked = {"role": "user", "content": newest}
@@ -71,7 +72,7 @@ def test_a_request_is_priced_by_where_its_markers_stand(tmp_path: Path, where: s
             assert untouched == pytest.approx(alone, rel=0.005)
 
 
-@pytest.mark.rows("X-54")
+@pytest.mark.rows("X-41")
 @pytest.mark.parametrize("model", list(CACHED_MODELS))
 @pytest.mark.parametrize("head", [5_000, 5_050, 5_100])
 def test_a_request_that_cuts_nothing_is_never_told_as_cheaper(
@@ -90,7 +91,7 @@ def test_a_request_that_cuts_nothing_is_never_told_as_cheaper(
     assert [receipt["saved"] for receipt in receipts if receipt["saved"] > 0] == []
 
 
-@pytest.mark.rows("X-54")
+@pytest.mark.rows("X-41")
 @pytest.mark.parametrize("how", ["refused", "broken off"])
 def test_a_request_that_came_to_nothing_has_saved_nothing(tmp_path: Path, streamed: bool, how: str) -> None:
     """Of a long history most had left."""
