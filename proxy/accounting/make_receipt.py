@@ -28,7 +28,14 @@ from proxy.accounting.prompt_cache import (
     with_shorter_prefix,
 )
 from proxy.accounting.receipt_fields import Receipt, RequestOutcome, format_usd
-from proxy.accounting.untouched_run import PromptScale, ProviderCounts, SentRound, UntouchedRequest, scaled_use
+from proxy.accounting.untouched_run import (
+    PromptScale,
+    ProviderCounts,
+    SentRound,
+    UntouchedRequest,
+    scale_of_round,
+    scaled_use,
+)
 from proxy.core.ledger import Usage
 
 MILLION = 1_000_000
@@ -173,12 +180,14 @@ class RequestAccount:
         failed = max(outcome.upstream_status, outcome.client_status) >= 400
         lost = failed and self._last_round_is_free(outcome, reported)
         cost, saved = self._cost_and_saving(answered[:-1] if lost else answered, basis, failed=failed)
-        if self._has_saved_nothing(outcome, failed=failed):
+        came_to_nothing = failed or _is_broken_off(outcome)
+        if came_to_nothing or (self.tokens_sent > self.tokens_in and self._cuts_nothing()):
+            # A step of the cache, or counts that are a little off, may make the latter look cheaper.
             saved = min(saved, 0.0)
         fixed = _use_of_beginning(untouched, self._fixed)
         own_tools, own_texts, own_traces = self._own
         tokens_saved = self.tokens_in - total if rounds else 0
-        if failed or _is_broken_off(outcome):
+        if came_to_nothing:
             tokens_saved = min(tokens_saved, 0)
         return Receipt(
             **msgspec.structs.asdict(outcome),
@@ -212,11 +221,6 @@ class RequestAccount:
             counter=self._accountant.counter,
         )
 
-    def _has_saved_nothing(self, outcome: RequestOutcome, *, failed: bool) -> bool:
-        """Whether nothing can have been saved: the client got no whole answer, or more was sent than it sent and
-        nothing was cut. Steps of a cache and counts that are a little off make the latter look cheaper at times."""
-        return failed or _is_broken_off(outcome) or (self.tokens_sent > self.tokens_in and self._cuts_nothing())
-
     def _cuts_nothing(self) -> bool:
         """Whether all messages of the client were sent, or at least as many tokens of its own."""
         return self._clients_in_first >= self.tokens_in or holds_all_pieces(self._first_chain, self._hashed_chain)
@@ -241,7 +245,7 @@ class RequestAccount:
         scale = self._learn_scale(billed)
         cost = compactions = sum(map(self._compaction_cost, self._compaction_usages))
         for sent, usage in billed:
-            tariff = self._tariff.for_input(_scale_of_round(sent, usage, scale).tokens(sent.use.total))
+            tariff = self._tariff.for_input(scale_of_round(sent, usage, scale).tokens(sent.use.total))
             cost += _input_cost(sent, usage, tariff, basis, scale) + _output_cost(sent, usage, tariff, scale)
         if failed or not billed:
             return cost, 0.0 - cost
@@ -295,13 +299,7 @@ def _input_cost(sent: SentRound, usage: Usage | None, tariff: Tariff, basis: str
     """USD of a round's input: as reported, else split as we think and as many tokens as the provider says."""
     if usage is not None and basis == "reported":
         return _cost_of_use(_reported_use(usage), _with_paid_write_price(tariff, (usage,)))
-    return _cost_of_use(scaled_use(sent.use, _scale_of_round(sent, usage, scale), tariff, sent.unmarked), tariff)
-
-
-def _scale_of_round(sent: SentRound, usage: Usage | None, scale: PromptScale) -> PromptScale:
-    """By what the provider reported of the round, else `scale`."""
-    total = sent.use.total
-    return PromptScale(usage.input / total) if usage and usage.input and total else PromptScale(scale.new)
+    return _cost_of_use(scaled_use(sent.use, scale_of_round(sent, usage, scale), tariff, sent.unmarked), tariff)
 
 
 def _with_paid_write_price(tariff: Tariff, told: Iterable[Usage]) -> Tariff:

@@ -1,9 +1,9 @@
 """Estimates what the request of the client would have cost without the proxy, in the tokens that the provider counts.
 
-A provider counts other tokens than we do, and each round that it reports says how many: `ProviderCounts` keeps the
-count of what the client sent from request to request. The report also says whether the provider's cache held what we
-thought. Where it held less or more, the untouched request is taken to have met the same cache. Estimates are as likely
-too high as too low.
+A provider counts other tokens than we do, in tools and system text by another ratio than in messages, and each round
+that it reports says how many: `ProviderCounts` keeps the count of what the client sent from request to request. The
+report also says whether the provider's cache held what we thought. Where it held less or more, the untouched request is
+taken to have met the same cache. Estimates are as likely too high as too low.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ MIN_GROWTH_SHARE = 0.5
 counted otherwise than the long output that they stand for."""
 MAX_RATIO = 3.0
 """Provider's tokens for one of ours, at most, in what was added to a line. More is taken for something else."""
+MIN_TEXT_TOKENS = 500
+"""Tokens of messages that must have been counted apart from their head before the two have ratios of their own."""
+MAX_TEXT_TOKENS = 100_000
+"""Tokens of messages that a ratio is learned from; older ones count less."""
 SURPRISE_SHARE = 0.03
 """Share of the cached tokens by which provider and simulation may differ for want of exact counts."""
 
@@ -47,16 +51,20 @@ class SentRound(msgspec.Struct, frozen=True, gc=False):
 
 
 class PromptScale(msgspec.Struct, frozen=True, gc=False):
-    """The provider's tokens for each of ours: `old` for the first `border` tokens of a prompt, `new` behind them."""
+    """The provider's tokens for each of ours: `in_head` for the first `head` tokens of a prompt (tools and system
+    text), `old` for the others among its first `border` tokens, `new` behind them."""
 
     new: float = 1.0
     border: int = 0
     old: float = 1.0
+    head: int = 0
+    in_head: float = 1.0
 
     def tokens(self, ours: int) -> float:
         """Provider's tokens of the first `ours` tokens of a prompt."""
-        old = min(ours, self.border)
-        return self.old * old + self.new * (ours - old)
+        head = min(ours, self.head)
+        old = max(0, min(ours, self.border) - head)
+        return self.in_head * head + self.old * old + self.new * (ours - head - old)
 
     def last_tokens(self, total: int, ours: int) -> float:
         """Provider's tokens of the last `ours` of `total` tokens."""
@@ -82,6 +90,16 @@ class _CountedLine(msgspec.Struct, frozen=True, gc=False):
     prefixes: tuple[_CountedPrefix, ...]
 
 
+class _CountedText(msgspec.Struct, frozen=True, gc=False):
+    """Messages that were counted apart from their head, in our tokens and the provider's."""
+
+    ours: float = 0.0
+    theirs: float = 0.0
+
+
+_NO_TEXT = _CountedText()
+
+
 class ProviderCounts:
     """What the reported usage has taught of how a provider counts.
 
@@ -93,6 +111,7 @@ class ProviderCounts:
     def __init__(self) -> None:
         self._lines: OrderedDict[tuple[CacheKey, bytes], list[_CountedLine]] = OrderedDict()
         self._newest: OrderedDict[CacheKey, float] = OrderedDict()
+        self._texts: OrderedDict[CacheKey, _CountedText] = OrderedDict()
 
     def learn(self, key: CacheKey, came: HashedChain, sent: HashedChain, reported: int) -> PromptScale:
         """The scale of what the client sent, where the provider counted `reported` tokens in what was sent."""
@@ -102,42 +121,96 @@ class ProviderCounts:
         before = max(
             (line for line in lines if came.hashes.startswith(line.came)), key=lambda line: len(line.came), default=None
         )
-        scale = PromptScale(level)
+        whole = _CountedPrefix(len(sent.hashes), sent.total, reported)
         kept: tuple[_CountedPrefix, ...] = ()
         if before is not None:
             alike = common_pieces(before.sent, sent.hashes) * HASH_BYTES
             kept = tuple(prefix for prefix in before.prefixes if prefix.length <= alike)
-            scale = _scale_of_growth(before, came, kept, sent, reported)
-        prefixes = (
-            *kept[:1],
-            *kept[1:][-MAX_COUNTED_PREFIXES:],
-            _CountedPrefix(len(sent.hashes), sent.total, reported),
-        )
+            self._add_text(key, kept, whole)
+        text = self._text_ratio(key)
+        in_head = _head_ratio(sent.tokens[0], kept[0] if kept else whole, text)
+        if before is not None:
+            scale = _scale_of_growth(before, came, kept, whole, in_head)
+        elif in_head is None or text is None:
+            scale = PromptScale(level)
+        else:
+            scale = PromptScale(text, head=came.tokens[0], in_head=in_head)
+        prefixes = (*kept[:1], *kept[1:][-MAX_COUNTED_PREFIXES:], whole)
         counted = _CountedLine(came.hashes, came.total, scale.tokens(came.total), sent.hashes, prefixes)
         self._lines[shelf] = [*(line for line in lines if line is not before), counted][-MAX_LINES_PER_CONVERSATION:]
-        for known in (self._lines, self._newest):
+        for known in (self._lines, self._newest, self._texts):
             if len(known) > MAX_COUNTED_CONVERSATIONS:
                 known.popitem(last=False)
         return scale
+
+    def _add_text(self, key: CacheKey, kept: Sequence[_CountedPrefix], whole: _CountedPrefix) -> None:
+        """What stands behind the longest prefix that was counted before is messages alone, counted apart."""
+        if not kept or (ratio := _growth_ratio(kept[-1], whole)) is None:
+            return
+        known, grown = self._texts.pop(key, _NO_TEXT), whole.ours - kept[-1].ours
+        share = min(1.0, MAX_TEXT_TOKENS / (known.ours + grown))
+        self._texts[key] = _CountedText(share * (known.ours + grown), share * (known.theirs + ratio * grown))
+
+    def _text_ratio(self, key: CacheKey) -> float | None:
+        """The provider's tokens for each of ours in messages; None before enough of them were counted apart."""
+        known = self._texts.get(key, _NO_TEXT)
+        return known.theirs / known.ours if known.ours >= MIN_TEXT_TOKENS else None
 
     def newest(self, key: CacheKey) -> PromptScale:
         """By the round that the provider reported last, of whatever conversation."""
         return PromptScale(self._newest.get(key, 1.0))
 
 
+def _growth_ratio(prefix: _CountedPrefix, whole: _CountedPrefix) -> float | None:
+    """The provider's tokens for each of ours in what stands behind `prefix`; None for nothing, or an odd count."""
+    grown = whole.ours - prefix.ours
+    ratio = (whole.theirs - prefix.theirs) / grown if grown > 0 else 0.0
+    return ratio if 1 / MAX_RATIO < ratio < MAX_RATIO else None
+
+
+def _head_ratio(head: int, shortest: _CountedPrefix, text: float | None) -> float | None:
+    """The provider's tokens for each of ours in the head, from the prefix that holds least besides and the ratio of
+    messages; None where that is not known, or would be odd."""
+    if text is None or not head:
+        return None
+    ratio = (shortest.theirs - text * (shortest.ours - head)) / head
+    return ratio if 1 / MAX_RATIO < ratio < MAX_RATIO else None
+
+
 def _scale_of_growth(
-    before: _CountedLine, came: HashedChain, prefixes: Sequence[_CountedPrefix], sent: HashedChain, reported: int
+    before: _CountedLine,
+    came: HashedChain,
+    prefixes: Sequence[_CountedPrefix],
+    whole: _CountedPrefix,
+    in_head: float | None,
 ) -> PromptScale:
-    """`prefixes` are the beginnings of `sent` that were counted before. What the client added is about as many tokens
-    for the provider as what stands behind the longest of them, unless that is little beside it: then as the larger of
-    the line before it and this request."""
-    level, old = reported / sent.total, before.came_theirs / before.came_ours if before.came_ours else 1.0
-    new = old if before.came_ours > sent.total else level
-    if prefixes and (grown := sent.total - prefixes[-1].ours) > 0:
-        ratio = (reported - prefixes[-1].theirs) / grown
-        if grown >= MIN_GROWTH_SHARE * (came.total - before.came_ours) and 1 / MAX_RATIO < ratio < MAX_RATIO:
-            new = ratio
-    return PromptScale(new, before.came_ours, old)
+    """`prefixes` are the beginnings of `whole`, which was sent, that were counted before. What the client added is
+    about as many tokens for the provider as what stands behind the longest of them, unless that is little beside it:
+    then as the messages before it. While the ratio of the head is not known, as the larger of the line before it and
+    this request."""
+    added = came.total - before.came_ours
+    is_telling = bool(prefixes) and whole.ours - prefixes[-1].ours >= MIN_GROWTH_SHARE * added
+    ratio = _growth_ratio(prefixes[-1], whole) if is_telling else None
+    if in_head is not None and (texts := before.came_ours - came.tokens[0]) > 0:
+        old = (before.came_theirs - in_head * came.tokens[0]) / texts
+        if 1 / MAX_RATIO < old < MAX_RATIO:
+            return PromptScale(ratio or old, before.came_ours, old, came.tokens[0], in_head)
+    old = before.came_theirs / before.came_ours if before.came_ours else 1.0
+    level = old if before.came_ours > whole.ours else whole.theirs / whole.ours
+    return PromptScale(ratio or level, before.came_ours, old)
+
+
+def scale_of_round(sent: SentRound, usage: Usage | None, scale: PromptScale) -> PromptScale:
+    """How the provider counts a round, by what it reported of it, else as `scale` says of new messages."""
+    total = sent.use.total
+    if usage is None or not usage.input or not total:
+        return PromptScale(scale.new)
+    texts = total - sent.head
+    if scale.head and texts > 0:
+        new = (usage.input - scale.in_head * sent.head) / texts
+        if 1 / MAX_RATIO < new < MAX_RATIO:
+            return PromptScale(new, head=sent.head, in_head=scale.in_head)
+    return PromptScale(usage.input / total)
 
 
 class UntouchedRequest(msgspec.Struct, frozen=True, gc=False):
@@ -169,9 +242,9 @@ class UntouchedRequest(msgspec.Struct, frozen=True, gc=False):
 
     def _prefix_as_met(self, first: SentRound, usage: Usage) -> float:
         """Provider's tokens of the known beginning."""
-        tariff, scale = self.tariff, self.scale
-        ours, ratio = scale.tokens(self.use.prefix), usage.input / first.use.total
-        believed = cacheable_tokens(round(first.use.prefix * ratio), tariff)
+        tariff, scale, sent = self.tariff, self.scale, scale_of_round(first, usage, self.scale)
+        ours, counted = scale.tokens(self.use.prefix), sent.tokens(first.use.prefix)
+        believed = cacheable_tokens(round(counted), tariff)
         surprise = usage.cached - believed
         own = first.head - self.head
         breaks_alike = first.use.prefix == (self.use.prefix and self.use.prefix + own)
@@ -179,9 +252,8 @@ class UntouchedRequest(msgspec.Struct, frozen=True, gc=False):
             if not (breaks_alike and usage.cached):
                 return ours
             # The report says in which step of the cache the same prefix ends, so how far off our count of it is.
-            counted = first.use.prefix * ratio
             return ours + min(max(counted, usage.cached), usage.cached + tariff.step - 1) - counted
-        if surprise < 0 and first.is_assumed and usage.cached >= round(first.head * ratio) * (1 - SURPRISE_SHARE):
+        if surprise < 0 and first.is_assumed and usage.cached >= round(sent.tokens(first.head)) * (1 - SURPRISE_SHARE):
             return ours  # the cache is alive: what it lacks is what we changed
         if surprise < 0:
             return ours * usage.cached / believed
@@ -189,7 +261,9 @@ class UntouchedRequest(msgspec.Struct, frozen=True, gc=False):
             return max(ours, scale.tokens(self.known))
         if breaks_alike:
             # Both break in the same message, and the provider knew a part of it.
-            return ours + max(0.0, surprise - (0 if first.use.prefix else own * ratio))
+            return ours + max(
+                0.0, surprise - (0 if first.use.prefix else sent.tokens(first.head) - sent.tokens(self.head))
+            )
         return ours
 
 

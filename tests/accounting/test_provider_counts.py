@@ -75,3 +75,46 @@ def test_the_first_request_of_a_long_line_is_not_forgotten() -> None:
     told = learn(counts, [*line, output], [HEAD, WISH, TRACE, output])
 
     assert told == pytest.approx(counted(*line, output), rel=0.005)
+
+
+@pytest.mark.rows("X-41")
+@pytest.mark.parametrize("in_head", [2.0, 0.6])
+def test_head_and_messages_have_ratios_of_their_own(in_head: float) -> None:
+    """All work has left, and what is new is little: by the whole of what was sent it would count as the head does."""
+    counts, work = ProviderCounts(), ("small work", 600)
+
+    def theirs(*pieces: PromptPiece) -> int:
+        return round(sum((in_head if piece is HEAD else 1.0) * piece[1] for piece in pieces))
+
+    for line in ([HEAD, WISH], [HEAD, WISH, work]):
+        counts.learn(KEY, hash_chain(line), hash_chain(line), theirs(*line))
+    came = hash_chain([HEAD, WISH, work, OUTPUT])
+    small = [HEAD, WISH, ("trace", 60)]
+    scale = counts.learn(KEY, came, hash_chain(small), theirs(*small))
+
+    assert scale.tokens(came.tokens[0]) == pytest.approx(theirs(HEAD), rel=0.01)
+    assert scale.tokens(came.total) == pytest.approx(theirs(HEAD, WISH, work, OUTPUT), rel=0.01)
+
+
+@pytest.mark.rows("X-41")
+def test_a_new_conversation_is_counted_by_what_others_taught_of_messages() -> None:
+    """Of its first request the provider tells one figure, for head and message together."""
+    counts = ProviderCounts()
+    for line in ([HEAD, WISH], [HEAD, WISH, WORK]):
+        learn(counts, line, line)
+
+    first = hash_chain([HEAD, ("other wish", 3_000)])
+    scale = counts.learn(KEY, first, first, counted(HEAD, ("other wish", 3_000)))
+
+    assert scale.tokens(1_000) == pytest.approx(2_000, rel=0.01)
+    assert scale.tokens(4_000) == pytest.approx(5_000, rel=0.01)
+
+
+@pytest.mark.rows("X-41")
+def test_while_little_was_counted_there_is_one_ratio() -> None:
+    counts, small = ProviderCounts(), ("small", 100)
+    for line in ([HEAD, WISH], [HEAD, WISH, small]):
+        scale = counts.learn(KEY, hash_chain(line), hash_chain(line), counted(*line))
+
+    assert scale.head == 0
+    assert scale.tokens(1_600) == pytest.approx(2_600, rel=0.01)
