@@ -31,6 +31,9 @@ MIN_TEXT_TOKENS = 500
 """Tokens of messages that must have been counted apart from their head before the two have ratios of their own."""
 MAX_TEXT_TOKENS = 100_000
 """Tokens of messages that a ratio is learned from; older ones count less."""
+OWN_HEAD_WEIGHT = 1.2
+"""What a token of our own tools and guidance counts beside one of the client's head: definitions as short as ours are
+more of syntax and frame. Without it, the client's own head is counted a little too large."""
 SURPRISE_SHARE = 0.03
 """Share of the cached tokens by which provider and simulation may differ for want of exact counts."""
 
@@ -115,7 +118,7 @@ class ProviderCounts:
 
     def learn(self, key: CacheKey, came: HashedChain, sent: HashedChain, reported: int) -> PromptScale:
         """The scale of what the client sent, where the provider counted `reported` tokens in what was sent."""
-        level = self._newest[key] = reported / sent.total
+        self._newest[key] = reported / sent.total
         shelf = (key, came.first_two)
         lines = self._lines.pop(shelf, [])
         before = max(
@@ -128,11 +131,12 @@ class ProviderCounts:
             kept = tuple(prefix for prefix in before.prefixes if prefix.length <= alike)
             self._add_text(key, kept, whole)
         text = self._text_ratio(key)
-        in_head = _head_ratio(sent.tokens[0], kept[0] if kept else whole, text)
+        own = (OWN_HEAD_WEIGHT - 1) * max(0, sent.tokens[0] - came.tokens[0]) if came.tokens else 0.0
+        in_head = _head_ratio(sent.tokens[0], own, kept[0] if kept else whole, text)
         if before is not None:
             scale = _scale_of_growth(before, came, kept, whole, in_head)
         elif in_head is None or text is None:
-            scale = PromptScale(level)
+            scale = PromptScale(reported / (sent.total + own))
         else:
             scale = PromptScale(text, head=came.tokens[0], in_head=in_head)
         prefixes = (*kept[:1], *kept[1:][-MAX_COUNTED_PREFIXES:], whole)
@@ -168,12 +172,12 @@ def _growth_ratio(prefix: _CountedPrefix, whole: _CountedPrefix) -> float | None
     return ratio if 1 / MAX_RATIO < ratio < MAX_RATIO else None
 
 
-def _head_ratio(head: int, shortest: _CountedPrefix, text: float | None) -> float | None:
+def _head_ratio(head: int, own: float, shortest: _CountedPrefix, text: float | None) -> float | None:
     """The provider's tokens for each of ours in the head, from the prefix that holds least besides and the ratio of
-    messages; None where that is not known, or would be odd."""
+    messages; None where that is not known, or would be odd. `own`: by how much our own part of the head weighs more."""
     if text is None or not head:
         return None
-    ratio = (shortest.theirs - text * (shortest.ours - head)) / head
+    ratio = (shortest.theirs - text * (shortest.ours - head)) / (head + own)
     return ratio if 1 / MAX_RATIO < ratio < MAX_RATIO else None
 
 
