@@ -57,7 +57,7 @@ def _assert_strict(schema: dict[str, Any]) -> None:
 
 
 @every_dialect
-@pytest.mark.parametrize("profile", ["core", "full", "passive"])
+@pytest.mark.parametrize("profile", ["frames", "core", "full", "passive"])
 def test_every_schema_of_ours_can_be_strict(dialect: Dialect, profile: str) -> None:
     for definition in _definitions(dialect, profile, strict=True):
         assert definition["strict"] is True
@@ -73,7 +73,6 @@ def test_what_may_be_left_out_is_nullable_and_nothing_else_is(dialect: Dialect) 
     assert {name: inner["type"] for name, inner in properties.items()} == {
         "title": "string",
         "successCriteria": "string",
-        "retry_of": ["string", "null"],
     }
     optional = (recall.get("parameters") or recall["input_schema"])["properties"]
     assert all(inner["type"] == ["string", "null"] for inner in optional.values())
