@@ -8,7 +8,7 @@ import pytest
 
 from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, call, says
 from tests.client_dialects import MESSAGES
-from tests.harness import Conversation, Stage, activate, as_one_text, bash, does, op, plan, pop, push, texts
+from tests.harness import Conversation, Stage, activate, as_one_text, bash, does, op, plan, pop, push, spoken_on, texts
 
 
 def stepping(**items: str) -> ScriptedCall:
@@ -112,7 +112,7 @@ def test_pop_plus_push(provider: ScriptedProvider, chat: Conversation) -> None:
     assert "First is done." in opening["content"]
     assert f'frame="{chat.proxy.frames()["Second"]["sessionID"]}"' in opening["content"]
     assert opening["content"].index("First is done.") < opening["content"].index("<stack-context")
-    assert "Begun." not in as_one_text(line)
+    assert "Begun." not in spoken_on(line)
 
 
 def test_pop_beside_client_calls(provider: ScriptedProvider, chat: Conversation) -> None:
@@ -200,7 +200,7 @@ def test_user_writes_in_an_open_child(provider: ScriptedProvider, chat: Conversa
     assert "use JWT, please" in returned
     assert texts(line)[-1] == "user: and now test it"
     assert "3 passed" not in as_one_text(line)
-    assert "I use JWT." not in as_one_text(line)
+    assert "I use JWT." not in spoken_on(line)
 
 
 def test_what_the_user_said_further_down_is_told_by_whatever_tells_of_it(
@@ -312,9 +312,9 @@ def test_a_step_that_ends_through_an_invalidated_frame_tells_of_that(stage: Stag
     line = provider.received[-1].messages
     assert chat.proxy.active() == "add a login"
     assert "(Auth) was invalidated: another way." in as_one_text(line)
-    assert "<said>use JWT, please</said>" in as_one_text(line)
+    assert "user: use JWT, please" in texts(line)
     assert "user: go on" in texts(line)
-    assert "It greets." not in as_one_text(line)
+    assert "It greets." not in spoken_on(line)
 
 
 def test_a_push_below_a_step_that_was_taken_back_returns_to_its_own_call(
@@ -394,12 +394,14 @@ def test_depth_3_popped_one_by_one(provider: ScriptedProvider, chat: Conversatio
 
     line = as_one_text(provider.received[-1].messages)
     assert "A is done." in line
-    assert all(words not in line for words in ("in A", "in B", "in C", "B is done.", "C is done.", "back in A"))
+    assert all(words not in line for words in ("B is done.", "C is done."))
+    spoken = spoken_on(provider.received[-1].messages)
+    assert all(words not in spoken for words in ("in A", "in B", "in C", "back in A"))
     assert "back at the root" in line
     assert chat.proxy.statuses() == {"step 0": "in_progress", "A": "completed", "B": "completed", "C": "completed"}
     in_b = as_one_text(provider.received[7].messages)
     assert "C is done." in in_b
-    assert "in C" not in in_b
+    assert "in C" not in spoken_on(provider.received[7].messages)
     assert "in B" in in_b
 
 
@@ -414,8 +416,8 @@ def test_consecutive_pops_each_return_into_the_next(provider: ScriptedProvider, 
 
     line = as_one_text(provider.received[-1].messages)
     assert "A is done." in line
-    assert "in A" not in line
-    assert "in B" not in line
+    assert "in A" not in spoken_on(provider.received[-1].messages)
+    assert "in B" not in spoken_on(provider.received[-1].messages)
     assert chat.proxy.active() == "step 0"
 
 
@@ -473,7 +475,7 @@ def test_a_push_behind_several_ends_stands_where_the_last_of_them_returned(
     opened = next(m for m in provider.received[5].messages if m["role"] == "tool")
     assert f'frame="{frames["C"]["sessionID"]}"' in opened["content"]
     assert frames["A"]["sessionID"] in opened["content"]
-    assert "in A" not in as_one_text(provider.received[5].messages)
+    assert "in A" not in spoken_on(provider.received[5].messages)
 
     chat.says("go on")
 

@@ -253,7 +253,7 @@ SESSIONS = {
               edit src/parser.py
               run pytest -q
         """,
-        (1, 11),
+        (1, 8, 9, 10, 11),
     ),
     "a correction in mid-plan changes nothing of the plan": Labelled(
         """
@@ -327,7 +327,7 @@ SESSIONS = {
         says: There is a token bucket in src/limit.py.
         """,
         """
-        root in_progress: Hello, what can you do?
+        root in_progress: what can you do?
             user: Hello, what can you do?
             says: I can read, edit and run things in your
             user: Explain the difference between a mutex a

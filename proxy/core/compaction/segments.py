@@ -39,7 +39,7 @@ from proxy.core.frames import (
     path_to,
 )
 from proxy.core.ledger import EntryKind, Message
-from proxy.core.observers import message_of
+from proxy.core.observers import message_after, message_of
 from proxy.core.recall import recently_recalled_entries
 from proxy.core.text import CountTokens
 
@@ -314,9 +314,7 @@ def _mixed_turns(path_state: PathState, context: Sequence[PathEntry], rules: Fol
 
 def _ends_turn(context: Sequence[PathEntry], position: int) -> bool:
     """Whether the user spoke next."""
-    later_entries = (context[later] for later in range(position + 1, len(context)))
-    following = next((p for p in later_entries if p.entry.kind is not EntryKind.OVERLAY), None)
-    message = message_of(following) if following else None
+    message = message_after(context, position)
     return message is None or message.role == "user"
 
 

@@ -90,6 +90,7 @@ MORE_INSTRUCTIONS = """
 """
 """Further verbs of orders, which are as often said of what was just done."""
 ADDITIONS = """
+    nit nits nitpick wait oops sorry
     and but or also plus then still again actually instead rather too continue proceed go_on go_ahead keep carry_on
     try retry do_it do_that do_so do_the_same undo revert in_addition additionally furthermore one_more can_we_also
     can_you_also could_we_also could_you_also commit push run rerun merge rebase i_mean i_meant

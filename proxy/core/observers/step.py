@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.frames import PathEntry, Tree, call_key
-from proxy.core.ledger import Call, EntryKind, Message, Round
+from proxy.core.ledger import INSTRUCTION_ROLES, Call, EntryKind, Message, Round
 
 RESULT_HEAD_LENGTH = 3_000  # characters examined at either end of a result, where a tool reports its outcome
 RESULT_TAIL_LENGTH = 3_000
@@ -105,10 +105,15 @@ def is_closing_message(path_entries: Sequence[PathEntry], position: int) -> bool
     message = message_of(path_entries[position])
     if message is None or message.role != "assistant" or message.calls or not message.text.strip():
         return False
+    following = message_after(path_entries, position)
+    return following is None or (following.role == "user" and not following.answers)
+
+
+def message_after(path_entries: Sequence[PathEntry], position: int) -> Message | None:
+    """The next message of the conversation, without our notes and the instructions that an application inserts."""
     later_entries = (path_entries[later] for later in range(position + 1, len(path_entries)))
-    following = next((p for p in later_entries if p.entry.kind is not EntryKind.OVERLAY), None)
-    answer = message_of(following) if following else None
-    return answer is None or (answer.role == "user" and not answer.answers)
+    messages = (message_of(p) for p in later_entries if p.entry.kind is not EntryKind.OVERLAY)
+    return next((m for m in messages if m is not None and m.role not in INSTRUCTION_ROLES), None)
 
 
 def rounds_of(path_entries: Iterable[PathEntry]) -> Iterator[Round]:
