@@ -26,6 +26,7 @@ from proxy.cli.output import (
     print_line,
     progress_bar,
 )
+from proxy.cli.savings.summary import dearer_sentence
 from proxy.config import Config, parse_assignments
 from proxy.replay import (
     FAR_REQUESTS,
@@ -141,6 +142,7 @@ def conclusion_lines(done: Sequence[ReplayResult], *, details: bool) -> Iterator
     """Money, names, requests, oddities, and the limits of a replay."""
     row, needs = sum_rows(done), sum_needs(done)
     yield _money_sentence(row)
+    yield dearer_sentence(done, "recording")
     yield from _marker_sentences(done)
     yield from _name_sentences(needs)
     statuses = sum((Counter(one.statuses) for one in done), Counter())

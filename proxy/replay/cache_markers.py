@@ -1,9 +1,9 @@
 """What a conversation costs where the provider caches only at cache markers, with the proxy and without.
 
 The messages API caches a prefix only at a marker, at most four in a request, and looks for a cached one only a few
-blocks before a marker. Receipts take every request as cached to its end; here the markers in the requests are followed,
-both in what the client sent and in what was sent upstream. The figures stand beside those of the receipts, and count
-alike.
+blocks before a marker. Receipts take every request as cached to its last marker; here all markers in the requests are
+followed, both in what the client sent and in what was sent upstream. The figures stand beside those of the receipts,
+and count alike.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def summary_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
     row = sum_rows(done)
     yield f"{_found(done)} with {pluralize(row.requests, 'request')}."
     yield _money(row.cost, row.cost_untouched)
-    yield _dearer(done)
+    yield dearer_sentence(done)
     yield _context(done)
     yield from _assumptions(done)
 
@@ -45,13 +45,14 @@ def _money(cost: float, untouched: float) -> str:
     return f"They cost {before} as they were, and {after} with the proxy: {between}{share} {word}."
 
 
-def _dearer(done: Sequence[ReplayResult]) -> str:
+def dearer_sentence(done: Sequence[ReplayResult], noun: str = "session") -> str:
+    """How many of them would have cost more with the proxy, and how much; `noun` is what one of them is called."""
     worse = [one for one in done if is_dearer(one)]
     if not worse:
         return "Dearer with the proxy: none."
     more = sum(one.row.cost - one.row.cost_untouched for one in worse)
     worst = max(one.row.cost / one.row.cost_untouched for one in worse if one.row.cost_untouched) - 1
-    sessions = pluralize(len(worse), "session")
+    sessions = pluralize(len(worse), noun)
     return f"Dearer with the proxy: {sessions}, {format_dollars(more)} in all, at most {100 * worst:.1f} %."
 
 
