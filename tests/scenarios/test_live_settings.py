@@ -16,6 +16,7 @@ pytestmark = [
     pytest.mark.asked("plain"),
 ]
 PATH = "/stack/config"
+LOOKED = {"id": "call_old", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
 TASK, PROMPT = "Make the build green.", "Find the tests that fail now and then."
 TITLED = "@scout subagent: look at the tests"
 DEFAULTS = {
@@ -244,7 +245,12 @@ def test_a_title_links_nothing_where_nobody_waits_or_something_else_does(
     provider.will(does(call("task", prompt=PROMPT)))
     parent.says("delegate it")
     assert opened(stage, proxy, provider, f"{TITLED}: no tools", headers=mine, tools=())["parent"] is None
-    past = [{"role": "user", "content": f"{TITLED} of old"}, {"role": "assistant", "content": "Yes."}]
+    past = [
+        {"role": "user", "content": f"{TITLED} of old"},
+        {"role": "assistant", "content": None, "tool_calls": [LOOKED]},
+        {"role": "tool", "tool_call_id": LOOKED["id"], "content": "a.py"},
+        {"role": "assistant", "content": "Yes."},
+    ]
     assert opened(stage, proxy, provider, "go on", headers=mine, history=past)["parent"] is None
     proxy.headers = other
     assert opened(stage, proxy, provider, TITLED, headers=other)["parent"] is None

@@ -22,7 +22,7 @@ from tests.scenarios.native import SCHEMA, Json, Messages, Native, Responses, ba
 from tests.wire.proxied import ServedProxy
 
 FREE, BOUND, MANUAL, GPT = "claude-opus-4-8", "claude-opus-5-5", "claude-sonnet-4-5", "gpt-5.4"
-TRACE = "left your context; stack_recall"
+TRACE = "The texts of its files and outputs are gone from here."
 Started = Callable[..., ServedProxy]
 
 

@@ -63,7 +63,7 @@ def test_no_trace_tells_a_request_as_part_of_another(session: Session, provider:
     session.plays(THREE_REQUESTS)
     provider.will(says("ok"))
     session.chat.says("Next task: draw a logo for the site")
-    traces = told_by_us(provider, "your own earlier work")
+    traces = told_by_us(provider, "The texts of its files and outputs are gone from here.")
 
     assert traces
     for trace in traces:

@@ -140,7 +140,7 @@ def test_after_a_failed_step_the_model_is_asked_to_plan_anew(stage: Stage, provi
     advice = told(provider).partition("<next>")[2].partition("</next>")[0]
     assert advice.startswith("Re-plan before you go on.")
     assert [f"{frames[title]['sessionID']} ({title})" in advice for title in ("View", "Tests")] == [True, True]
-    assert f"retry_of={frames['Model']['sessionID']}" in advice
+    assert "another attempt is a push of the same title" in advice
 
 
 @pytest.mark.rows("S2-11")

@@ -92,7 +92,8 @@ def many(number: int) -> tuple[str, ...]:
 
 @pytest.mark.rows("X-29")
 @pytest.mark.parametrize(
-    ("theirs", "ours", "status"), [(123, 5, "full"), (124, 1, "full"), (127, 1, "full"), (128, 0, "asleep")]
+    ("theirs", "ours", "status"),
+    [(123, 5, "full"), (124, 3, "full"), (126, 1, "full"), (127, 1, "full"), (128, 0, "asleep")],
 )
 def test_our_tools_stay_within_the_cap_of_the_model(
     stage: Stage, provider: ScriptedProvider, theirs: int, ours: int, status: str

@@ -40,8 +40,8 @@ THIRD = "Investigate why the nightly billing export takes five hours."
 
 @pytest.fixture
 def session(stage: Stage, provider: ScriptedProvider) -> Session:
-    """The first task is folded."""
-    played = Session(stage.chat(tools=TOOLS), provider)
+    """The first task is folded. What stands in front of it is long enough for a provider to cache."""
+    played = Session(stage.chat(tools=TOOLS, system="You are careful. " + "word " * 1_000), provider)
     played.plays(TWO_TASKS)
     assert played.outputs_sent() == [4]
     return played

@@ -13,7 +13,7 @@ from proxy.core.observers import ToolRole, ToolRoles
 GuidanceWording = Literal["mirror", "replace"]
 
 _GUIDANCE_TEMPLATE = """\
-# Frames
+# Task frames
 
 What you do in a frame leaves your context when it returns; its results stay. Push one to read or try much more than you
 will keep, not where the next step needs the same files. {planning}The user sees none.
