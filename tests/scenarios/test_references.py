@@ -724,7 +724,7 @@ def test_a_part_of_a_history_is_never_shortened(stage: Stage, known: bool) -> No
     """S9: what is left of a request does not stand for what the provider keeps beside it. Without that, it does."""
     with ScriptedProvider(models=[Model("scripted-model", window=9000)]) as provider:
         stage.provider = provider
-        client = Forgetful(stage.proxy(), stage.streamed)
+        client = Forgetful(stage.proxy(frame_max_tokens=16_000), stage.streamed)
         user = {"role": "user", "content": "look"}
         history: list[Json] = [user]
         if known:

@@ -64,6 +64,8 @@ FILES_ALWAYS_TOLD = 5
 MIN_NAMES_TOKENS = 330
 """Tokens that names may take in a small trace, if nothing else needs them."""
 MIN_NUMBER_DIGITS = 5
+MIN_RESULT_LINE = 12
+"""Characters of a line of results from which on it is not said once more."""
 MAX_EDITS = 6
 FAILED_FACTOR = 2
 """A failed frame may say more about attempts and errors."""
@@ -242,7 +244,7 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
     """All sections except names, each within its share of `room` tokens."""
     factor = FAILED_FACTOR if sources.failed else 1
     facts = sources.facts
-    said = [text for text in facts.said if text not in sources.results]
+    said = [text for text in (_without_results(told, sources.results) for told in facts.said) if text]
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
         "results": (
             RESULTS_SHARE,
@@ -276,6 +278,14 @@ def _results_section(text: str, budget: int, count: CountTokens, *, closes: bool
     if not text:
         return CLOSING_MESSAGE_HINT if closes else ""
     return cut_middle(remove_illegal_xml(text), partial(_fits, count, budget))
+
+
+def _without_results(text: str, results: str) -> str:
+    """What was said, without the lines that the results tell."""
+    if text in results:
+        return ""
+    known = [line for line in results.splitlines() if len(line) >= MIN_RESULT_LINE]
+    return "\n".join(line for line in text.splitlines() if not any(result in line for result in known))
 
 
 def _said_section(texts: Sequence[str], budget: int, count: CountTokens) -> str:

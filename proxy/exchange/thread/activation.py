@@ -79,6 +79,8 @@ USER_TURN_FRAME_SHARE = 0.8
 NEWEST_SHARE, MAX_NEWEST_TOKENS = 1 / 8, 4_000
 """Of unfinished work that is cut, the newest steps stay: this share of `frame_max_tokens`, and at most so many
 tokens."""
+PART_WINDOW_SHARE = 0.4
+"""Unfinished work is cut before it fills more than this share of a known window."""
 MAX_NOTE_BLOCK_TOKENS = 600
 """Tokens of a block behind the newest message, at most."""
 MAX_COMPACTED_BLOCK_TOKENS = 300
@@ -418,7 +420,9 @@ class ContextPolicy:
 
     def _fold_rules(self, here: PolicyInput, *, at_words: bool) -> FoldRules:
         """`at_words`: the client has just added words of the user, a natural border."""
-        longest = self.config.frame_max_tokens
+        longest, window = self.config.frame_max_tokens, self._window(here)
+        if window.is_binding:
+            longest = min(longest, int(window.tokens * PART_WINDOW_SHARE))
         part_tokens = int(longest * (USER_TURN_FRAME_SHARE if at_words else 1))
         match self.config.folding:
             case "full":
@@ -426,8 +430,7 @@ class ContextPolicy:
             case "careful":
                 return FoldRules(part_tokens, min(MAX_NEWEST_TOKENS, int(longest * NEWEST_SHARE)))
             case "requests":
-                window = self._window(here).tokens
-                return FoldRules(max(longest, int(window * PRESSURE_SHARE)), MAX_NEWEST_TOKENS)
+                return FoldRules(max(longest, int(window.tokens * PRESSURE_SHARE)), MAX_NEWEST_TOKENS)
 
     def _compaction_input(
         self,
