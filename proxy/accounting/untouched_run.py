@@ -131,14 +131,15 @@ class ProviderCounts:
             kept = tuple(prefix for prefix in before.prefixes if prefix.length <= alike)
             self._add_text(key, kept, whole)
         text = self._text_ratio(key)
-        own = (OWN_HEAD_WEIGHT - 1) * max(0, sent.tokens[0] - came.tokens[0]) if came.tokens else 0.0
+        head = came.tokens[0] if came.tokens else 0  # of a request of our own nothing came
+        own = (OWN_HEAD_WEIGHT - 1) * max(0, sent.tokens[0] - head) if head else 0.0
         in_head = _head_ratio(sent.tokens[0], own, kept[0] if kept else whole, text)
         if before is not None:
             scale = _scale_of_growth(before, came, kept, whole, in_head)
         elif in_head is None or text is None:
             scale = PromptScale(reported / (sent.total + own))
         else:
-            scale = PromptScale(text, head=came.tokens[0], in_head=in_head)
+            scale = PromptScale(text, head=head, in_head=in_head)
         prefixes = (*kept[:1], *kept[1:][-MAX_COUNTED_PREFIXES:], whole)
         counted = _CountedLine(came.hashes, came.total, scale.tokens(came.total), sent.hashes, prefixes)
         self._lines[shelf] = [*(line for line in lines if line is not before), counted][-MAX_LINES_PER_CONVERSATION:]
@@ -195,10 +196,11 @@ def _scale_of_growth(
     added = came.total - before.came_ours
     is_telling = bool(prefixes) and whole.ours - prefixes[-1].ours >= MIN_GROWTH_SHARE * added
     ratio = _growth_ratio(prefixes[-1], whole) if is_telling else None
-    if in_head is not None and (texts := before.came_ours - came.tokens[0]) > 0:
-        old = (before.came_theirs - in_head * came.tokens[0]) / texts
+    head = came.tokens[0] if came.tokens else 0
+    if in_head is not None and head and (texts := before.came_ours - head) > 0:
+        old = (before.came_theirs - in_head * head) / texts
         if 1 / MAX_RATIO < old < MAX_RATIO:
-            return PromptScale(ratio or old, before.came_ours, old, came.tokens[0], in_head)
+            return PromptScale(ratio or old, before.came_ours, old, head, in_head)
     old = before.came_theirs / before.came_ours if before.came_ours else 1.0
     level = old if before.came_ours > whole.ours else whole.theirs / whole.ours
     return PromptScale(ratio or level, before.came_ours, old)

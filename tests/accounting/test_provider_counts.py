@@ -118,3 +118,14 @@ def test_while_little_was_counted_there_is_one_ratio() -> None:
 
     assert scale.head == 0
     assert scale.tokens(1_600) == pytest.approx(2_600, rel=0.01)
+
+
+@pytest.mark.rows("X-41")
+def test_a_request_of_our_own_is_counted_though_no_client_sent_anything() -> None:
+    """A summary, or what keeps a cache warm."""
+    counts = ProviderCounts()
+    for line in ([HEAD, WISH], [HEAD, WISH, WORK]):
+        learn(counts, line, line)
+
+    for _ in range(2):
+        assert learn(counts, [], [HEAD, WISH, WORK]) == 0

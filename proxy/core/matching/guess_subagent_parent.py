@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from proxy.core.frames import MAX_CRITERION_CHARACTERS, SubagentStarted, decode_event
 from proxy.core.ledger import Call, Ledger, Request, Round, visible_calls
-from proxy.core.matching.recognize_beginning import is_opening
 from proxy.core.observers import first_user_text
 from proxy.core.safe_regex import matches_any
 
@@ -31,8 +30,9 @@ def delegated_task(request: Request) -> str:
 
 
 def has_subagent_title(request: Request, patterns: Sequence[str]) -> bool:
-    """Whether the request opens a conversation with tools whose title matches one of `patterns`."""
-    if not request.tool_names or not is_opening(request.messages):
+    """Whether the request opens a conversation with tools whose title matches one of `patterns`. A title is a weak
+    sign: any word of an assistant beside it, be it a preamble, is taken for a history."""
+    if not request.tool_names or any(m.role == "assistant" for m in request.messages):
         return False
     texts = (delegated_task(request), *(m.text for m in request.head))
     return any(matches_any(patterns, line) for line in map(_first_line, texts) if line)

@@ -17,14 +17,9 @@ def opening_messages(messages: Iterable[Message]) -> tuple[Message, ...]:
     return tuple(takewhile(_makes_no_call, messages))
 
 
-def is_opening(messages: Sequence[Message]) -> bool:
-    """Whether no call was made in these messages."""
-    return all(map(_makes_no_call, messages))
-
-
 def is_beginning(messages: Sequence[Message], path: Sequence[Entry]) -> bool:
     """Whether a conversation begins with a request of these messages; `path` has its entries."""
-    return is_opening(messages) and not any(map(_is_answer_of_ours, path))
+    return all(map(_makes_no_call, messages)) and not any(map(_is_answer_of_ours, path))
 
 
 def _makes_no_call(message: Message) -> bool:
