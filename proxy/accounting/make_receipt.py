@@ -283,8 +283,8 @@ class RequestAccount:
 
 
 def _is_broken_off(outcome: RequestOutcome) -> bool:
-    """Whether the client left before its answer was whole, or the answer broke off."""
-    return outcome.client_status == 0 or outcome.status == "error"
+    """Whether the client, a person or a fault ended the answer before it was whole."""
+    return outcome.status == "error"
 
 
 def _use_of_beginning(use: CacheUse, tokens: int) -> CacheUse:
