@@ -36,7 +36,8 @@ from proxy.core.ledger import STACK_PREFIX
 
 MODEL = "gpt-5.4"
 """A model in the price table, with a prompt cache that the scripted provider simulates."""
-SETTINGS: Mapping[str, object] = {"drain_s": 2}
+SETTINGS: Mapping[str, object] = {"drain_s": 2, "folding": "full", "frame_max_tokens": 16_000}
+"""As much leaves as can: a session that somebody watches for a minute shows more of it."""
 RECALLED_LOG = "logs/nightly-2026-11-19.log"
 """The log that the model recalls at the end."""
 PROXY_MARKERS = (STACK_PREFIX, "stack-context", "frame-results")

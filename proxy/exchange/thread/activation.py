@@ -240,12 +240,18 @@ class ContextPolicy:
     def _wake(self, here: PolicyInput, *, wanted: bool) -> PolicyDecision:
         """Wake, with all compactions that are due. A compaction or a cut of a new output must pay for both, unless the
         thread is `wanted` awake; with `wake_at_tokens` set, that holds inside a tool loop alone. Appended tools break
-        no prefix, so then a compaction must pay by itself."""
+        no prefix, so then a compaction must pay by itself. Where the tools for frames do not pay, recall may."""
         in_loop = not ends_with_user_message(here.request.messages)
         must_pay = in_loop or (self.config.wake_at_tokens is None and not wanted)
         if in_loop and self.reasoning.is_needed_in_loop(here):
             return PolicyDecision(reason="in_loop")
         woken = self._wake_event(here, wanted=wanted)
+        decision = self._wake_with(here, woken, in_loop=in_loop, must_pay=must_pay)
+        if decision.events or not woken.guidance or self.config.wake_at_tokens is not None:
+            return decision
+        return self._wake_with(here, self._recall_offer, in_loop=in_loop, must_pay=must_pay)  # a fifth of the tokens
+
+    def _wake_with(self, here: PolicyInput, woken: ThreadWoken, *, in_loop: bool, must_pay: bool) -> PolicyDecision:
         appended = bool(woken.appended)
         added = None if appended and not in_loop else sum(map(self.count_memoized, woken.texts))
         done = self._plan_compaction(here, added, appended=appended)
