@@ -85,9 +85,13 @@ def told_in(file: Path, dialect: str) -> Recording:
     return found
 
 
+FOLDING = {"folding": "full", "frame_max_tokens": 16_000}
+"""As much leaves as can, so that a short recording has folds."""
+
+
 def played(recording: Recording, **flags: object) -> ReplayResult:
     return asyncio.run(
-        play_recording(recording, load_config({"wake_at_tokens": 5_000, **flags}), "a file", lambda: None)
+        play_recording(recording, load_config({"wake_at_tokens": 5_000, **FOLDING, **flags}), "a file", lambda: None)
     )
 
 

@@ -87,7 +87,11 @@ def file(tmp_path: Path) -> Path:
 
 def probed(probing: ModuleType, file: Path, **flags: object) -> Any:
     (recording,) = read_recordings(file)
-    return asyncio.run(probing.probed(recording, load_config({"wake_at_tokens": 0, **flags})))
+    return asyncio.run(
+        probing.probed(
+            recording, load_config({"wake_at_tokens": 0, "folding": "full", "frame_max_tokens": 16_000, **flags})
+        )
+    )
 
 
 @pytest.mark.rows("S2-16", "S2-17", "S2-18", "S2-19")

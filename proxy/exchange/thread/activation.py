@@ -427,7 +427,7 @@ class ContextPolicy:
     def _fold_rules(self, here: PolicyInput, *, at_words: bool) -> FoldRules:
         """`at_words`: the client has just added words of the user, a natural border."""
         longest, window = self.config.frame_max_tokens, self._window(here)
-        if window.is_binding:
+        if window.is_binding and "frame_max_tokens" not in self.config.model_fields_set:
             longest = min(longest, int(window.tokens * PART_WINDOW_SHARE))
         part_tokens = int(longest * (USER_TURN_FRAME_SHARE if at_words else 1))
         match self.config.folding:

@@ -44,7 +44,8 @@ def played(folder: Path, script: str, padding: int) -> list[Receipt]:
     with ScriptedProvider() as provider:
         stage = Stage(provider, folder, streamed=True)
         proxy = stage.proxy()
-        Session(stage.chat(proxy, tools=TOOLS), provider, padding=padding).plays(script)
+        chat = stage.chat(proxy, tools=TOOLS, system="You are careful. " + "word " * 400)
+        Session(chat, provider, padding=padding).plays(script)
         receipts = receipts_of(proxy)
         stage.stop()
     return receipts
