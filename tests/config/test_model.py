@@ -250,13 +250,13 @@ def test_autonomy_is_set_by_the_names_of_the_environment() -> None:
         load_config(environ={"STACK_AUTONOMY_LEVEL": "always"})
 
 
-@pytest.mark.proves("S1-48", "S1-49", "S1-50", "S1-51", "S1-71c", "S1-71f", "S1-84", "S3-20", "X-12")
 @pytest.mark.rows("X-50")
 def test_no_client_waits_longer_for_a_first_byte_than_the_proxy() -> None:
     """The SDKs of OpenAI and Anthropic, and Claude Code, wait ten minutes."""
     assert UpstreamSettings(url="http://127.0.0.1:1").idle_timeout_s >= 600
 
 
+@pytest.mark.proves("S1-48", "S1-49", "S1-50", "S1-51", "S1-71c", "S1-71f", "S1-84", "S3-20", "X-12")
 def test_the_defaults_are_those_of_the_requirements() -> None:
     config = Config()
 

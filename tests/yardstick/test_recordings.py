@@ -37,15 +37,15 @@ NEVER = (
 )
 """Figures that are zero, whatever is saved."""
 SAVED = {
-    "all": {"cost_anthropic": 0.45, "tokens": 0.35, "dearer_2pc": 0},
-    "interactive": {"cost_anthropic": 0.35, "cost_openai90": 0.38, "tokens": 0.25, "peak": 0.40, "peak_max": 50_000},
+    "all": {"cost_anthropic": 0.52, "tokens": 0.43, "dearer_2pc": 0},
+    "interactive": {"cost_anthropic": 0.44, "cost_openai90": 0.41, "tokens": 0.34, "peak": 0.45, "peak_max": 50_000},
 }
 """At most this much of what the untouched run costs and sends, by kind of work."""
 KEPT = {
-    "all": {"far_recall": 0.965, "recall": 0.985, "retrievable": 1.0, "findable": 0.998, "user_facts": 1.0},
+    "all": {"far_recall": 0.92, "recall": 0.975, "retrievable": 1.0, "findable": 0.998, "user_facts": 1.0},
     "interactive": {"far_recall": 0.90},
     "single task": {"far_recall": 0.90},
-    "subagent": {"far_recall": 0.90},
+    "subagent": {"far_recall": 0.80},
     "dialogue": {"far_recall": 0.90},
 }
 """At least this much of what is needed again is there, or found."""
