@@ -412,6 +412,8 @@ class ContextPolicy:
         rules = self._fold_rules(here, at_words=at_words)
         if added is None and not here.path_state.tree.kept_frames and not is_compaction_due(here.path_state, rules):
             return CompactionPlan()
+        if rules.newest_tokens and self.reasoning.drop_all(here):  # behind a cut steps lose their reasoning
+            rules = structs.replace(rules, newest_tokens=0)
         compaction_input = self._compaction_input(here, added, appended=appended, rules=rules)
         compaction_input = structs.replace(
             compaction_input,
