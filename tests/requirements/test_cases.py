@@ -18,7 +18,7 @@ ANSWERED = "-- 200 after "
 """What br28 says of a request that was answered. It looks for the text in the first 160 bytes of an answer, where two
 of its own six answers do not have it yet, asked directly too; so the status is what counts."""
 KNOWN = {
-    "br27": "where the client changes its system text, DeepSeek and Kimi over the messages API miss reasoning behind a cut",
+    "br27": "where a client changes its system text, DeepSeek and Kimi over the messages API miss reasoning",
     "br36": "after a change of the model, one request to DeepSeek misses reasoning and is answered by the last rung",
 }
 """Scripts of which a part is known to fail, with what fails. To be mended."""
