@@ -234,6 +234,9 @@ class Dialect:
     prefix; None where its answer cannot be kept short."""
     without_unneeded_reasoning: Callable[[Message], Message] | None = None
     """The same less the reasoning that no part of it needs; None where no part needs any."""
+    with_reasoning: Callable[[Message, str], Message] | None = None
+    """An answer with calls and without reasoning, with this text as its reasoning; None where that cannot be
+    written."""
     has_signed_reasoning: bool = False
     """Reasoning comes signed in it: it is the provider's own, and clients leave out what no longer fits."""
 

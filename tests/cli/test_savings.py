@@ -14,7 +14,7 @@ PROJECT = Path(".claude/projects/p")
 
 @pytest.fixture
 def home(shell: Shell) -> Shell:
-    claude_log(shell.home / PROJECT / "one.jsonl", steps=30)
+    claude_log(shell.home / PROJECT / "one.jsonl", steps=60)
     codex_log(shell.home / ".codex/sessions/2026/11/20/rollout-1.jsonl")
     return shell
 
@@ -24,7 +24,7 @@ def test_a_home_with_sessions_is_told_in_five_sentences(home: Shell) -> None:
 
     assert done.code == 0
     told = " ".join(done.out.split())
-    assert re.search(r"2 sessions in \d+ days? \(1 of Claude Code, 1 of Codex\) with 33 requests\.", told)
+    assert re.search(r"2 sessions in \d+ days? \(1 of Claude Code, 1 of Codex\) with 63 requests\.", told)
     assert re.search(r"They cost \$[\d.]+ as they were, and \$[\d.]+ with the proxy: \$[\d.]+ \(\d+ %\) saved\.", told)
     assert "Dearer with the proxy: " in told
     assert "input tokens would have been sent" in told

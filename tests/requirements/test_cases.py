@@ -17,11 +17,6 @@ LIMIT_S = 300
 ANSWERED = "-- 200 after "
 """What br28 says of a request that was answered. It looks for the text in the first 160 bytes of an answer, where two
 of its own six answers do not have it yet, asked directly too; so the status is what counts."""
-KNOWN = {
-    "br27": "where a client changes its system text, DeepSeek and Kimi over the messages API miss reasoning",
-    "br36": "after a change of the model, one request to DeepSeek misses reasoning and is answered by the last rung",
-}
-"""Scripts of which a part is known to fail, with what fails. To be mended."""
 NONE_HERE = pytest.mark.skip(reason="the scripts of cases are not beside this checkout")
 
 pytestmark = pytest.mark.long
@@ -30,9 +25,6 @@ pytestmark = pytest.mark.long
 def scripts() -> list[object]:
     found = sorted(CASES.glob("br[0-9]*_*.py"))
     marks = {script: [pytest.mark.crash] if script.stem[:4] in SLOW else [] for script in found}
-    for script in found:
-        if (why := KNOWN.get(script.stem[:4])) is not None:
-            marks[script].append(pytest.mark.xfail(reason=why))
     return [pytest.param(s, id=s.stem, marks=marks[s]) for s in found] or [pytest.param(None, marks=NONE_HERE)]
 
 

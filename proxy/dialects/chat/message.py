@@ -246,6 +246,12 @@ def without_reasoning(message: Message) -> Message:
     return message if kept == fields else replace(message, wire=slices.join_object(kept))
 
 
+def with_reasoning(message: Message, text: str) -> Message:
+    """The same message with this reasoning; every other member as it was."""
+    fields = slices.members(message.wire)
+    return replace(message, wire=slices.join_object({**fields, "reasoning_content": slices.encode(text)}))
+
+
 def _without_thinking_parts(name: str, raw: bytes) -> bytes:
     """A member; of a content in parts, the parts that are no thought."""
     if name != "content" or not raw.startswith(b"[") or THINKING_TYPE_BYTES not in raw:

@@ -41,6 +41,7 @@ from proxy.dialects.chat.message import (
     user_message,
     with_call_id,
     with_content,
+    with_reasoning,
     without_calls,
     without_reasoning,
 )
@@ -243,4 +244,5 @@ OPENAI_CHAT = Dialect(
     new_response_writer,
     encode_chat_completion,
     cache_ping=cache_ping,
+    with_reasoning=with_reasoning,
 )

@@ -236,6 +236,14 @@ def without_reasoning(message: Message) -> Message:
     return replace(message, wire=slices.join_object({**fields, "content": slices.join_array(kept)}))
 
 
+def with_reasoning(message: Message, text: str) -> Message:
+    """The same message with this reasoning, unsigned, in front of its blocks."""
+    fields = slices.members(message.wire)
+    thought = slices.encode({"type": "thinking", "thinking": text, "signature": ""})
+    blocks = slices.items(fields["content"])
+    return replace(message, wire=slices.join_object({**fields, "content": slices.join_array([thought, *blocks])}))
+
+
 def without_calls(message: Message, calls: Collection[str]) -> Message:
     """The same message less the calls with these ids, and less the thinking at its end that was for them: no message
     may end with that. Its tokens are not counted yet."""

@@ -34,6 +34,7 @@ from proxy.dialects.messages.message import (
     user_message,
     with_call_id,
     with_content,
+    with_reasoning,
     without_calls,
     without_reasoning,
 )
@@ -322,4 +323,5 @@ ANTHROPIC_MESSAGES = Dialect(
     in_sent_order=in_sent_order,
     unmarked_tokens=unmarked_tokens_of,
     cache_ping=cache_ping,
+    with_reasoning=with_reasoning,
 )

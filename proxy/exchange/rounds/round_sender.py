@@ -48,6 +48,8 @@ from proxy.exchange.thread.bound_reasoning import (
     binds_reasoning,
     must_open_with_reasoning,
     newest_assistant_entry,
+    wants_reasoning_back,
+    with_reasoning_back,
 )
 from proxy.exchange.thread.quoted_history import QuoteFinder
 from proxy.exchange.turn import Turn
@@ -593,6 +595,9 @@ class RoundSender:
             messages = tuple(
                 m if m.role != "assistant" else self._services.dialect.without_reasoning(m) for m in messages
             )
+        elif wants_reasoning_back(self._route.model):
+            spoken = (m for p in turn.path_state.entries if (m := message_of(p)))
+            messages = with_reasoning_back(self._services.dialect, messages, (*self._request.messages, *spoken))
         body = self._services.dialect.render(self._request, messages, head, wanted)
         tools, texts = self._stack_tokens(turn)
         sent = self._services.dialect.in_sent_order(messages, self._request.messages)

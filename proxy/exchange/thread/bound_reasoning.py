@@ -5,7 +5,7 @@ Such a provider refuses reasoning that comes back behind another prefix. What wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from proxy.accounting import family_of
@@ -17,8 +17,13 @@ from proxy.core.observers import ends_with_user_message, message_of
 from proxy.dialects import Dialect
 from proxy.exchange.thread.placement import PolicyInput
 
+UNKNOWN_REASONING = "(not kept)"
+"""What stands for the reasoning of an answer that another model gave, for a provider that refuses one without."""
 UNPAIRED_FAMILIES = ("claude", "gemini")
 """Families of models for which no item needs the reasoning that it was made with, whoever serves them in which API."""
+RETURNED_FAMILIES = ("deepseek", "kimi", "mimo")
+"""Families whose providers bind no reasoning to a prefix, sign it or not, and refuse an answer with calls that comes
+back without it."""
 
 
 @dataclass(frozen=True)
@@ -101,13 +106,40 @@ class BoundReasoning:
 
 def binds_reasoning(config: Config, dialect: Dialect, model: str) -> bool:
     """Whether this model's reasoning (by the upstream's name) must be dropped once its prefix changed. Signed reasoning
-    always is: we do not know every model that checks it, and one that does refuses the request."""
-    return dialect.has_signed_reasoning or config.tariff_of(model).binding != "none"
+    is, unless its provider wants it back whole: we do not know every model that checks it, and one that does refuses
+    the request."""
+    signed = dialect.has_signed_reasoning and family_of(model) not in RETURNED_FAMILIES
+    return signed or config.tariff_of(model).binding != "none"
 
 
 def client_model_binds_reasoning(config: Config, dialect: Dialect, model: str) -> bool:
     """`binds_reasoning` by the client's model name."""
     return binds_reasoning(config, dialect, config.upstream_model_of(model))
+
+
+def wants_reasoning_back(model: str) -> bool:
+    """Whether this model's provider (by the upstream's name) refuses an answer with calls that lacks its reasoning."""
+    return family_of(model) in RETURNED_FAMILIES
+
+
+def with_reasoning_back(dialect: Dialect, messages: Sequence[Message], known: Iterable[Message]) -> tuple[Message, ...]:
+    """`messages` of which each answer with calls has the reasoning that the same message of `known` has, the last one
+    counting. Another model may have stood between: its answers have what the client makes up for them, and those that
+    the client never saw what we do. Where nothing has any, the model does not think."""
+    if not any(_lacks_reasoning(dialect, m) for m in messages):
+        return tuple(messages)
+    whole = {m.identity: m for m in known if m.calls and not _lacks_reasoning(dialect, m)}
+    if not whole:
+        return tuple(messages)
+    stand_in = dialect.with_reasoning or (lambda message, _: message)
+    return tuple(
+        m if not _lacks_reasoning(dialect, m) else whole.get(m.identity) or stand_in(m, UNKNOWN_REASONING)
+        for m in messages
+    )
+
+
+def _lacks_reasoning(dialect: Dialect, message: Message) -> bool:
+    return message.role == "assistant" and bool(message.calls) and dialect.without_reasoning(message) is message
 
 
 def refuses_reasoning(config: Config, model: str) -> bool:
