@@ -313,12 +313,13 @@ def _related(evidence: Evidence) -> Iterator[tuple[ClientTurn, UpstreamRequest]]
 
 
 def _line_laws(evidence: Evidence, each: Round, began: Body) -> Iterator[str]:
-    """`began` is the line of the request's first round: a frame that was left since, and resumed in the same message,
-    is another one."""
+    """`began` is the line of the request's first round: a frame that was left since, and resumed in the same message or
+    as another attempt, is another one."""
     yield from pairing(each.body)
     client = Body.read(each.asked.body)
-    (frame, (_, returns, _)), (_, (_, before, _)) = each.body.place(), began.place()
-    is_first = evidence.on_the_line_of(each.asked.frame, frame, each.asked.number) and returns <= before
+    (frame, (_, returns, attempt)), (_, (_, before, first)) = each.body.place(), began.place()
+    is_on_line = evidence.on_the_line_of(each.asked.frame, frame, each.asked.number)
+    is_first = is_on_line and returns <= before and attempt == first
     yield from verbatim(client, each.body, is_first=is_first)
     yield from order(client, each.body)
 
@@ -495,13 +496,24 @@ def _growth(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
                 pass
             elif SWITCHED in each.asked.breaks:
                 yield from (f"{at} {said}" for said in _turned(each, earlier[path], stood))
-            elif not each.asked.breaks:
+            elif not each.asked.breaks and not _goes_on(before.body, each):
                 difference = _first_difference(before.body.written, each.body.written)
                 yield f"{at} changed in its past at message {difference}"
-            else:
+            elif each.asked.breaks:
                 yield from (f"{at} {said}" for said in _rewritten(before.body, each, stood))
         stood |= set(each.body.written)
         earlier[path].append(each.body)
+
+
+def _goes_on(before: Body, each: Round) -> bool:
+    """Where roles must alternate, what the user says next stands in the newest message, behind a text of ours."""
+    after, last = each.body, len(before.messages) - 1
+    if before.written[:last] != after.written[:last] or not last < len(after.messages):
+        return False
+    old, new = before.messages[last], after.messages[last]
+    added = text_of(new).removeprefix(text_of(old)).strip()
+    said = [text_of(m).strip() for m in Body.read(each.asked.body).messages if m["role"] == "user"]
+    return old["role"] == new["role"] == "user" and text_of(new).startswith(text_of(old)) and added in said
 
 
 def _turned(each: Round, earlier: Sequence[Body], stood: set[str]) -> Iterator[str]:

@@ -13,8 +13,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from llm_test_provider import EVERY_BYTE, Cut, ScriptedAnswer, ScriptedCall
-from tests.harness import activate, bash, op, plan, pop, push, recall
+from llm_test_provider import EVERY_BYTE, Cut, ScriptedAnswer, ScriptedCall, call
+from tests.harness import activate, bash, plan, pop, push, recall
 from tests.properties.oracle import Op, Oracle
 
 CUTS = (Cut(), EVERY_BYTE, Cut(7), Cut(40, 3))
@@ -128,7 +128,8 @@ def as_call(made: Op) -> ScriptedCall:
         case "activate":
             return activate(made.title)
         case "invalidate":
-            return op("invalidate", reason="the plan changed", **({"sessionID": made.title} if made.title else {}))
+            named = {"sessionID": made.title} if made.title else {}
+            return call("stack_frame_invalidate", reason="the plan changed", **named)
         case _:
             return recall(made.title)
 

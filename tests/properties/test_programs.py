@@ -107,6 +107,7 @@ class Programs(RuleBasedStateMachine):
             wake_at_tokens=0 if required else bar,
             child_view=view,
             stack_rounds=STACK_ROUNDS,
+            tools="full" if self.strict else "core",  # no model there calls what is not offered
         )
         model = profile.model if profile else "gpt-x"
         self.chat = Conversation(proxy, streamed=False, habits=habits, model=model)
@@ -123,7 +124,7 @@ class Programs(RuleBasedStateMachine):
         """X-13: one request in another mode; the thread stays as it is."""
         self.turn(draw, self.tail(draw), streamed=False, headers={"x-stack-mode": mode})
 
-    @precondition(lambda self: self.strict != "strict-template")
+    @precondition(lambda self: self.strict not in ("strict-template", *NO_USER_BEHIND_RESULTS))
     @rule(draw=st.data(), at=st.integers(0, 3), size=st.integers(0, 3000))
     def break_off(self, draw: st.DataObject, at: int, size: int) -> None:
         """The provider dies in mid-stream. The client keeps what it got, or forgets it: then its own words follow each
@@ -144,8 +145,12 @@ class Programs(RuleBasedStateMachine):
     @precondition(lambda self: len(self.points) > 2)
     @rule(draw=st.data())
     def rewind(self, draw: st.DataObject) -> None:
-        """The user edits an old message: everything behind is gone, and what follows is another path."""
-        self.forget_behind(draw.draw(st.sampled_from(sorted(self.points)[1:-1]), label="back to"))
+        """The user edits an old message: everything behind is gone, and what follows is another path. A strict template
+        takes no user behind a user, of whatever client."""
+        places = sorted(self.points)[1:-1]
+        if self.strict == "strict-template":
+            places = [at for at in places if self.chat.history[at - 1]["role"] == "assistant"] or [0]
+        self.forget_behind(draw.draw(st.sampled_from(places), label="back to"))
         self.retried = None
 
     @precondition(lambda self: any(m["role"] == "tool" for m in self.chat.history))
@@ -193,7 +198,7 @@ class Programs(RuleBasedStateMachine):
             return results
         if waiting and not draw.draw(st.sampled_from((False, False, False, True)), label="the user speaks too"):
             return results
-        unanswered = bool(results) and draw.draw(st.booleans(), label="a call stays unanswered")
+        unanswered = bool(results) and not self.strict and draw.draw(st.booleans(), label="a call stays unanswered")
         return [*(results[1:] if unanswered else results), {"role": "user", "content": self.words.user()}]
 
     def turn(self, draw: st.DataObject, tail: list[dict[str, Any]], **options: Any) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from proxy.core.compaction.facts import frames_opened_in
 from proxy.core.context import holder_of, owner_of
 from proxy.core.frames import Frame, PastSpeech, PathEntry, PathState, Tree
-from proxy.core.ledger import INSTRUCTION_ROLES, EntryKind, Round
+from proxy.core.ledger import INSTRUCTION_ROLES, EntryKind, Message, Round
 from proxy.core.observers import is_closing_message, message_of
 from proxy.core.recall import ENTRY_ID_CHARACTERS
 from proxy.core.text import TRUNCATION_MARKER, CountTokens, truncate_to_tokens
@@ -30,17 +30,18 @@ def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[PastSpeech
     waiting: list[tuple[str, str]] = []
     staying: list[str] = []
     for position, path_entry in enumerate(path_state.entries):
-        if path_entry.round and _is_final_round(path_entry.round):
+        message = message_of(path_entry)
+        if _ends_turn(path_entry.round, message):
             answered += [PastSpeech(text) for _, text in waiting if text]
             waiting = []
-        message = message_of(path_entry)
-        if message is None or (path_entry.round and not is_closing_message(path_state.entries, position)):
+        is_answer = message is not None and message.role == "assistant"
+        if message is None or (is_answer and not is_closing_message(path_state.entries, position)):
             continue
         owner = owner_of(path_state, path_entry)
         is_other_attempt = owner != frame.owner and owner.partition("#")[0] == frame.id
         if is_other_attempt or holder_of(path_state, path_entry) not in inside:
             continue  # messages of an earlier attempt were quoted when that ended
-        if path_entry.round:
+        if is_answer:
             answered.append(PastSpeech(message.text.strip(), is_users=False))
         elif message.role in INSTRUCTION_ROLES:
             staying.append(path_entry.path_id)
@@ -49,9 +50,12 @@ def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[PastSpeech
     return tuple(answered), (*staying, *(entry for entry, _ in waiting))
 
 
-def _is_final_round(done: Round) -> bool:
-    """The answer is complete, and the client has no call left to run."""
-    return done.last and done.spoken.complete and not done.spoken.client_calls
+def _ends_turn(done: Round | None, message: Message | None) -> bool:
+    """The answer is complete, and the client has no call left to run. One that we only know from the client, because
+    its rounds were lost or never ours, is as complete as it will be."""
+    if done is not None:
+        return done.last and done.spoken.complete and not done.spoken.client_calls
+    return message is not None and message.role == "assistant" and not message.calls
 
 
 def words_inside(path_state: PathState, path_entries: Sequence[PathEntry], count: CountTokens) -> str:

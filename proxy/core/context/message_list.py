@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from proxy.core.context.role_order import AnswersLeftOut, alternate_roles, append_notes_to_results
 from proxy.core.frames import (
+    OpeningCall,
     PathEntry,
     PathState,
     Tree,
@@ -28,7 +29,7 @@ from proxy.core.frames import (
     path_to,
     visible_owners_of,
 )
-from proxy.core.ledger import INSTRUCTION_ROLES, EntryKind, Message
+from proxy.core.ledger import INSTRUCTION_ROLES, EntryKind, Message, Round
 from proxy.core.observers import is_closing_message, tells_results
 
 UNANSWERED_CALL_RESULT = "(cancelled: the client returned no result for this call)"
@@ -446,7 +447,7 @@ def _apply_frame_view(
         (own if is_own else above).append(path_entry)
     parent_items = _context_items(
         path_state,
-        _visible_parent_entries(path_state.tree, above, _parent_groups_shown(narrow.opening.view)),
+        _visible_parent_entries(path_state.tree, above, narrow.opening, composer),
         composer,
         form,
     )
@@ -463,16 +464,21 @@ def _parent_groups_shown(view: str) -> int:
     return int(view.removeprefix("last:")) if view.startswith("last:") else 0
 
 
-def _visible_parent_entries(tree: Tree, above: Sequence[PathEntry], groups: int) -> list[PathEntry]:
+def _visible_parent_entries(
+    tree: Tree, above: Sequence[PathEntry], opening: OpeningCall, composer: MessageComposer
+) -> list[PathEntry]:
     """User messages and instructions, the closing words before user messages, compactions of the provider, tool
-    searches with what they loaded, and the last `groups` call groups before the one that opened the frame. A result
-    counts for the nearest call before it, because ids repeat."""
+    searches with what they loaded, the view's last call groups before the one that opened the frame, and what was said
+    in the turn that did: where the answer breaks off it is all that the user read. A result counts for the nearest call
+    before it, because ids repeat."""
+    groups = _parent_groups_shown(opening.view)
     calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
     always_shown = calls[len(calls) - groups :] if groups else []
     always_shown += [p for p in above if p.entry.id in tree.provider_compactions]
     searches = groups_that_load(list(map(_message_of, above)))
     always_shown += [above[position] for search in searches for position in search.positions]
-    always_shown += [p for position, p in enumerate(above) if is_closing_message(above, position)]
+    closing = (p for position, p in enumerate(above) if is_closing_message(above, position))
+    always_shown += [p for p in closing if p.entry.id != opening.turn or not p.round]
     links = {link for p in always_shown for link in _links_of(p)}
     wanted = {id(p) for p in always_shown}
     wanted |= {id(p) for p in above if links and not links.isdisjoint(_links_of(p))}
@@ -484,7 +490,15 @@ def _visible_parent_entries(tree: Tree, above: Sequence[PathEntry], groups: int)
             answered = {c.id for c in message.calls} if id(path_entry) in wanted else set()
         if id(path_entry) in wanted or _is_user_or_instruction(path_entry) or (message and message.answers in answered):
             shown.append(path_entry)
+        elif path_entry.entry.id == opening.turn and path_entry.round and path_entry.round.spoken.message.text.strip():
+            shown.append(_text_alone(path_entry, path_entry.round, composer))
     return shown
+
+
+def _text_alone(path_entry: PathEntry, done: Round, composer: MessageComposer) -> PathEntry:
+    """The entry as if its round had called nothing."""
+    spoken = replace(done.spoken, message=composer.assistant_message(done.spoken.message.text))
+    return replace(path_entry, round=replace(done, spoken=spoken, results=()))
 
 
 def _links_of(path_entry: PathEntry) -> tuple[str, ...]:

@@ -101,12 +101,27 @@ def message_of(path_entry: PathEntry) -> Message | None:
 
 
 def is_closing_message(path_entries: Sequence[PathEntry], position: int) -> bool:
-    """Whether this is the text with which an answer closed: the user spoke next, or has not spoken since."""
+    """Whether this is the text with which an answer closed: the user spoke next, or has not spoken since. Where an
+    answer broke off behind calls of ours, the text beside these is what the user read last."""
     message = message_of(path_entries[position])
-    if message is None or message.role != "assistant" or message.calls or not message.text.strip():
+    if message is None or message.role != "assistant" or not message.text.strip():
         return False
+    done = path_entries[position].round
+    if message.calls and (done is None or done.spoken.client_calls):
+        return False
+    if message.calls:
+        while (later := position + 1) < len(path_entries) and _is_silent(path_entries[later]):
+            position = later
     following = message_after(path_entries, position)
-    return following is None or (following.role == "user" and not following.answers)
+    if following is None:
+        return not message.calls
+    return following.role == "user" and not following.answers
+
+
+def _is_silent(path_entry: PathEntry) -> bool:
+    """A hidden round in which the model said nothing."""
+    done = path_entry.round
+    return done is not None and not done.spoken.client_calls and not done.spoken.message.text.strip()
 
 
 def message_after(path_entries: Sequence[PathEntry], position: int) -> Message | None:
