@@ -38,7 +38,7 @@ WAL_BYTES = 64 * 1024 * 1024
 """Size to which a longer write-ahead log is cut back."""
 WAL_PAGES = 4_000
 """Pages of the write-ahead log from which SQLite checkpoints by itself, within a commit: 10 ms for each 1,000."""
-CHECKPOINT_AT_PAGES = (1_000, 2_000)
+CHECKPOINT_AT_PAGES = (500, 2_000)
 """Pages from which the writer checkpoints after a commit: if nobody waits for the next one, and if somebody does."""
 PAGE_BYTES = 4_096
 PAGES_PER_COMMIT, PAGES_PER_RECORD = 16, 2
