@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from llm_test_provider import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, call, says
 from tests.harness import Conversation, Stage, bash, does
 
 CLIENT = ["bash", "read"]
@@ -49,6 +49,23 @@ def test_what_is_offered_follows_the_size_of_the_first_request(
     assert first.messages == second.messages[: len(first.messages)]
     if not ours:
         assert "stream_options" not in first.body
+
+
+@pytest.mark.rows("S1-174")
+def test_a_subagent_is_offered_recall_alone(stage: Stage, provider: ScriptedProvider) -> None:
+    """It is a frame itself, and has one task; at the same size a main thread is offered frames."""
+    parent = client_of(stage, 9_500)
+    parent.tools = (*CLIENT, "task")
+    child = stage.chat(parent.proxy, system=parent.system, tools=CLIENT)
+    prompt = "Find the tests that fail now and then."
+    provider.will(does(call("task", description="flaky", prompt=prompt)), does(bash("pytest")), says("Two: a and b."))
+    parent.says("Make the build green.")
+    child.says(prompt)
+    child.returns("2 failed")
+
+    main, first, second = provider.received
+    assert main.tool_names == [*CLIENT, "task", *FRAMES]
+    assert first.tool_names == second.tool_names == [*CLIENT, "stack_recall"]
 
 
 @pytest.mark.rows("S1-174")

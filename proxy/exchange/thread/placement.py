@@ -109,6 +109,8 @@ class PolicyInput(msgspec.Struct, frozen=True):
     outdated_answers: frozenset[str] = frozenset()
     begins: bool = False
     """The conversation begins with this request."""
+    is_subagent: bool = False
+    """Another conversation delegated it. A fork, which has its parent's calls in front, is none."""
 
 
 def positions_made_behind_ours(ledger: Ledger, story: PathState, count: int) -> Set[int]:
@@ -156,4 +158,11 @@ def policy_input_of(placement: Placement, mode: str = "") -> PolicyInput:
         placement.parent_task is not None,
         outdated_answers_at(ledger, placement.entry_id, placement.match_kind) if story.tree.is_awake else frozenset(),
         not story.tree.is_awake and placement.begins,
+        bool(ledger.conversation.parent) and not _begins_with_calls_of_others(story),
     )
+
+
+def _begins_with_calls_of_others(story: PathState) -> bool:
+    called = (p for p in story.entries if p.round or (p.entry.message and p.entry.message.calls))
+    first = next(called, None)
+    return first is not None and first.round is None
