@@ -19,6 +19,7 @@ from proxy.core.observers.files import (
     iter_touched_files,
     observe_files,
     touched_file_labels,
+    touched_files_of,
 )
 from proxy.core.observers.keywords import (
     cache_names,
@@ -144,6 +145,7 @@ __all__ = [
     "texts_in",
     "topic_keywords",
     "touched_file_labels",
+    "touched_files_of",
     "typed_text_of",
     "without_client_elements",
 ]
