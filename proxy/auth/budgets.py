@@ -14,6 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from proxy.config import Switch
 from proxy.errors import BudgetSpent, BudgetUnknown, ModelNotAllowed, StoreError
 from proxy.store import Store, UsageRecord
 
@@ -40,6 +41,8 @@ class UsageLimits(BaseModel):
     """The period of both budgets: a day or a calendar month, in UTC."""
     models: tuple[str, ...] = ()
     """Names that a client may ask for; `*` stands for any characters."""
+    slash_commands: Switch = "on"
+    """`off`: no message is a command to the proxy."""
 
     @property
     def has_budget(self) -> bool:
@@ -51,6 +54,7 @@ class UsageLimits(BaseModel):
         amounts += [f"{self.tokens:,} tokens"] if self.tokens is not None else []
         said = [f"{' and '.join(amounts)} a {self.per}"] if amounts else []
         said += [", ".join(self.models)] if self.models else []
+        said += ["no slash commands"] if self.slash_commands == "off" else []
         return "; ".join(said) or "everything"
 
 

@@ -35,6 +35,7 @@ from proxy.config.sections import (
     StrictModel,
     SubagentSettings,
     SummarySettings,
+    Switch,
     TariffRow,
     TariffSettings,
     Threshold,
@@ -74,6 +75,10 @@ class Config(StrictModel):
     mode: Mode = "active"
     """`off` forwards bytes; `shadow` computes and reports but forwards the original; `passive` rewrites with frames
     that it sees by itself, and offers the model recall alone; `active` rewrites."""
+
+    slash_commands: Switch = "on"
+    """Whether a message like `/stack status` is a command to the proxy. `callstack key add NAME --slash-commands off`
+    turns that off for one key, and the header `x-stack-slash-commands: off` for one client."""
 
     upstreams: dict[str, UpstreamSettings] = {}
     """Providers by name. `--upstream URL` is short for `upstreams.default.url`.

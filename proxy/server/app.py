@@ -21,7 +21,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy import __version__
 from proxy.accounting import Accountant, TokenCounter
-from proxy.auth import BudgetChecks, Headers, KeyRing, Tenant, TenantResolver, WatchedUserLimits, has_operator_token
+from proxy.auth import (
+    BudgetChecks,
+    Headers,
+    KeyRing,
+    Tenant,
+    TenantResolver,
+    UsageLimits,
+    WatchedUserLimits,
+    has_operator_token,
+)
 from proxy.config import Config, LiveSettings, pattern_faults
 from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at
@@ -341,9 +350,10 @@ class App:
             return
         try:
             tenant = self.tenant_of(scope["headers"])
-            client_request = self._client_request(request, tenant, scope, body)
+            limits = self._limits_of(tenant)
+            client_request = self._client_request(request, tenant, limits, scope, body)
             client_request = await decompress_request(client_request, self.config)
-            await self._check_limits(tenant, client_request)
+            await self._check_limits(tenant, limits, client_request)
             self.metrics.open_requests += 1
             try:
                 await _run_until_disconnect(self._dispatch(path, client_request, reply), receive, reply)
@@ -465,20 +475,32 @@ class App:
 
         return by_path
 
-    async def _check_limits(self, tenant: Tenant, asked: ClientRequest) -> None:
-        limits = tenant.limits if self._front is None else self._user_limits.of(tenant.name)
+    def _limits_of(self, tenant: Tenant) -> UsageLimits:
+        return tenant.limits if self._front is None else self._user_limits.of(tenant.name)
+
+    async def _check_limits(self, tenant: Tenant, limits: UsageLimits, asked: ClientRequest) -> None:
         if limits.has_budget:
             self.deferred_tasks.run_pending()  # what was just answered counts
         await self._budgets.check(tenant.id, limits, asked.method, asked.path, lambda: _model_of(asked.body))
 
-    def _client_request(self, request: str, tenant: Tenant, scope: Scope, body: bytes) -> ClientRequest:
+    def _client_request(
+        self, request: str, tenant: Tenant, limits: UsageLimits, scope: Scope, body: bytes
+    ) -> ClientRequest:
         headers: RawHeaders = scope["headers"]
         if self._front is not None:
             headers = self._front.without_name(headers)
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         path = raw.split(b"?", 1)[0].decode("latin-1")
         return ClientRequest(
-            request, tenant.id, scope["method"], path, scope["query_string"], headers, body, tenant.mode
+            request,
+            tenant.id,
+            scope["method"],
+            path,
+            scope["query_string"],
+            headers,
+            body,
+            tenant.mode,
+            limits.slash_commands == "on",
         )
 
     async def _dispatch(self, path: str, client_request: ClientRequest, reply: AsgiReply) -> None:

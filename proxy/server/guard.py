@@ -43,7 +43,9 @@ MAX_CACHED_CHECKS = 256
 
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 _OWN_HEADER_PREFIX = b"x-stack-"
-_OWN_CLIENT_HEADERS = frozenset({b"x-stack-session", b"x-stack-mode", b"x-stack-key", b"x-stack-cache-keep-alive"})
+_OWN_CLIENT_HEADERS = frozenset(
+    {b"x-stack-session", b"x-stack-mode", b"x-stack-key", b"x-stack-cache-keep-alive", b"x-stack-slash-commands"}
+)
 _DASHED_NAMES = frozenset(
     {
         b"api-key",
