@@ -1,8 +1,9 @@
 """The errors of the proxy, each with its HTTP status.
 
     ProxyError 500
-      BadRequest 400, Unauthorized 401, Forbidden 403 (ModelNotAllowed), NotFound 404, MethodNotAllowed 405,
-      NotAllowed 409, TooLarge 413, UnreadableCoding 415, UpgradeRefused 426, RateLimited 429 (BudgetSpent),
+      BadRequest 400, Unauthorized 401, Forbidden 403 (ModelNotAllowed, NotCounted), NotFound 404, MethodNotAllowed 405,
+      NotAllowed 409, TooLarge 413, UnreadableCoding 415, UpgradeRefused 426,
+      RateLimited 429 (BudgetSpent, BudgetReserved),
       RequestCancelled 499, ShuttingDown 503, BudgetUnknown 503, LoopDetected 508
       StoreError 500
       UpstreamError 502
@@ -93,6 +94,12 @@ class BudgetSpent(RateLimited):
     code = "budget_spent"
 
 
+class BudgetReserved(RateLimited):
+    """What the other requests of a client key may cost takes the rest of its budget. In a moment there may be room."""
+
+    code = "budget_reserved"
+
+
 class BudgetUnknown(ProxyError):
     """The store cannot say what was spent. A limit fails closed."""
 
@@ -102,6 +109,12 @@ class BudgetUnknown(ProxyError):
 
 class ModelNotAllowed(Forbidden):
     code = "model_not_allowed"
+
+
+class NotCounted(Forbidden):
+    """What a request costs could not be counted against the budget of its key."""
+
+    code = "not_counted"
 
 
 class RequestCancelled(ProxyError):

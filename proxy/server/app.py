@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy import __version__
@@ -25,11 +26,14 @@ from proxy.auth import (
     BudgetChecks,
     Headers,
     KeyRing,
+    LimitedRequest,
     Tenant,
     TenantResolver,
     UsageLimits,
     WatchedUserLimits,
+    check_models,
     has_operator_token,
+    holder_of,
 )
 from proxy.config import Config, LiveSettings, pattern_faults
 from proxy.core.matching import RETRY_WINDOW_MS
@@ -43,6 +47,7 @@ from proxy.exchange import (
     DeferredTasks,
     IdleTracker,
     InFlight,
+    Reply,
     RequestRecordBuilder,
     Services,
     build_services,
@@ -59,6 +64,7 @@ from proxy.management.views import health_view
 from proxy.server.compressed_requests import decompress_request
 from proxy.server.front import TrustedFront
 from proxy.server.guard import RequestGuard, log_refusal
+from proxy.server.metered_answers import Meter, Metering
 from proxy.server.other_apis import other_api_of, refuse_other_api
 from proxy.server.peer_user import Peer, user_of_peer
 from proxy.server.replica_news import ReplicaNews
@@ -129,7 +135,6 @@ class App:
         self._tenancy: TenantResolver | None = None
         self._key_ring = KeyRing(config.keys_path)
         self._user_limits = WatchedUserLimits(config.users_path)
-        self._budgets = BudgetChecks(self._store, now_ms)
         self._front = TrustedFront(config.front) if config.tenancy == "header" else None
         self._secret = b""
         self._management_task: asyncio.Task[ASGIApp] | None = None
@@ -141,6 +146,8 @@ class App:
         if config.otel.endpoint:
             settings, count = config.otel, self.metrics.count_spans
             self.event_bus.tracer = open_tracer(settings.endpoint, titles=settings.titles, count_exported=count)
+        budgets = BudgetChecks(self._store, now_ms)
+        self._metering = Metering(config, self._store, budgets, self.deferred_tasks.run_pending)
         self._guard = RequestGuard(self._handle_request, config, self.metrics.count_refusal, hop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -353,12 +360,19 @@ class App:
             limits = self._limits_of(tenant)
             client_request = self._client_request(request, tenant, limits, scope, body)
             client_request = await decompress_request(client_request, self.config)
-            await self._check_limits(tenant, limits, client_request)
+            meter = await self._admit(tenant, limits, client_request)
             self.metrics.open_requests += 1
             try:
-                await _run_until_disconnect(self._dispatch(path, client_request, reply), receive, reply)
+                if meter is None:
+                    work = self._dispatch(path, client_request, reply)
+                else:  # figures can be read only in a plain answer
+                    plain = replace(client_request, headers=_asking_for_plain(client_request.headers))
+                    work = self._dispatch(path, plain, meter.around(reply))
+                await _run_until_disconnect(work, receive, reply)
             finally:
                 self.metrics.open_requests -= 1
+                if meter is not None:
+                    meter.settle()
         except ProxyError as error:
             await self._send_refusal(request, reply, error, path)
         except Exception:  # the outermost edge: a client waits, and gets an answer or a broken connection, not silence
@@ -478,10 +492,14 @@ class App:
     def _limits_of(self, tenant: Tenant) -> UsageLimits:
         return tenant.limits if self._front is None else self._user_limits.of(tenant.name)
 
-    async def _check_limits(self, tenant: Tenant, limits: UsageLimits, asked: ClientRequest) -> None:
-        if limits.has_budget:
-            self.deferred_tasks.run_pending()  # what was just answered counts
-        await self._budgets.check(tenant.id, limits, asked.method, asked.path, lambda: _model_of(asked.body))
+    async def _admit(self, tenant: Tenant, limits: UsageLimits, asked: ClientRequest) -> Meter | None:
+        """Raises ModelNotAllowed and the errors of budgets; the request may go where nothing is raised."""
+        if not limits.has_budget and not limits.models:
+            return None
+        limited = LimitedRequest(asked.method, asked.path, asked.query, asked.body)
+        if limits.models:
+            check_models(limits, limited, holder_of(tenant.id))
+        return await self._metering.admit(tenant.id, limits, limited)
 
     def _client_request(
         self, request: str, tenant: Tenant, limits: UsageLimits, scope: Scope, body: bytes
@@ -503,7 +521,7 @@ class App:
             limits.slash_commands == "on",
         )
 
-    async def _dispatch(self, path: str, client_request: ClientRequest, reply: AsgiReply) -> None:
+    async def _dispatch(self, path: str, client_request: ClientRequest, reply: Reply) -> None:
         dialect = dialect_at(path)
         if dialect is not None and client_request.method == "POST":
             await exchange.handle(self._services[dialect.name], client_request, reply)
@@ -519,6 +537,11 @@ class App:
             refuse_other_api(api, self._routes.choose(None, client_request.path).upstream.settings.url, host)
         some = next(iter(self._services.values()))
         await passing.pass_through(some, client_request, reply, _model_of(client_request.body))
+
+
+def _asking_for_plain(headers: RawHeaders) -> RawHeaders:
+    kept = [header for header in headers if header[0] != b"accept-encoding"]
+    return [*kept, (b"accept-encoding", b"identity")]
 
 
 def _new_request_id() -> str:

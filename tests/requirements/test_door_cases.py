@@ -15,6 +15,7 @@ from tests.ports import held_port, port_of
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ROOT.parent / "shared" / "cases" / "faults"
 ROWS = {
+    "rel_budget": "X-57",
     "rel_name_speaks": "X-60",
 }
 LIMIT_S = 300
