@@ -26,6 +26,7 @@ from proxy.auth.tenancy import (
     has_operator_token,
     holds_client_key,
     name_of_tenant,
+    proof_of,
     tenant_of_key,
     tenant_of_user,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "list_keys",
     "name_of_tenant",
     "period_at",
+    "proof_of",
     "read_user_limits",
     "reset_user",
     "revoke_key",

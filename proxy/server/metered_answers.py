@@ -8,6 +8,7 @@ background is counted with its bound when it is asked for, and with its own figu
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import re
@@ -26,6 +27,8 @@ from proxy.upstream import RawHeaders
 
 log = logging.getLogger(__name__)
 
+CHECKED_APART_BYTES = 1 << 20
+"""Bodies from this size are checked in a thread."""
 DEFAULT_OUTPUT = 32_000
 """Tokens that an answer may have whose model is not named."""
 KEPT_BYTES = 256 * 1024
@@ -66,12 +69,24 @@ class Metering:
             return None
         if asked.kind == "free" and (tenant, _response_in(asked.path)) in self._background:
             return Meter(self, tenant, asked, None, None)
-        check_countable(limits, asked, holder_of(tenant))
+        if len(asked.body) >= CHECKED_APART_BYTES:
+            estimate = await asyncio.to_thread(self._checked_estimate, limits, tenant, asked)
+        else:
+            estimate = self._checked_estimate(limits, tenant, asked)
         if asked.looks or asked.cancels:
             return None
-        estimate = self._estimate(limits, tenant, asked) if asked.kind == "generates" else None
         self._flush()  # what was just answered counts
         return Meter(self, tenant, asked, estimate, await self._budgets.reserve(tenant, limits, estimate))
+
+    async def refuse_spent(self, tenant: str, limits: UsageLimits) -> None:
+        """Raises BudgetSpent or BudgetUnknown, by what is known before a request is read."""
+        if limits.has_budget:
+            self._flush()
+            self._budgets.release(await self._budgets.reserve(tenant, limits, None))
+
+    def _checked_estimate(self, limits: UsageLimits, tenant: str, asked: LimitedRequest) -> CostEstimate | None:
+        check_countable(limits, asked, holder_of(tenant))
+        return self._estimate(limits, tenant, asked) if asked.kind == "generates" else None
 
     def _estimate(self, limits: UsageLimits, tenant: str, asked: LimitedRequest) -> CostEstimate:
         tariff = self.tariff_of(asked)

@@ -17,6 +17,8 @@ FAULTS = ROOT.parent / "shared" / "cases" / "faults"
 ROWS = {
     "rel_budget": "X-57",
     "rel_name_speaks": "X-60",
+    "rel_unauth_memory": "X-56",
+    "rel_wrap_squatter": "X-59",
 }
 LIMIT_S = 300
 
