@@ -13,6 +13,7 @@ from proxy.auth.budgets import (
     period_at,
     sum_usage,
 )
+from proxy.auth.files import WatchedFile, replace_file
 from proxy.auth.keys import KEY_PREFIX, IssuedKey, KeyRing, issue_key, limit_key, limits_of_key, list_keys, revoke_key
 from proxy.auth.limited_requests import LimitedRequest, check_countable, check_models
 from proxy.auth.tenancy import (
@@ -58,6 +59,7 @@ __all__ = [
     "TenantResolver",
     "UsageLimits",
     "UserLimits",
+    "WatchedFile",
     "WatchedUserLimits",
     "check_countable",
     "check_models",
@@ -76,6 +78,7 @@ __all__ = [
     "period_at",
     "proof_of",
     "read_user_limits",
+    "replace_file",
     "reset_user",
     "revoke_key",
     "sum_usage",

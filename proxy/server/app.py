@@ -524,7 +524,7 @@ class App:
     def _build_management_app(self) -> ASGIApp:
         # FastAPI: 30 MB that most runs never need
         from proxy.management.api import ApiContext, build_api
-        from proxy.management.console import Sessions, build_console
+        from proxy.management.console import EndedSessions, Sessions, build_console
 
         context = ApiContext(
             *self._api_arguments,
@@ -538,6 +538,7 @@ class App:
         by_key = self.tenant_of if self.config.tenancy in ("key", "credential") else None
         by_front = self.tenant_of if self._front is not None else None
         sessions = Sessions(self._secret, self._token, by_key, self._key_ring.hash_of, by_front)
+        sessions.ended = EndedSessions(self.config.data / "ended_sessions.json")
         api, console = build_api(context), build_console(context, sessions)
 
         async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
