@@ -1,9 +1,10 @@
 """The errors of the proxy, each with its HTTP status.
 
     ProxyError 500
-      BadRequest 400, Unauthorized 401, Forbidden 403 (ModelNotAllowed), NotFound 404, MethodNotAllowed 405,
-      NotAllowed 409, TooLarge 413, UnreadableCoding 415, UpgradeRefused 426, RateLimited 429 (BudgetSpent),
-      RequestCancelled 499, ShuttingDown 503, BudgetUnknown 503, LoopDetected 508
+      BadRequest 400, Unauthorized 401, Forbidden 403 (ModelNotAllowed, NotCounted, OtherUser), NotFound 404,
+      MethodNotAllowed 405, NotAllowed 409, TooLarge 413, UnreadableCoding 415, UpgradeRefused 426,
+      RateLimited 429 (BudgetSpent, BudgetReserved),
+      RequestCancelled 499, ShuttingDown 503, Overloaded 503, BudgetUnknown 503, LoopDetected 508
       StoreError 500
       UpstreamError 502
         UpstreamUnreachable 502, UpstreamClosed 502, UpstreamInvalidResponse 502, UpstreamTimeout 504
@@ -93,6 +94,12 @@ class BudgetSpent(RateLimited):
     code = "budget_spent"
 
 
+class BudgetReserved(RateLimited):
+    """What the other requests of a client key may cost takes the rest of its budget. In a moment there may be room."""
+
+    code = "budget_reserved"
+
+
 class BudgetUnknown(ProxyError):
     """The store cannot say what was spent. A limit fails closed."""
 
@@ -102,6 +109,18 @@ class BudgetUnknown(ProxyError):
 
 class ModelNotAllowed(Forbidden):
     code = "model_not_allowed"
+
+
+class OtherUser(Forbidden):
+    """Another user of this machine would spend the operator's key."""
+
+    code = "other_user"
+
+
+class NotCounted(Forbidden):
+    """What a request costs could not be counted against the budget of its key."""
+
+    code = "not_counted"
 
 
 class RequestCancelled(ProxyError):
@@ -116,6 +135,13 @@ class ShuttingDown(ProxyError):
 
     status = 503
     code = "shutdown"
+
+
+class Overloaded(ProxyError):
+    """The bodies that are being read take all the room there is for them."""
+
+    status = 503
+    code = "overloaded"
 
 
 class LoopDetected(ProxyError):

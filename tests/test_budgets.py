@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from proxy.auth import BudgetChecks, UsageLimits, days_since_1970, period_at
-from proxy.errors import BudgetSpent, BudgetUnknown, ModelNotAllowed, ProxyError, StoreError
+from proxy.auth import (
+    BudgetChecks,
+    CostEstimate,
+    LimitedRequest,
+    UsageLimits,
+    check_countable,
+    check_models,
+    days_since_1970,
+    period_at,
+)
+from proxy.errors import BudgetReserved, BudgetSpent, BudgetUnknown, ModelNotAllowed, NotCounted, ProxyError, StoreError
 from proxy.store import MemoryStore, UsageRecord
 
 NOW = datetime(2026, 2, 28, 23, 0, tzinfo=UTC)
@@ -17,21 +28,37 @@ async def check(
     limits: UsageLimits,
     *used: UsageRecord,
     at: datetime = NOW,
-    model: str | None = "gpt-x",
-    method: str = "POST",
-    path: str = "/v1/chat/completions",
     store: MemoryStore | None = None,
+    estimate: CostEstimate | None = None,
 ) -> ProxyError | None:
     """The refusal of a request, or None."""
     store = store or MemoryStore()
     store.write("key-ana", used)
     try:
-        await BudgetChecks(store, lambda: int(at.timestamp() * 1000)).check(
-            "key-ana", limits, method, path, lambda: model
-        )
+        await BudgetChecks(store, lambda: int(at.timestamp() * 1000)).reserve("key-ana", limits, estimate)
     except ProxyError as error:
         return error
     return None
+
+
+def model_error(limits: UsageLimits, method: str, path: str, body: object = None, query: bytes = b"") -> str:
+    """Why a list of models refuses a request; empty where it passes."""
+    raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    try:
+        check_models(limits, LimitedRequest(method, path, query, raw), "key")
+    except ModelNotAllowed as error:
+        return str(error)
+    return ""
+
+
+def count_error(limits: UsageLimits, method: str, path: str, body: object = None) -> str:
+    """Why a budget refuses a request that cannot be counted; empty where it passes."""
+    raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    try:
+        check_countable(limits, LimitedRequest(method, path, b"", raw), "key")
+    except NotCounted as error:
+        return str(error)
+    return ""
 
 
 def day(moment: datetime) -> int:
@@ -76,22 +103,218 @@ async def test_either_budget_ends_it() -> None:
     assert isinstance(await check(UsageLimits(usd=1, tokens=101), used), BudgetSpent)
 
 
+LISTED = UsageLimits(models=("gpt-x", "claude-*"))
+CHAT = "/v1/chat/completions"
+HELLO = {"model": "gpt-x", "messages": [{"role": "user", "content": "hello"}]}
+
+
 @pytest.mark.parametrize(
-    ("method", "path"), [("GET", "/v1/models"), ("DELETE", "/v1/responses/r1"), ("POST", "/v1/responses/r1/cancel")]
+    ("method", "path"),
+    [
+        ("GET", "/v1/models"),
+        ("GET", "/v1/models/org/gpt-x"),
+        ("DELETE", "/v1/responses/r1"),
+        ("GET", "/v1/responses/r1/input_items"),
+        ("POST", "/v1/responses/r1/cancel"),
+        ("POST", "/v1/messages/batches/b1/cancel"),
+    ],
 )
-async def test_looking_and_clearing_away_are_free(method: str, path: str) -> None:
-    spent = UsageRecord(day(NOW), tokens=100)
-    limits = UsageLimits(tokens=1, models=("gpt-x",))
-    assert await check(limits, spent, method=method, path=path, model=None) is None
-    assert isinstance(await check(limits, spent), BudgetSpent)
+def test_looking_and_clearing_away_are_free(method: str, path: str) -> None:
+    assert not model_error(LISTED, method, path)
+    assert not count_error(UsageLimits(tokens=1), method, path)
 
 
-async def test_a_model_is_named_whole_or_by_a_pattern() -> None:
-    limits = UsageLimits(models=("gpt-x", "claude-*"))
-    assert await check(limits, model="claude-opus-4-8") is None
-    assert isinstance(await check(limits, model="gpt-x2"), ModelNotAllowed)
-    assert isinstance(await check(limits, model="GPT-X"), ModelNotAllowed)
-    assert isinstance(await check(limits, model=None), ModelNotAllowed)
+@pytest.mark.rows("X-58")
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses", "/v1/embeddings", "/v1/messages/count_tokens"])
+def test_a_model_is_named_whole_or_by_a_pattern(path: str) -> None:
+    for model in ("gpt-x", "claude-opus-4-8"):
+        assert not model_error(LISTED, "POST", path, HELLO | {"model": model})
+    others: list[object] = ["gpt-x2", "GPT-X", None, ["gpt-x"], {"name": "gpt-x"}]
+    for other in others:
+        assert model_error(LISTED, "POST", path, HELLO | {"model": other})
+
+
+ALLOWED_BODIES = [
+    HELLO | {"a_number_of_theirs": 1, "a_switch": True, "nothing": None},
+    HELLO | {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"model": {}}}}}]},
+    HELLO | {"tools": [{"name": "run", "input_schema": {"properties": {"model": {"const": "gpt-9"}}}}]},
+    HELLO | {"tools": [{"type": "web_search"}, {"type": "image_generation", "model": "gpt-x"}]},
+    HELLO | {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}]},
+    HELLO | {"messages": [{"role": "user", "content": '{"model": "gpt-9", "models": []}'}]},
+    HELLO | {"metadata": {"model": "gpt-9"}, "prompt": "words"},
+]
+
+
+@pytest.mark.rows("X-58")
+@pytest.mark.parametrize("body", ALLOWED_BODIES, ids=range(len(ALLOWED_BODIES)))
+def test_what_names_no_other_model_passes(body: object) -> None:
+    assert not model_error(LISTED, "POST", CHAT, body)
+
+
+REFUSED_BODIES: list[object] = [
+    HELLO | {"models": ["gpt-9"]},
+    HELLO | {"models": ["gpt-x"], "route": "fallback"},
+    HELLO | {"route": "fallback"},
+    HELLO | {"fallbacks": [{"model": "gpt-9"}]},
+    HELLO | {"extra_body": {"model": "gpt-9"}},
+    HELLO | {"plugins": [{"id": "auto-router"}]},
+    HELLO | {"Model": "gpt-9"},
+    HELLO | {"MODEL": 1},
+    HELLO | {"model ": "gpt-9"},
+    HELLO | {"Models": ["gpt-9"]},
+    HELLO | {"a_word_of_theirs": "gpt-9"},
+    HELLO | {"reasoning": {"model": "gpt-9"}},
+    HELLO | {"context_management": {"edits": [{"type": "compact", "model": "gpt-9"}]}},
+    HELLO | {"prompt": {"id": "pmpt_1"}},
+    HELLO | {"tools": [{"type": "image_generation"}]},
+    HELLO | {"tools": [{"type": "image_generation", "model": "gpt-image"}]},
+    HELLO | {"tools": [{"type": "advisor_20260301", "name": "advisor", "model": "gpt-9"}]},
+    HELLO | {"tools": [{"type": "agent", "options": {"Model": "gpt-9"}}]},
+    HELLO | {"tools": [{"type": "namespace", "tools": [{"type": "image_generation", "model": "gpt-image"}]}]},
+    b'{"model":"gpt-9","messages":[],"model":"gpt-x"}',
+    b'{"model":"gpt-x","messages":[],"mod\\u0065l":"gpt-9"}',
+    b'{"model":"gpt-x","tools":[{"type":"image_generation","model":"gpt-9","model":"gpt-x"}]}',
+    b'{"model":"gpt-x","tools":[{"type":"image_generation","type":"function","model":"gpt-9"}]}',
+    b'["gpt-x"]',
+    b"\xef\xbb\xbf{}",
+    b"not json",
+    b"",
+]
+
+
+@pytest.mark.rows("X-58")
+@pytest.mark.parametrize("body", REFUSED_BODIES, ids=range(len(REFUSED_BODIES)))
+def test_what_may_reach_another_model_is_refused_and_says_why(body: object) -> None:
+    told = model_error(LISTED, "POST", CHAT, body)
+    assert "may ask for gpt-x, claude-*" in told
+    assert "callstack key limit" in told
+
+
+@pytest.mark.rows("X-58")
+@pytest.mark.parametrize(
+    ("method", "path", "query"),
+    [
+        ("POST", "/v1/batches", b""),
+        ("POST", "/v1/messages/batches", b""),
+        ("POST", "/v1/images/generations", b""),
+        ("POST", "/v1/images/generations/cancel", b""),
+        ("POST", "/v1/chat/completions/x/cancel", b""),
+        ("POST", "/v1/audio/chat/completions", b""),
+        ("POST", "/openai/deployments/gpt-9/chat/completions", b"api-version=1"),
+        ("POST", "/openai/deployments/gpt-9/embeddings", b""),
+        ("POST", "/v1/engines/gpt-9/completions", b""),
+        ("POST", "/v1/chat/complet%69ons", b""),
+        ("POST", "/v1/CHAT/completions", b""),
+        ("POST", CHAT, b"model=gpt-9"),
+        ("POST", CHAT, b"x=1&Model=gpt-9"),
+        ("PUT", CHAT, b""),
+        ("PATCH", "/v1/responses/r1/cancel", b""),
+        ("GET", CHAT, b""),
+        ("DELETE", CHAT, b""),
+        ("OPTIONS", "/v1/responses/r1", b""),
+        ("GET", "/v1/models", b""),
+    ],
+)
+def test_a_decoy_in_the_body_does_not_help_on_other_paths_and_methods(method: str, path: str, query: bytes) -> None:
+    assert model_error(LISTED, method, path, HELLO, query)
+
+
+@pytest.mark.rows("X-58")
+def test_on_a_deployment_path_both_names_count() -> None:
+    path = "/openai/deployments/gpt-x/chat/completions"
+    assert not model_error(LISTED, "POST", path, HELLO)
+    assert model_error(LISTED, "POST", path, HELLO | {"model": "claude-opus-4-8"})
+
+
+@pytest.mark.rows("X-58")
+def test_looking_where_a_model_might_answer_is_refused() -> None:
+    assert model_error(LISTED, "GET", "/v1/prompt/hello")
+    assert model_error(LISTED, "GET", "/v1/models", query=b"model=gpt-9")
+
+
+@pytest.mark.rows("X-57")
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/batches"),
+        ("POST", "/v1/messages/batches"),
+        ("POST", "/v1/images/generations"),
+        ("POST", "/v1/images/generations/cancel"),
+        ("POST", "/v1/audio/speech/count_tokens/cancel"),
+        ("POST", "/v1/unknown/count_tokens"),
+        ("GET", CHAT),
+        ("HEAD", CHAT),
+        ("DELETE", CHAT),
+        ("OPTIONS", "/v1/responses"),
+        ("PUT", CHAT),
+    ],
+)
+def test_what_nobody_could_count_is_refused_under_a_budget(method: str, path: str) -> None:
+    assert "cannot be counted here" in count_error(UsageLimits(tokens=1), method, path, HELLO)
+
+
+@pytest.mark.rows("X-57")
+def test_a_member_that_is_read_in_two_ways_is_refused_under_a_budget() -> None:
+    limits = UsageLimits(usd=1.0)
+    assert not count_error(limits, "POST", CHAT, HELLO | {"a_word_of_theirs": "fine"})
+    assert count_error(limits, "POST", CHAT, b'{"model":"a","max_tokens":9,"max_tokens":99999}')
+    assert count_error(limits, "POST", CHAT, HELLO | {"Max_Tokens": 99})
+    assert count_error(limits, "POST", CHAT, HELLO | {"models": ["dearer"]})
+
+
+@pytest.mark.rows("X-57")
+async def test_what_is_under_way_takes_its_room_until_it_is_over() -> None:
+    limits, budgets = UsageLimits(tokens=10_000), BudgetChecks(MemoryStore(), lambda: int(NOW.timestamp() * 1000))
+    first = await budgets.reserve("key-ana", limits, CostEstimate(6_000, 0.0))
+    with pytest.raises(BudgetReserved) as refused:
+        await budgets.reserve("key-ana", limits, CostEstimate(6_000, 0.0))
+    assert refused.value.retry_after_s == 1
+    await budgets.reserve("key-bob", limits, CostEstimate(6_000, 0.0))
+    budgets.release(first)
+    await budgets.reserve("key-ana", limits, CostEstimate(6_000, 0.0))
+
+
+@pytest.mark.rows("X-57")
+async def test_a_request_that_names_its_bound_must_fit_and_one_that_names_none_takes_the_rest() -> None:
+    used = UsageRecord(day(NOW), tokens=900)
+    limits = UsageLimits(tokens=1_000)
+    refused = await check(limits, used, estimate=CostEstimate(101, 0.0, is_bounded=True))
+    assert "may cost 101 tokens" in str(refused)
+    assert "100 of 1,000 tokens a month are left" in str(refused)
+    assert await check(limits, used, estimate=CostEstimate(100, 0.0, is_bounded=True)) is None
+    assert await check(limits, used, estimate=CostEstimate(32_000, 0.0)) is None
+    assert isinstance(await check(UsageLimits(usd=1), estimate=CostEstimate(1, 1.01, is_bounded=True)), BudgetSpent)
+
+
+@pytest.mark.rows("X-57")
+async def test_what_ends_while_the_budget_is_read_is_not_missed() -> None:
+    """Its reservation is gone, and what it used is not in what was read before."""
+    limits, store = UsageLimits(tokens=10_000), EndingStore()
+    budgets = BudgetChecks(store, lambda: int(NOW.timestamp() * 1000))
+    under_way = await budgets.reserve("key-ana", limits, CostEstimate(6_000, 0.0))
+
+    def end() -> None:
+        store.write("key-ana", [UsageRecord(day(NOW), tokens=10_000)])
+        budgets.release(under_way)
+
+    store.behind_a_read = end
+    with pytest.raises(BudgetSpent):
+        await budgets.reserve("key-ana", limits, CostEstimate(1_000, 0.0))
+
+
+class EndingStore(MemoryStore):
+    """A request ends between the read and the check."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.behind_a_read: Callable[[], None] | None = None
+
+    async def usage_days(self, tenant: str | None, since: int = 0) -> tuple[tuple[str, UsageRecord], ...]:
+        found = await super().usage_days(tenant, since)
+        if self.behind_a_read is not None:
+            then, self.behind_a_read = self.behind_a_read, None
+            then()
+        return found
 
 
 class UnreadableStore(MemoryStore):
@@ -105,4 +328,3 @@ async def test_where_nobody_can_say_what_was_spent_a_budget_admits_nothing() -> 
     refused = await check(UsageLimits(usd=5), store=UnreadableStore())
     assert isinstance(refused, BudgetUnknown)
     assert refused.status == 503
-    assert await check(UsageLimits(models=("gpt-x",)), store=UnreadableStore()) is None

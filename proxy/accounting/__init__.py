@@ -52,7 +52,7 @@ from proxy.accounting.text_tables import (
     format_statement,
     format_table,
 )
-from proxy.accounting.token_counter import TokenCounter, TokenCounterProtocol, estimate_tokens
+from proxy.accounting.token_counter import TokenCounter, TokenCounterProtocol, estimate_request_tokens, estimate_tokens
 from proxy.accounting.totals import (
     Balance,
     GroupBy,
@@ -104,6 +104,7 @@ __all__ = [
     "client_of",
     "decision_meaning",
     "dollar_decimals",
+    "estimate_request_tokens",
     "estimate_tokens",
     "family_of",
     "format_amounts",

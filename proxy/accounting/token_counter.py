@@ -117,6 +117,14 @@ def estimate_tokens(text: str) -> int:
     return -(-(5 * ascii_length + 14 * cjk + 26 * emoji + 6 * others) // 20)
 
 
+def estimate_request_tokens(body: bytes) -> int:
+    """About the tokens of a whole request, by its size. A file in base64 counts as `DATA_URL_TOKENS`."""
+    if b";base64," not in body and b'data":"' not in body:
+        return -(-len(body) // 4)
+    text, files = _remove_base64_files(body.decode("utf-8", "replace"))
+    return -(-len(text) // 4) + files * DATA_URL_TOKENS
+
+
 def sliced(text: str) -> Iterator[str]:
     """`text` in parts of at most `SLICE_CHARACTERS`, whose counts add up to the count of the whole.
 

@@ -1,29 +1,33 @@
-"""Holds the requests of a client key or a user to their limits: models, and a budget per day or calendar month (UTC).
+"""Holds the requests of a client key or a user to their budget per day or calendar month (UTC).
 
-What was used stands in the store, so replicas count together and a restart forgets nothing. Requests that are being
-answered are not counted yet: a budget ends the next request, never one under way. Only what gets a receipt is counted,
-so other endpoints of a provider (images, embeddings) are not.
+Before a request is sent, what it may cost at most is reserved: its input, and the output that it allows. The
+reservation ends when the request was answered and what it used stands in the store, where replicas count together and
+a restart forgets nothing. Reservations are of one process alone. A request that names no bound of its output reserves
+what the model can write, or the rest of the budget if that is less: it may pass a budget by its own answer, as the
+last one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from proxy.errors import BudgetSpent, BudgetUnknown, ModelNotAllowed, StoreError
+from proxy.config import Switch
+from proxy.errors import BudgetReserved, BudgetSpent, BudgetUnknown, StoreError
 from proxy.store import Store, UsageRecord
-
-FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
-"""With them a client looks or clears away; no model answers."""
-FREE_ENDINGS = ("/cancel",)
-
 
 BudgetPeriod = Literal["day", "month"]
 DAY_S = 86_400
+LEAST_TOKENS = 2_000
+"""Reserved at least: what providers and our own tools add to a small request."""
+RESERVED_RETRY_S = 1
+SMALLEST_USD = 1e-9
+"""Sums of money differ by less than this when they are equal."""
 USER_TENANT_PREFIX = "user-"
 """Begins the ids of tenants whom a proxy in front names."""
 
@@ -40,6 +44,8 @@ class UsageLimits(BaseModel):
     """The period of both budgets: a day or a calendar month, in UTC."""
     models: tuple[str, ...] = ()
     """Names that a client may ask for; `*` stands for any characters."""
+    slash_commands: Switch = "on"
+    """`off`: no message is a command to the proxy."""
 
     @property
     def has_budget(self) -> bool:
@@ -51,6 +57,7 @@ class UsageLimits(BaseModel):
         amounts += [f"{self.tokens:,} tokens"] if self.tokens is not None else []
         said = [f"{' and '.join(amounts)} a {self.per}"] if amounts else []
         said += [", ".join(self.models)] if self.models else []
+        said += ["no slash commands"] if self.slash_commands == "off" else []
         return "; ".join(said) or "everything"
 
 
@@ -62,48 +69,113 @@ def format_budget(usd: float) -> str:
     return f"${usd:,.2f}" if usd >= 0.01 or not usd else f"${usd:.2g}"
 
 
+class CostEstimate(NamedTuple):
+    """What a request may cost at most. `is_bounded`: the client named the most that the answer may have."""
+
+    tokens: int
+    usd: float
+    is_bounded: bool = False
+
+
+class Renewal(NamedTuple):
+    """When a budget begins anew, and in how many seconds."""
+
+    at: datetime
+    seconds: int
+
+    def words(self, holder: str) -> str:
+        return (
+            f"It begins anew on {self.at:%Y-%m-%d} at 00:00 UTC; whoever runs this proxy can raise it with "
+            f"`callstack {holder} limit`."
+        )
+
+
+@dataclass(eq=False)
+class Reservation:
+    """What a request that is under way may cost."""
+
+    tenant: str
+    tokens: int
+    usd: float
+
+
 class BudgetChecks:
     """`now` returns ms since the epoch."""
 
     def __init__(self, store: Store, now: Callable[[], int]) -> None:
         self._store = store
         self._now = now
+        self._reserved: dict[str, set[Reservation]] = {}
+        self._released: dict[str, int] = {}
+        """How often something was released, by tenants with reservations."""
 
-    async def check(
-        self, tenant: str, limits: UsageLimits, method: str, path: str, model_of: Callable[[], str | None]
-    ) -> None:
-        """`tenant` is an id, and `model_of` finds the model that is asked for. Raises ModelNotAllowed, BudgetSpent or
-        BudgetUnknown."""
-        if method in FREE_METHODS or path.endswith(FREE_ENDINGS):
-            return
-        if limits.models:
-            _check_model(limits, model_of(), _holder(tenant))
-        if not limits.has_budget:
-            return
+    def today(self) -> int:
+        return self._now() // (DAY_S * 1000)
+
+    async def reserve(self, tenant: str, limits: UsageLimits, estimate: CostEstimate | None) -> Reservation:
+        """Room for a request in the budget of a tenant (an id). None as estimate: it costs nothing, and is refused only
+        where the budget is spent. Raises BudgetSpent, BudgetReserved or BudgetUnknown."""
         now = datetime.fromtimestamp(self._now() / 1000, UTC)
         begins, ends = period_at(now, limits.per)
+        renewal = Renewal(ends, max(1, int((ends - now).total_seconds())))
         try:
-            used = sum_usage(await self._store.usage_days(tenant, days_since_1970(begins)))
+            while True:
+                before = self._released.get(tenant, 0)
+                used = sum_usage(await self._store.usage_days(tenant, days_since_1970(begins)))
+                if before == self._released.get(tenant, 0):  # else what was released may be missing in `used`
+                    break
         except StoreError as error:
             raise BudgetUnknown(
-                f"This {_holder(tenant)} has a budget, and what was spent of it cannot be read now ({error.code}). Try "
-                "again later."
+                f"This {holder_of(tenant)} has a budget, and what was spent of it cannot be read now ({error.code}). "
+                "Try again later."
             ) from error
-        _check_budget(limits, used, ends, now, _holder(tenant))
+        _check_budget(limits, used, renewal, holder_of(tenant))
+        reservation = Reservation(tenant, 0, 0.0)
+        if estimate is not None:
+            _check_estimate(limits, used, estimate, renewal, holder_of(tenant))
+            reservation = _reserve(limits, used, self._reserved.get(tenant, ()), estimate, tenant)
+        self._reserved.setdefault(tenant, set()).add(reservation)
+        return reservation
+
+    def release(self, reservation: Reservation) -> None:
+        """The request is over, and what it used stands in the store."""
+        tenant = reservation.tenant
+        there = self._reserved.get(tenant, set())
+        there.discard(reservation)
+        if not there:
+            self._reserved.pop(tenant, None)
+        self._released[tenant] = self._released.get(tenant, 0) + 1
 
 
-def _holder(tenant: str) -> str:
+def _reserve(
+    limits: UsageLimits, used: UsageRecord, others: Iterable[Reservation], estimate: CostEstimate, tenant: str
+) -> Reservation:
+    """Raises BudgetReserved if the other requests under way leave no room."""
+    tokens = max(estimate.tokens, LEAST_TOKENS)
+    usd = estimate.usd * tokens / max(1, estimate.tokens)
+    if limits.tokens is not None:
+        tokens = min(tokens, limits.tokens - used.tokens)
+    if limits.usd is not None:
+        usd = min(usd, limits.usd - used.cost)
+    under_way = list(others)
+    tokens_left = math.inf if limits.tokens is None else limits.tokens - used.tokens - sum(r.tokens for r in under_way)
+    usd_left = math.inf if limits.usd is None else limits.usd - used.cost - sum(r.usd for r in under_way)
+    if under_way and (tokens > tokens_left or usd > usd_left + SMALLEST_USD):
+        raise BudgetReserved(
+            f"What the requests of this {holder_of(tenant)} that are under way may cost takes the rest of its budget "
+            f"({limits.describe()}). Send this one again when they are answered, or name a smaller max_tokens.",
+            retry_after_s=RESERVED_RETRY_S,
+        )
+    return Reservation(tenant, tokens, usd)
+
+
+def holder_of(tenant: str) -> str:
     """Whose limits they are; `callstack key` and `callstack user` change them."""
     return "user" if tenant.startswith(USER_TENANT_PREFIX) else "key"
 
 
-def _check_model(limits: UsageLimits, model: str | None, holder: str) -> None:
-    if model is None or not any(fnmatchcase(model, pattern) for pattern in limits.models):
-        asked = "names no model" if model is None else f"asks for {model[:80]!r}"
-        raise ModelNotAllowed(f"This {holder} may ask for {', '.join(limits.models)}; the request {asked}.")
-
-
-def _check_budget(limits: UsageLimits, used: UsageRecord, ends: datetime, now: datetime, holder: str) -> None:
+def _check_budget(limits: UsageLimits, used: UsageRecord, renewal: Renewal, holder: str) -> None:
+    """Raises BudgetSpent if nothing is left."""
     if limits.usd is not None and used.cost >= limits.usd:
         spent, whole = format_budget(used.cost), format_budget(limits.usd)
     elif limits.tokens is not None and used.tokens >= limits.tokens:
@@ -111,9 +183,27 @@ def _check_budget(limits: UsageLimits, used: UsageRecord, ends: datetime, now: d
     else:
         return
     raise BudgetSpent(
-        f"The budget of this {holder} is spent: {spent} of {whole} a {limits.per}. It begins anew on {ends:%Y-%m-%d} "
-        f"at 00:00 UTC; whoever runs this proxy can raise it with `callstack {holder} limit`.",
-        retry_after_s=max(1, int((ends - now).total_seconds())),
+        f"The budget of this {holder} is spent: {spent} of {whole} a {limits.per}. {renewal.words(holder)}",
+        retry_after_s=renewal.seconds,
+    )
+
+
+def _check_estimate(
+    limits: UsageLimits, used: UsageRecord, estimate: CostEstimate, renewal: Renewal, holder: str
+) -> None:
+    """Raises BudgetSpent for a request whose own bound is more than what is left of the budget."""
+    if not estimate.is_bounded:
+        return
+    if limits.tokens is not None and estimate.tokens > (left := limits.tokens - used.tokens):
+        needed, rest = f"{estimate.tokens:,} tokens", f"{left:,} of {limits.tokens:,} tokens"
+    elif limits.usd is not None and estimate.usd > (remaining := limits.usd - used.cost):
+        needed, rest = format_budget(estimate.usd), f"{format_budget(remaining)} of {format_budget(limits.usd)}"
+    else:
+        return
+    raise BudgetSpent(
+        f"This request may cost {needed} (its input, and the output that it allows), and of the budget of this "
+        f"{holder} {rest} a {limits.per} are left. Name a smaller max_tokens, or send less. {renewal.words(holder)}",
+        retry_after_s=renewal.seconds,
     )
 
 

@@ -149,6 +149,13 @@ def console_code(operator_token: str) -> str:
     return base64.urlsafe_b64encode(digest[:15]).decode()
 
 
+def proof_of(operator_token: str, challenge: str, port: int) -> str:
+    """What a process that has this token answers to a challenge on this port. Nobody can use the answer of another
+    port, nor learn the token from it."""
+    said = f"proof of a running proxy\n{port}\n{challenge}"
+    return hmac.digest(operator_token.encode(), said.encode(), "sha256").hex()
+
+
 def holds_client_key(value: bytes) -> bool:
     return _KEY_PREFIX_BYTES in value and _without_bearer(value.strip()).startswith(_KEY_PREFIX_BYTES)
 

@@ -2,15 +2,19 @@
 
 `proxy.yaml` in the current directory is read where no file is named. The commands read the environment only here. A
 running proxy is found by the file `server.json` (mode 0600), which holds its address, its process and a token that
-opens `/stack`. A killed proxy leaves the file, so one counts as running only where the process lives and accepts the
-token.
+opens `/stack`. A killed proxy leaves the file, and another program may have its process id and its port by now. So one
+counts as running only where it holds the lock `running.lock` and answers a challenge that takes the token: nothing
+secret is sent to a program that has not.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hmac
 import http.client
 import json
 import os
+import secrets
 import shlex
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -25,7 +29,7 @@ import typer
 from pydantic import SecretStr
 
 from proxy import __version__
-from proxy.auth import console_code
+from proxy.auth import console_code, proof_of
 from proxy.cli.output import print_note
 from proxy.config import Config, load_config
 from proxy.errors import InvalidConfiguration, NotFound, ProxyError, StoreError
@@ -109,6 +113,8 @@ async def opened_store(config: Config) -> AsyncIterator[Store]:
 
 
 SERVER_FILE = "server.json"
+PRESENCE_LOCK = "running.lock"
+"""In the data directory: each proxy that runs on it holds a shared lock on this file."""
 ANSWER_TIMEOUT_S = 10.0
 """Seconds. The first request builds the management API: 0.3 s of work, and 5 s on a busy machine."""
 DELETION_TIMEOUT_S = 600.0
@@ -171,12 +177,23 @@ def find_running_proxy(data: Path) -> ServerInfo | None:
     note = read_server_file(data)
     if note is None or not is_alive(note.pid):
         return None
+    is_present = holds_presence(data)
+    if is_present is False:
+        return None
     try:
         status, _ = send_request(note, "GET", "/stack/requests?limit=1", None, ANSWER_TIMEOUT_S)
     except TimeoutError:
         raise ProxyError(
             f"the proxy at {note.url} (process {note.pid}) does not answer, so nothing was done; try again, or stop it",
             code="proxy_silent",
+        ) from None
+    except NotProven as error:
+        if is_present is None:
+            return None
+        raise ProxyError(
+            f"a proxy runs on {data}, but {error}, so nothing was sent there; stop the proxy (process {note.pid}) and "
+            "start it again",
+            code="proxy_not_proven",
         ) from None
     except (OSError, http.client.HTTPException):
         return None
@@ -202,6 +219,39 @@ def read_server_file(data: Path) -> ServerInfo | None:
         return None
 
 
+def hold_presence(data: Path) -> int | None:
+    """The descriptor that says, as long as it is open, that a proxy runs on this directory. None where the file system
+    has no locks."""
+    try:
+        descriptor = os.open(data / PRESENCE_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # who looks holds it for a moment alone
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def holds_presence(data: Path) -> bool | None:
+    """Whether a proxy holds the lock of this directory; None where nothing can tell."""
+    try:
+        descriptor = os.open(data / PRESENCE_LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    else:
+        return False
+    finally:
+        os.close(descriptor)
+
+
 def is_alive(pid: int) -> bool:
     """Whether the process exists."""
     try:
@@ -214,13 +264,32 @@ def is_alive(pid: int) -> bool:
 
 
 def send_request(server: ServerInfo, method: str, path: str, body: object, timeout_s: float) -> tuple[int, bytes]:
-    """Send one request, past any HTTP proxy of the environment, because it carries a token."""
+    """Send one request, past any HTTP proxy of the environment, because it carries a token. First the other end has to
+    prove, on the same connection, that it has that token already. Raises NotProven."""
     address = urlsplit(server.url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=timeout_s)
     try:
+        connection.connect()
+        connection.auto_open = 0  # a new connection would lead to whoever listens then
+        _require_proof(connection, server)
         headers = {"x-stack-key": server.token, "content-type": "application/json"}
         connection.request(method, path, json.dumps(body) if body is not None else None, headers)
         answer = connection.getresponse()
         return answer.status, answer.read()
     finally:
         connection.close()
+
+
+class NotProven(ConnectionError):
+    """What listens at the address of a proxy could not prove that it is that proxy."""
+
+
+def _require_proof(connection: http.client.HTTPConnection, server: ServerInfo) -> None:
+    challenge = secrets.token_hex(16)
+    connection.request("GET", f"/health?challenge={challenge}")
+    answer = connection.getresponse()
+    answer.read()
+    expected = proof_of(server.token, challenge, connection.port)
+    given = answer.getheader("x-stack-proof", "")
+    if connection.sock is None or not hmac.compare_digest(given.encode(), expected.encode()):
+        raise NotProven(f"what listens at {server.url} did not prove that it is that proxy")

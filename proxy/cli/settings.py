@@ -118,6 +118,7 @@ PER_OPTION = Annotated[str, typer.Option(help="Period of the budgets, in UTC: da
 MODEL_OPTION = Annotated[
     list[str] | None, typer.Option("--model", help="May ask for: a name, or 'gpt-5*'; repeatable.")
 ]
+SLASH_OPTION = Annotated[str, typer.Option(help="off: no message is a command to the proxy; on: as usual.")]
 
 
 @key.command()
@@ -129,11 +130,12 @@ def add(
     tokens: TOKENS_OPTION = None,
     per: PER_OPTION = "",
     models: MODEL_OPTION = None,
+    slash_commands: SLASH_OPTION = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
 ) -> None:
     """Issue a key. It is shown this once; only its hash is kept."""
-    limits = _parse_limits({"usd": usd, "tokens": tokens, "per": per or "month", "models": tuple(models or ())})
+    limits = _change_limits(NO_LIMITS, usd, tokens, per, models, slash_commands)
     settings = settings_at(config, data)
     print_line(issue_key(settings.keys_path, name, admin=admin, mode=_parse_mode(mode), limits=limits))
     print_note("it is shown this once. A client sends it as its API key, or beside its own in x-stack-key")
@@ -148,6 +150,7 @@ def limit(
     tokens: TOKENS_OPTION = None,
     per: PER_OPTION = "",
     models: MODEL_OPTION = None,
+    slash_commands: SLASH_OPTION = "",
     clear: Annotated[bool, typer.Option("--clear", help="Forget the limits it has first.")] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
@@ -157,16 +160,22 @@ def limit(
     before = limits_of_key(file, name)
     if before is None:
         raise InvalidConfiguration(f"nobody is called {name!r}; `callstack key list` shows who there is")
-    limits = _change_limits(NO_LIMITS if clear else before, usd, tokens, per, models)
+    limits = _change_limits(NO_LIMITS if clear else before, usd, tokens, per, models, slash_commands)
     limit_key(file, name, limits)
     print_line(f"{name} may use: {limits.describe()}")
 
 
 def _change_limits(
-    before: UsageLimits, usd: float | None, tokens: int | None, per: str, models: Sequence[str] | None
+    before: UsageLimits,
+    usd: float | None,
+    tokens: int | None,
+    per: str,
+    models: Sequence[str] | None,
+    slash_commands: str,
 ) -> UsageLimits:
     """`before` with what is named; None and empty values are not."""
     named = {"usd": usd, "tokens": tokens, "per": per or None, "models": tuple(models) if models else None}
+    named |= {"slash_commands": slash_commands or None}
     return _parse_limits(before.model_dump() | {limit: value for limit, value in named.items() if value is not None})
 
 
@@ -175,7 +184,7 @@ def _parse_limits(named: Mapping[str, object]) -> UsageLimits:
         return UsageLimits.model_validate(named)
     except ValidationError as error:
         detail = error.errors()[0]
-        raise typer.BadParameter(f"--{detail['loc'][0]}: {detail['msg']}") from None
+        raise typer.BadParameter(f"--{str(detail['loc'][0]).replace('_', '-')}: {detail['msg']}") from None
 
 
 def _parse_mode(word: str) -> Mode | None:
@@ -295,6 +304,7 @@ def limit_users(
     tokens: TOKENS_OPTION = None,
     per: PER_OPTION = "",
     models: MODEL_OPTION = None,
+    slash_commands: SLASH_OPTION = "",
     clear: Annotated[bool, typer.Option("--clear", help="Forget the limits that hold now first.")] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
@@ -303,8 +313,8 @@ def limit_users(
     settings = settings_at(config, data)
     before = read_user_limits(settings.users_path)
     holds = before.of(name) if name else before.everybody
-    limits = _change_limits(NO_LIMITS if clear else holds, usd, tokens, per, models)
-    if clear or per or models or usd is not None or tokens is not None:
+    limits = _change_limits(NO_LIMITS if clear else holds, usd, tokens, per, models, slash_commands)
+    if clear or per or models or slash_commands or usd is not None or tokens is not None:
         if name:
             limit_user(settings.users_path, name, limits)
         else:

@@ -18,6 +18,7 @@ from proxy.config.sections import (
     NetworkSettings,
     SubagentSettings,
     SummarySettings,
+    Switch,
     UpstreamSettings,
     WireFormat,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "NetworkSettings",
     "SubagentSettings",
     "SummarySettings",
+    "Switch",
     "UpstreamSettings",
     "WireFormat",
     "is_loopback",

@@ -35,6 +35,7 @@ from proxy.config.sections import (
     StrictModel,
     SubagentSettings,
     SummarySettings,
+    Switch,
     TariffRow,
     TariffSettings,
     Threshold,
@@ -75,6 +76,10 @@ class Config(StrictModel):
     """`off` forwards bytes; `shadow` computes and reports but forwards the original; `passive` rewrites with frames
     that it sees by itself, and offers the model recall alone; `active` rewrites."""
 
+    slash_commands: Switch = "on"
+    """Whether a message like `/stack status` is a command to the proxy. `callstack key add NAME --slash-commands off`
+    turns that off for one key, and the header `x-stack-slash-commands: off` for one client."""
+
     upstreams: dict[str, UpstreamSettings] = {}
     """Providers by name. `--upstream URL` is short for `upstreams.default.url`.
     `default` serves every model that no other one names."""
@@ -103,6 +108,10 @@ class Config(StrictModel):
     """With `tenancy: single`, who may use `/stack`: every user of this machine; the proxy's own user (where the system
     tells, which Linux does) and whoever sends the token in `server.json` of `data` as `x-stack-key`; or the token
     alone."""
+
+    key_access: Literal["own", "all"] = "own"
+    """With `tenancy: single`, for whose programs on this machine the keys of upstreams are spent: those of the proxy's
+    own user and of root (where the system tells, which Linux does), or everybody's."""
 
     allowed_hosts: NameList = ()
     """Names clients may use in `Host`, besides loopback names and `host`. Ports do not matter."""
@@ -245,6 +254,10 @@ class Config(StrictModel):
 
     body_limit_bytes: int = Field(default=64 * 1024 * 1024, ge=1024)
     """Largest request body, decompressed; above it 413. On `/stack` never more than 1 MiB."""
+
+    bodies_limit_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
+    """Bytes of all request bodies that are being read at one time; what comes above that gets 503 and may come again.
+    Never less than `body_limit_bytes`."""
 
     api_requests_per_minute: int = Field(default=600, ge=0)
     """Requests a minute of one tenant on `/stack`, beyond which it is told 429 and when to ask again; 0: any number.

@@ -31,6 +31,7 @@ from proxy.accounting import UNKNOWN_TARIFF, AfterTool, Appendable, ReasoningBin
 from proxy.core.policy import ModelSettable, clamp_threshold
 
 Mode = Literal["off", "shadow", "passive", "active"]
+Switch = Literal["on", "off"]
 View = Literal["full", "minimal"]
 BlockFormat = Literal["flat", "nested"]
 WireFormat = Literal["chat", "messages", "responses"]

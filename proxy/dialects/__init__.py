@@ -35,7 +35,7 @@ from proxy.dialects.secret_members import without_secrets
 from proxy.dialects.strict_tools import common_strictness, with_strictness
 from proxy.dialects.synthetic_responses import OwnResponse, previous_id_in
 from proxy.dialects.tool_references import loaded_tools
-from proxy.dialects.usage import compaction_usages, tells_cached_tokens, usage_of
+from proxy.dialects.usage import compaction_usages, merge_usage, tells_cached_tokens, usage_of
 
 __all__ = [
     "ANTHROPIC_MESSAGES",
@@ -65,6 +65,7 @@ __all__ = [
     "links_in",
     "list_in",
     "loaded_tools",
+    "merge_usage",
     "never_holds_compaction",
     "object_in",
     "previous_id_in",

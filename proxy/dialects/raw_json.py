@@ -21,7 +21,19 @@ SCAN_LIMIT = 8 * 1024 * 1024
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 SPACE = b" \t\r\n"
+
+
+class _MemberName:
+    """A key that equals no other one, so that a dictionary keeps members of the same name apart."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ALL_MEMBERS = msgspec.json.Decoder(dict[_MemberName, msgspec.Raw], dec_hook=lambda _, name: _MemberName(name))
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY = msgspec.json.Decoder()
 _ENCODE_ERRORS = (UnicodeError, RecursionError, OverflowError)
@@ -42,6 +54,14 @@ def members(raw: bytes) -> dict[str, bytes]:
     for key, value in _scan(raw, b"{", b"}"):
         found[_key(key)] = value
     return found
+
+
+def all_members(raw: bytes) -> list[tuple[str, bytes]]:
+    """The members of an object, in its order, also those whose key comes more than once. Raises JsonSplitError."""
+    try:
+        return [(key.name, bytes(value)) for key, value in _ALL_MEMBERS.decode(raw).items()]
+    except _DECODE_ERRORS:
+        return [(_key(key), value) for key, value in _scan(raw, b"{", b"}")]
 
 
 def items(raw: bytes) -> list[bytes]:

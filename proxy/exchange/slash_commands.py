@@ -44,6 +44,7 @@ from proxy.exchange.thread.placement import ParsedRequest, Placement
 
 log = logging.getLogger(__name__)
 
+SLASH_COMMANDS_HEADER = b"x-stack-slash-commands"
 PREVIOUS_RESPONSE_KEY = "previous_response_id"
 NO_CONVERSATION_TEXT = (
     "There is no conversation here yet: the first message to the agent begins one. `/stack help` lists commands."
@@ -70,6 +71,8 @@ async def handle_slash_commands(
     request = passing.request
     if request is None or not [m for m in request.messages if m.role == "user" and COMMAND_WORD in m.text]:
         return passing, passing.client_request
+    if not _takes_commands(passing):
+        return passing, passing.client_request
     found = find_commands(request.messages, text_blocks_of)
     try:
         less = await _without_commands(passing, request, found.handled) if found.handled else passing
@@ -79,6 +82,21 @@ async def handle_slash_commands(
     if found.pending >= 0 and await _answer_command(less, reply, found.preceding_count):
         return None
     return less, passing.client_request
+
+
+def _takes_commands(passing: PassthroughRequest) -> bool:
+    """Whether commands in the chat count: the configuration, the client key and the client itself can each turn them
+    off, and none can turn them on again. Raises BadRequest for a header that says neither."""
+    asked, config = passing.client_request, passing.services.config
+    told = dict(asked.headers).get(SLASH_COMMANDS_HEADER, b"on").strip().lower()
+    if told not in (b"on", b"off"):
+        shown = told[:40].decode("latin-1")
+        raise BadRequest(
+            f"x-stack-slash-commands: {shown!r} says nothing; send `off` where no message is a command, or leave the "
+            "header out.",
+            code="unknown_slash_commands",
+        )
+    return config.slash_commands == "on" and asked.takes_slash_commands and told == b"on"
 
 
 # --------------------------------------------------------------------------------------------------------- taking out

@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import math
 import os
+import re
 import resource
 import secrets
 import time
@@ -17,16 +19,30 @@ from functools import partial
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proxy import __version__
 from proxy.accounting import Accountant, TokenCounter
-from proxy.auth import BudgetChecks, Headers, KeyRing, Tenant, TenantResolver, WatchedUserLimits, has_operator_token
+from proxy.auth import (
+    BudgetChecks,
+    Headers,
+    KeyRing,
+    LimitedRequest,
+    Tenant,
+    TenantResolver,
+    UsageLimits,
+    WatchedUserLimits,
+    check_models,
+    has_operator_token,
+    holder_of,
+    proof_of,
+)
 from proxy.config import Config, LiveSettings, pattern_faults
 from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at
 from proxy.dialects import raw_json as slices
-from proxy.errors import Forbidden, ProxyError, StoreError, Unauthorized
+from proxy.errors import Forbidden, OtherUser, ProxyError, StoreError, Unauthorized
 from proxy.exchange import (
     AppServices,
     CacheKeepAlive,
@@ -34,6 +50,7 @@ from proxy.exchange import (
     DeferredTasks,
     IdleTracker,
     InFlight,
+    Reply,
     RequestRecordBuilder,
     Services,
     build_services,
@@ -50,9 +67,11 @@ from proxy.management.views import health_view
 from proxy.server.compressed_requests import decompress_request
 from proxy.server.front import TrustedFront
 from proxy.server.guard import RequestGuard, log_refusal
+from proxy.server.metered_answers import Meter, Metering
 from proxy.server.other_apis import other_api_of, refuse_other_api
 from proxy.server.peer_user import Peer, user_of_peer
 from proxy.server.replica_news import ReplicaNews
+from proxy.server.runner import OTHER_USER_KEY
 from proxy.server.upstream_loop import new_hop
 from proxy.store import ConversationCache, Health, Store, open_store
 from proxy.telemetry import EventBus, EventFileWriter, Metrics, open_tracer
@@ -62,14 +81,24 @@ log = logging.getLogger(__name__)
 
 Header = tuple[bytes, bytes]
 
+READ_UNASKED_BYTES = 64 * 1024
+"""A larger body is read only if the budget of its key is not spent."""
+CHECKED_APART_BYTES = 1 << 20
+"""Bodies from this size are checked against the limits of their key in a thread."""
 OWN_PATHS = frozenset({"/", "/stack", "/console", "/health", "/metrics"})
 OWN_PREFIXES = ("/stack/", "/console/")
 GREETING = f"callstack-proxy {__version__}\n".encode()
+_CHALLENGE = re.compile(rb"challenge=([0-9a-f]{16,128})")
 ROOT_USER = 0
 """It can read the data anyway."""
 _OTHER_USER_WORDS = (
     "This proxy is of another user of this machine. Send its token as x-stack-key: it is in server.json of the data "
     "directory. The operator can open /stack to every user with stack_access: all."
+)
+_OTHER_USERS_KEY_WORDS = (
+    "This proxy is of another user of this machine, and your requests would spend the key of its operator. Run a proxy "
+    "of your own, or ask the operator for a client key (tenancy: key) or to share the key with every user (key_access: "
+    "all)."
 )
 RETENTION_INTERVAL_S = 3600.0
 AFTER_PAUSE_INTERVAL_S = 2
@@ -119,8 +148,9 @@ class App:
         self._services: dict[str, Services] = {}
         self._tenancy: TenantResolver | None = None
         self._key_ring = KeyRing(config.keys_path)
+        keyed = any(upstream.key is not None for upstream in config.upstreams.values())
+        self._guards_keys = config.tenancy == "single" and config.key_access == "own" and keyed
         self._user_limits = WatchedUserLimits(config.users_path)
-        self._budgets = BudgetChecks(self._store, now_ms)
         self._front = TrustedFront(config.front) if config.tenancy == "header" else None
         self._secret = b""
         self._management_task: asyncio.Task[ASGIApp] | None = None
@@ -132,6 +162,8 @@ class App:
         if config.otel.endpoint:
             settings, count = config.otel, self.metrics.count_spans
             self.event_bus.tracer = open_tracer(settings.endpoint, titles=settings.titles, count_exported=count)
+        budgets = BudgetChecks(self._store, now_ms)
+        self._metering = Metering(config, self._store, budgets, self.deferred_tasks.run_pending)
         self._guard = RequestGuard(self._handle_request, config, self.metrics.count_refusal, hop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -328,6 +360,32 @@ class App:
             raise ProxyError("not started")
         return self._tenancy.tenant_of(headers)
 
+    def refuses_unread(self, target: bytes, headers: RawHeaders) -> ProxyError | None:
+        """Why a request with a body is refused by its headers alone, or None: it brings no client key where one is
+        needed. The connection asks before it keeps a byte of the body. A web page gets its answer further on, where it
+        may read it."""
+        told = dict(headers)
+        if self.config.tenancy != "key" or b"origin" in told or target.startswith((b"/console", b"/health")):
+            return None
+        if b"transfer-encoding" not in told and told.get(b"content-length", b"0").strip() == b"0":
+            return None
+        if has_operator_token(headers, self._token.encode()):
+            return None
+        try:
+            self.tenant_of(headers)
+        except ProxyError as error:
+            # Its frames would hold what the connection has read, until the garbage is collected.
+            return error.with_traceback(None) if isinstance(error, Unauthorized) else None
+        return None
+
+    def is_other_user(self, client: tuple[str, int] | None, server: tuple[str, int | None] | None) -> bool:
+        """Whether the other end of a connection is a program of another user of this machine, and a key of an upstream
+        could be spent for it. Asked once for each connection, because the system's table is long."""
+        if not self._guards_keys or client is None or server is None or server[1] is None:
+            return False
+        user = user_of_peer(client, (server[0], server[1]))
+        return isinstance(user, int) and user not in (ROOT_USER, os.getuid())
+
     # ------------------------------------------------------------------------------------------------------- requests
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
@@ -336,19 +394,37 @@ class App:
         if (path in OWN_PATHS or path.startswith(OWN_PREFIXES)) and await self._answer_own_path(scope, receive, send):
             return
         request, reply = _new_request_id(), AsgiReply(send)
-        body = await _read_body(receive)  # too large a one is answered by the edge: the client is still sending
+        try:
+            if scope.get(OTHER_USER_KEY) and not has_operator_token(scope["headers"], self._token.encode()):
+                raise OtherUser(_OTHER_USERS_KEY_WORDS)
+            tenant = self.tenant_of(scope["headers"])
+            limits = self._limits_of(tenant)
+            if _announced_size(scope["headers"]) > READ_UNASKED_BYTES:
+                await self._metering.refuse_spent(tenant.id, limits)
+        except ProxyError as error:
+            if _announced_size(scope["headers"]):
+                raise  # answered by the edge: the client is still sending
+            await self._send_refusal(request, reply, error, path)
+            return
+        body = await _read_body(receive)
         if body is None:
             return
         try:
-            tenant = self.tenant_of(scope["headers"])
-            client_request = self._client_request(request, tenant, scope, body)
+            client_request = self._client_request(request, tenant, limits, scope, body)
             client_request = await decompress_request(client_request, self.config)
-            await self._check_limits(tenant, client_request)
+            meter = await self._admit(tenant, limits, client_request)
             self.metrics.open_requests += 1
             try:
-                await _run_until_disconnect(self._dispatch(path, client_request, reply), receive, reply)
+                if meter is None:
+                    work = self._dispatch(path, client_request, reply)
+                else:  # figures can be read only in a plain answer
+                    plain = replace(client_request, headers=_asking_for_plain(client_request.headers))
+                    work = self._dispatch(path, plain, meter.around(reply))
+                await _run_until_disconnect(work, receive, reply)
             finally:
                 self.metrics.open_requests -= 1
+                if meter is not None:
+                    meter.settle()
         except ProxyError as error:
             await self._send_refusal(request, reply, error, path)
         except Exception:  # the outermost edge: a client waits, and gets an answer or a broken connection, not silence
@@ -361,7 +437,7 @@ class App:
         path, method, reply = scope["path"], scope["method"], AsgiReply(send)
         looks = method in ("GET", "HEAD")
         if path == "/health" and looks:
-            await self._send_health(reply, body=method == "GET")
+            await self._send_health(scope, reply, body=method == "GET")
         elif path == "/metrics" and looks:
             await self._send_metrics(scope, reply)
         elif path == "/" and looks:
@@ -395,10 +471,14 @@ class App:
         record.finish(error.status)
         await send_error_response(reply, error, record.headers(), dialect_at(path))
 
-    async def _send_health(self, reply: AsgiReply, *, body: bool) -> None:
-        """Answered without the management API, which is built on first use: probes ask every process."""
+    async def _send_health(self, scope: Scope, reply: AsgiReply, *, body: bool) -> None:
+        """Answered without the management API, which is built on first use: probes ask every process. A challenge is
+        answered with a proof that this process has the token in `server.json`."""
         told, status = health_view(self._store, self._started_at, self._counter.name, draining=self.draining)
         named = self._record_refusal("draining", status) if self.draining else []
+        if self._token and (asked := _CHALLENGE.fullmatch(scope["query_string"])) and scope.get("server"):
+            proof = proof_of(self._token, asked[1].decode(), scope["server"][1])
+            named = [*named, (b"x-stack-proof", proof.encode())]
         await _send_response(reply, status, b"application/json", msgspec.json.encode(told), *named, body=body)
 
     async def _send_metrics(self, scope: Scope, reply: AsgiReply) -> None:
@@ -444,7 +524,7 @@ class App:
     def _build_management_app(self) -> ASGIApp:
         # FastAPI: 30 MB that most runs never need
         from proxy.management.api import ApiContext, build_api
-        from proxy.management.console import Sessions, build_console
+        from proxy.management.console import EndedSessions, Sessions, build_console
 
         context = ApiContext(
             *self._api_arguments,
@@ -458,6 +538,7 @@ class App:
         by_key = self.tenant_of if self.config.tenancy in ("key", "credential") else None
         by_front = self.tenant_of if self._front is not None else None
         sessions = Sessions(self._secret, self._token, by_key, self._key_ring.hash_of, by_front)
+        sessions.ended = EndedSessions(self.config.data / "ended_sessions.json")
         api, console = build_api(context), build_console(context, sessions)
 
         async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
@@ -465,23 +546,41 @@ class App:
 
         return by_path
 
-    async def _check_limits(self, tenant: Tenant, asked: ClientRequest) -> None:
-        limits = tenant.limits if self._front is None else self._user_limits.of(tenant.name)
-        if limits.has_budget:
-            self.deferred_tasks.run_pending()  # what was just answered counts
-        await self._budgets.check(tenant.id, limits, asked.method, asked.path, lambda: _model_of(asked.body))
+    def _limits_of(self, tenant: Tenant) -> UsageLimits:
+        return tenant.limits if self._front is None else self._user_limits.of(tenant.name)
 
-    def _client_request(self, request: str, tenant: Tenant, scope: Scope, body: bytes) -> ClientRequest:
+    async def _admit(self, tenant: Tenant, limits: UsageLimits, asked: ClientRequest) -> Meter | None:
+        """Raises ModelNotAllowed and the errors of budgets; the request may go where nothing is raised."""
+        if not limits.has_budget and not limits.models:
+            return None
+        limited = LimitedRequest(asked.method, asked.path, asked.query, asked.body)
+        if limits.models and len(asked.body) >= CHECKED_APART_BYTES:
+            await asyncio.to_thread(check_models, limits, limited, holder_of(tenant.id))
+        elif limits.models:
+            check_models(limits, limited, holder_of(tenant.id))
+        return await self._metering.admit(tenant.id, limits, limited)
+
+    def _client_request(
+        self, request: str, tenant: Tenant, limits: UsageLimits, scope: Scope, body: bytes
+    ) -> ClientRequest:
         headers: RawHeaders = scope["headers"]
         if self._front is not None:
             headers = self._front.without_name(headers)
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         path = raw.split(b"?", 1)[0].decode("latin-1")
         return ClientRequest(
-            request, tenant.id, scope["method"], path, scope["query_string"], headers, body, tenant.mode
+            request,
+            tenant.id,
+            scope["method"],
+            path,
+            scope["query_string"],
+            headers,
+            body,
+            tenant.mode,
+            limits.slash_commands == "on",
         )
 
-    async def _dispatch(self, path: str, client_request: ClientRequest, reply: AsgiReply) -> None:
+    async def _dispatch(self, path: str, client_request: ClientRequest, reply: Reply) -> None:
         dialect = dialect_at(path)
         if dialect is not None and client_request.method == "POST":
             await exchange.handle(self._services[dialect.name], client_request, reply)
@@ -497,6 +596,11 @@ class App:
             refuse_other_api(api, self._routes.choose(None, client_request.path).upstream.settings.url, host)
         some = next(iter(self._services.values()))
         await passing.pass_through(some, client_request, reply, _model_of(client_request.body))
+
+
+def _asking_for_plain(headers: RawHeaders) -> RawHeaders:
+    kept = [header for header in headers if header[0] != b"accept-encoding"]
+    return [*kept, (b"accept-encoding", b"identity")]
 
 
 def _new_request_id() -> str:
@@ -515,6 +619,12 @@ def _model_of(body: bytes) -> str | None:
     except slices.JsonSplitError:
         return None
     return named if isinstance(named, str) else None
+
+
+def _announced_size(headers: RawHeaders) -> float:
+    """Bytes of the body that a client is about to send; infinite where it says none before."""
+    told = dict(headers)
+    return math.inf if b"transfer-encoding" in told else int(told.get(b"content-length", b"0"))
 
 
 async def _read_body(receive: Receive) -> bytes | None:

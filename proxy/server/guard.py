@@ -1,7 +1,9 @@
 """ASGI middleware that refuses ambiguous and foreign requests on every path, before any route is looked up.
 
 A request that two programs could read differently is answered 400 and its connection closed; a foreign `Host` or
-`Origin` 403; too large a body 413. No Python server does this alone. Each refusal is one line in the log.
+`Origin` 403; too large a body 413; 503 what comes while the bodies that are being read take all room. What the
+application refuses before it has read the body is answered here too, and the connection closed. No Python server does
+this alone. Each refusal is one line in the log.
 """
 
 from __future__ import annotations
@@ -16,7 +18,19 @@ from typing import Any, NamedTuple
 from proxy.config import Config, is_loopback
 from proxy.core.memo import memoize
 from proxy.dialects import OPENAI_CHAT, dialect_at
-from proxy.errors import BadRequest, Forbidden, MethodNotAllowed, ProxyError, TooLarge, UpgradeRefused
+from proxy.errors import (
+    BadRequest,
+    BudgetSpent,
+    BudgetUnknown,
+    Forbidden,
+    MethodNotAllowed,
+    OtherUser,
+    Overloaded,
+    ProxyError,
+    TooLarge,
+    Unauthorized,
+    UpgradeRefused,
+)
 from proxy.server.allowed_origins import (
     AllowedOrigins,
     cross_origin_headers,
@@ -43,7 +57,9 @@ MAX_CACHED_CHECKS = 256
 
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 _OWN_HEADER_PREFIX = b"x-stack-"
-_OWN_CLIENT_HEADERS = frozenset({b"x-stack-session", b"x-stack-mode", b"x-stack-key", b"x-stack-cache-keep-alive"})
+_OWN_CLIENT_HEADERS = frozenset(
+    {b"x-stack-session", b"x-stack-mode", b"x-stack-key", b"x-stack-cache-keep-alive", b"x-stack-slash-commands"}
+)
 _DASHED_NAMES = frozenset(
     {
         b"api-key",
@@ -61,10 +77,15 @@ _DASHED_NAMES = frozenset(
 """Names with a dash that say who may ask, where a body ends, or what a connection is. Some servers read a name with an
 underscore as one of them (nginx, CGI, WSGI), so it is refused; any other name with an underscore passes upstream."""
 _HEADERS_OF_STATUS: Mapping[int, Headers] = {
+    Overloaded.status: [(b"retry-after", b"1")],
     MethodNotAllowed.status: [(b"allow", b"GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")],
     UpgradeRefused.status: [(b"upgrade", b"HTTP/1.1"), (b"connection", b"upgrade")],
 }
-"""What RFC 9110 wants beside these statuses (sections 15.5.6 and 15.5.22)."""
+"""What RFC 9110 wants beside these statuses (sections 15.5.6 and 15.5.22), and when to come again."""
+_UNREAD_ERRORS = (TooLarge, Overloaded, Unauthorized, OtherUser, BudgetSpent, BudgetUnknown)
+"""What the application raises while the client may still be sending its body."""
+_MANAGEMENT_BODIES_BYTES = 16 * 1024 * 1024
+"""Of all bodies to `/stack` and `/console` at one time: whose they are is known only once they are read."""
 _DRAIN_S = 2.0
 """A client still sending its body can read the 413 only if we go on reading for a moment."""
 
@@ -75,6 +96,26 @@ class _BodyLimit(NamedTuple):
 
     def as_error(self) -> TooLarge:
         return TooLarge(f"The request body is larger than {self.size} bytes, {self.description}.")
+
+
+class _BodyRoom:
+    """Bytes of all bodies that are being read."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._taken = 0
+
+    def take(self, size: int) -> None:
+        """Raises Overloaded if there is no room for so many bytes more."""
+        if self._taken + size > self._size:
+            raise Overloaded(
+                f"The request bodies that are being read take all {self._size} bytes that this proxy has for them. "
+                "Send the request again in a moment; the operator can raise bodies_limit_bytes."
+            )
+        self._taken += size
+
+    def give_back(self, size: int) -> None:
+        self._taken -= size
 
 
 _MANAGEMENT_PREFIXES = ("/stack/", "/console/")
@@ -108,6 +149,8 @@ class RequestGuard:
         self._hop = hop
         self._on_refusal = refused
         self._limit = _BodyLimit(config.body_limit_bytes, "the limit of this proxy (body_limit_bytes)")
+        self._room = _BodyRoom(max(config.bodies_limit_bytes, config.body_limit_bytes))
+        self._management_room = _BodyRoom(_MANAGEMENT_BODIES_BYTES)
         self._hosts = {config.host.strip("[]").lower(), *(host.strip("[]") for host in config.allowed_hosts)}
         self._origins = AllowedOrigins(config.allowed_origins)
         self._is_allowed_host_cached = memoize(MAX_CACHED_CHECKS)(self._is_allowed_host)
@@ -120,7 +163,9 @@ class RequestGuard:
             return
         path: str = scope["path"]
         headers: Headers = scope["headers"]
-        limit = min(self._limit, _MANAGEMENT_BODY_LIMIT) if path.startswith(_MANAGEMENT_PREFIXES) else self._limit
+        is_management = path.startswith(_MANAGEMENT_PREFIXES)
+        limit = min(self._limit, _MANAGEMENT_BODY_LIMIT) if is_management else self._limit
+        room = self._management_room if is_management else self._room
         by_name = _header_map(headers)
         try:
             _refuse_ambiguous_framing(len(headers), by_name, scope["http_version"])
@@ -134,7 +179,7 @@ class RequestGuard:
             drain = (
                 isinstance(error, TooLarge) and b"expect" not in by_name
             )  # who waits for our word sends nothing more
-            await self._refuse(error, _LimitedBody(receive, limit), path, send, drain=drain)
+            await self._refuse(error, _LimitedBody(receive, limit, room), path, send, drain=drain)
             return
         scope["headers"] = _without_own_headers(headers, by_name)
         if b"origin" in by_name and not is_own_origin(origin := by_name[b"origin"].strip(), by_name[b"host"].strip()):
@@ -142,19 +187,23 @@ class RequestGuard:
                 await _grant_preflight(origin, by_name, send)
                 return
             send = _readable_by(origin, send)
-        if b"transfer-encoding" in by_name:
-            await self._serve_chunked(scope, _LimitedBody(receive, limit), send)
-        else:  # its size is announced, and no more is read
+        if _has_body(by_name):
+            drain = b"expect" not in by_name  # who waits for our word would be told to go on
+            await self._serve_body(scope, _LimitedBody(receive, limit, room), send, drain=drain)
+        else:
             await self._app(scope, receive, send)
 
-    async def _serve_chunked(self, scope: Scope, body: _LimitedBody, send: Send) -> None:
+    async def _serve_body(self, scope: Scope, body: _LimitedBody, send: Send, *, drain: bool) -> None:
         answer = _ResponseTracker(send)
         try:
             await self._app(scope, body.receive, answer.send)
-        except TooLarge as error:
+        except _UNREAD_ERRORS as error:
             if answer.started:
                 raise
-            await self._refuse(error, body, scope["path"], send, drain=True)
+            body.end()
+            await self._refuse(error, body, scope["path"], send, drain=drain or body.is_begun)
+        finally:
+            body.end()
 
     async def _refuse(self, error: ProxyError, body: _LimitedBody, path: str, send: Send, *, drain: bool) -> None:
         """Answer completely; with `drain`, read for a moment what the client still sends; then close."""
@@ -167,6 +216,8 @@ class RequestGuard:
             (b"connection", b"close"),
             *_HEADERS_OF_STATUS.get(error.status, ()),
         ]
+        if isinstance(error, BudgetSpent):
+            headers += [(b"retry-after", str(error.retry_after_s).encode()), (b"x-should-retry", b"false")]
         await send({"type": "http.response.start", "status": error.status, "headers": headers})
         await send({"type": "http.response.body", "body": text, "more_body": True})
         if drain:
@@ -233,6 +284,10 @@ def _readable_by(origin: bytes, send: Send) -> Send:
         await send(message)
 
     return send_readable
+
+
+def _has_body(headers: HeaderMap) -> bool:
+    return b"transfer-encoding" in headers or int(headers.get(b"content-length", b"0")) > 0
 
 
 def _refuse_announced_size(headers: HeaderMap, limit: _BodyLimit) -> None:
@@ -312,20 +367,40 @@ def _path_fault(raw_path: bytes) -> str:
 
 
 class _LimitedBody:
-    """Counts body bytes while they are read, for chunked bodies without an announced size."""
+    """Counts body bytes while they are read, against the limit of one body and the room for all."""
 
-    def __init__(self, receive: Receive, limit: _BodyLimit) -> None:
+    def __init__(self, receive: Receive, limit: _BodyLimit, room: _BodyRoom) -> None:
         self._receive = receive
         self._limit = limit
+        self._room = room
         self._read = 0
+        self._held = 0
         self.ended = False
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the client was asked for its body."""
+        return self._read > 0
+
     async def receive(self) -> AsgiMessage:
-        """The next message. Raises TooLarge once the body has passed the limit."""
+        """The next message. Raises TooLarge once the body has passed its limit, and Overloaded where all bodies have
+        passed theirs."""
+        if self.ended:
+            return await self._receive()
         message = await self.next_message()
         if self._read > self._limit.size:
             raise self._limit.as_error()
+        size = len(message.get("body", b""))
+        self._room.take(size)
+        self._held += size
+        if self.ended:
+            self.end()
         return message
+
+    def end(self) -> None:
+        """The body is read, or given up."""
+        self._room.give_back(self._held)
+        self._held = 0
 
     async def next_message(self) -> AsgiMessage:
         message = await self._receive()

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import uvicorn
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -34,16 +34,26 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from proxy.config import Config
-from proxy.errors import InvalidConfiguration
+from proxy.dialects import OPENAI_CHAT, dialect_at
+from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server.guard import Application, Headers, OnRefusal, is_websocket, log_refusal
 from proxy.server.upstream_loop import refuse_own_upstreams
 
 MAX_HEADER_BYTES = 64 * 1024
 _HEADERS_TOO_LARGE = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
+_MAX_UNFINISHED_HEADER_BYTES = 2 * 1024 * 1024
+"""Bytes of all headers that have begun and are not whole, on all connections. Honest ones come with one read."""
+_SMALL_HEADER_BYTES = 1024
+"""Of one connection, which is read in any case."""
+_TOO_MANY_HEADERS = (503, "overloaded", "Too many requests have begun and not sent their headers. Send it again.")
 _BODY_TOO_LATE = (408, "body_late", "The request body did not arrive in time.")
+_DISCARD_S = 2.0
+"""How long what comes is thrown away behind a refusal."""
 _MIN_BODY_PROGRESS_BYTES = 4 * 1024
 """Bytes that a body must gain within each deadline, so that a byte now and then does not hold a connection."""
 
+OTHER_USER_KEY = "callstack.other_user"
+"""In the scope of a request, where its connection is of another user of this machine."""
 _BACKLOG = 2048
 
 _MAX_WRITE_BYTES = 64 * 1024
@@ -240,12 +250,28 @@ def _protocol_class(config: Config, refused: OnRefusal) -> type[HttpToolsProtoco
             refused(reason)
             return log_refusal(reason, status)
 
+        def refuses_unread(self, target: bytes, headers: Headers) -> ProxyError | None:
+            return self.app.refuses_unread(target, headers) if isinstance(self.app, AdmittingApplication) else None
+
     return Deadlines
+
+
+@runtime_checkable
+class AdmittingApplication(Protocol):
+    """An application that can refuse a request before its body is read."""
+
+    def refuses_unread(self, target: bytes, headers: Headers) -> ProxyError | None:
+        """`target` is the path with its query, `headers` have names in lower case."""
+
+    def is_other_user(self, client: tuple[str, int] | None, server: tuple[str, int | None] | None) -> bool:
+        """Whether a connection is of somebody for whom no key of ours may be spent."""
 
 
 class _ClientConnection(HttpToolsProtocol):
     header_deadline_s: float
     body_deadline_s: float
+    unfinished_headers: ClassVar[list[int]] = [0]
+    """Bytes of headers that are not whole, of all connections."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -261,11 +287,23 @@ class _ClientConnection(HttpToolsProtocol):
         self._is_rewritten = False
         """Whether the head being parsed is one of ours."""
         self._header_bytes = 0
+        self._held_bytes = 0
+        """Of `_received`, as counted in `unfinished_headers`."""
         self._body_bytes = 0
+        self._unread_error: ProxyError | None = None
+        """Why the request is refused whose headers have just come."""
+        self._is_other_user: bool | None = None
+        """Whose connection this is; None until its first request."""
+        self._discards = False
+        """Whether the connection is refused, and what still comes is thrown away."""
         self._refusal = (400, "bad_request", "The request is not valid HTTP.")
 
     def told(self, reason: str, status: int) -> Headers:
         """Log and count a refusal; returns headers for its answer. Implemented by `_protocol_class`."""
+        raise NotImplementedError
+
+    def refuses_unread(self, target: bytes, headers: Headers) -> ProxyError | None:
+        """Why a request is refused by its headers alone, or None. Implemented by `_protocol_class`."""
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the base class does
@@ -273,11 +311,16 @@ class _ClientConnection(HttpToolsProtocol):
         self._header_clock = self.loop.call_later(self.header_deadline_s, self._on_headers_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.unfinished_headers[0] -= self._held_bytes
+        self._held_bytes = 0
+        self._received = b""
         self._stop_header_clock()
         self._stop_body_clock()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._discards:
+            return
         if self._in_headers:
             # One endless header reaches no callback, so it is counted here: from the second read of the socket on, as
             # the first may hold the end of another request.
@@ -293,7 +336,19 @@ class _ClientConnection(HttpToolsProtocol):
         if self._in_headers and self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
             self._refusal = _HEADERS_TOO_LARGE
             self.send_400_response("")
+        if self._in_headers or self._held_bytes:
+            self._count_unfinished_header()
         self._start_clocks()
+
+    def _count_unfinished_header(self) -> None:
+        """Refuses this one where all of them take too much, so that connections that say nothing cannot fill the
+        memory."""
+        size = 0 if self.transport.is_closing() else len(self._received)
+        self.unfinished_headers[0] += size - self._held_bytes
+        self._held_bytes = size
+        if size > _SMALL_HEADER_BYTES and self.unfinished_headers[0] > _MAX_UNFINISHED_HEADER_BYTES:
+            self._refusal = _TOO_MANY_HEADERS
+            self.send_400_response("")
 
     def _parse(self, data: memoryview) -> None:
         """Ignore a request to change the protocol, as Java's client sends first: a server may decline by answering. The
@@ -345,9 +400,17 @@ class _ClientConnection(HttpToolsProtocol):
         if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) + 4 * len(self.headers) > MAX_HEADER_BYTES:
             self._refusal = _HEADERS_TOO_LARGE
             raise _RequestRefused
+        self._unread_error = self.refuses_unread(self.url, self.headers)
+        if self._unread_error is not None:
+            raise _RequestRefused
         self._wants_upgrade = self.parser.should_upgrade()
         if self._wants_upgrade:
             return
+        if self._is_other_user is None:
+            asked = self.app if isinstance(self.app, AdmittingApplication) else None
+            self._is_other_user = asked is not None and asked.is_other_user(self.client, self.server)
+        if self._is_other_user:
+            self.scope[OTHER_USER_KEY] = True  # type: ignore[literal-required] # ours
         super().on_headers_complete()
         self.headers = deque(maxlen=0)  # type: ignore[assignment] # of what comes now, which are trailers, nothing stays
         # The library has no seam for this; the cycle has not begun to run yet.
@@ -388,13 +451,35 @@ class _ClientConnection(HttpToolsProtocol):
             # The request in front of it is being answered, and has its line: a second answer would land inside it.
             self.transport.close()
             return
+        if self._unread_error is not None:
+            self._answer_unread(self._unread_error)
+            return
         status, code, message = self._refusal
         error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
         text = json.dumps({"error": error}).encode()
         headers = [*self.told(code, status), (b"content-type", b"application/json"), (b"connection", b"close")]
         head = STATUS_LINE[status] + b"".join(name + b": " + value + b"\r\n" for name, value in headers)
         self.transport.write(head + f"content-length: {len(text)}\r\n\r\n".encode() + text)
+        self._let_go()
         self.transport.close()
+
+    def _answer_unread(self, error: ProxyError) -> None:
+        """Refuse a request of which only the headers are read. A client that is still sending its body can read the
+        answer only if we take what comes for a moment."""
+        spoken = dialect_at(self.url.partition(b"?")[0].decode("latin-1")) or OPENAI_CHAT
+        text = spoken.error_body(error.status, str(error), error.code)
+        told = [*self.told(error.code, error.status), (b"content-type", b"application/json"), (b"connection", b"close")]
+        head = STATUS_LINE[error.status] + b"".join(name + b": " + value + b"\r\n" for name, value in told)
+        self.transport.write(head + f"content-length: {len(text)}\r\n\r\n".encode() + text)
+        self._let_go()
+        self.loop.call_later(_DISCARD_S, self.transport.close)
+
+    def _let_go(self) -> None:
+        """Keep nothing of a refused request until its connection ends: there may be a thousand of them."""
+        self._discards = True
+        self._received = b""
+        self.headers = []
+        self.parser = HttpRequestParser(self)
 
     def _is_answering(self) -> bool:
         started = getattr(self.cycle, "response_started", False)  # the library has None here before the first request

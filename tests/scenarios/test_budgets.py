@@ -16,7 +16,7 @@ DEAREST = Usage(1_000_000, 1_000)
 @pytest.fixture
 def proxy(stage: Stage) -> RunningProxy:
     stage.looks_into_store = False  # which needs a key here
-    return stage.proxy(tenancy="key")
+    return stage.proxy(tenancy="key", default_tariff__output=2.0)  # a budget in USD takes models with a price alone
 
 
 def client(stage: Stage, proxy: RunningProxy, name: str, **limits: object) -> Conversation:
@@ -33,7 +33,7 @@ def keys_of(proxy: RunningProxy) -> Path:
 
 @pytest.mark.parametrize(
     ("limits", "told"),
-    [({"tokens": 1_000_000}, "1,001,000 of 1,000,000 tokens a month"), ({"usd": 0.01, "per": "day"}, "of $0.01 a day")],
+    [({"tokens": 1_000_000}, "1,001,000 of 1,000,000 tokens a month"), ({"usd": 0.05, "per": "day"}, "of $0.05 a day")],
     ids=["tokens", "usd"],
 )
 def test_a_key_whose_budget_is_spent_is_refused_before_the_provider_is_asked(
@@ -57,7 +57,7 @@ def test_a_key_whose_budget_is_spent_is_refused_before_the_provider_is_asked(
 def test_a_budget_is_still_spent_after_a_restart_and_goes_on_once_it_is_raised(
     stage: Stage, provider: ScriptedProvider, proxy: RunningProxy
 ) -> None:
-    chat = client(stage, proxy, "ana", tokens=1_000)
+    chat = client(stage, proxy, "ana", tokens=100_000)
     provider.will(says("ok", usage=DEAREST))
     chat.says("hello")
     proxy.restart()
@@ -83,11 +83,11 @@ def test_a_key_may_ask_for_its_models_alone(stage: Stage, provider: ScriptedProv
 
 
 def test_what_no_model_answered_costs_nothing(stage: Stage, provider: ScriptedProvider, proxy: RunningProxy) -> None:
-    chat = client(stage, proxy, "ana", tokens=10)
+    chat = client(stage, proxy, "ana", tokens=10_000)
     for trouble in (status(400), status(401), status(500, headers={"x-should-retry": "false"})):
         provider.will(trouble)
         chat.says("hello")
-    provider.will(says("At last."))
+    provider.will(says("At last.", usage=DEAREST))
 
     assert chat.asks().text == "At last."
     assert chat.says("again").status == 429
@@ -119,7 +119,7 @@ def test_what_was_used_is_told_by_key_and_stays_when_the_conversation_is_forgott
     own = proxy.asked("GET", "/stack/keys", headers=other.headers)[1]["keys"]
 
     assert [(row["name"], row["requests"], row["tokens"]) for row in rows] == [("ana", 2, 2 * 1_001_000)]
-    assert keys["ana"]["limits"] == {"usd": 50.0, "tokens": None, "per": "month", "models": []}
+    assert keys["ana"]["limits"] == {"usd": 50.0, "tokens": None, "per": "month", "models": [], "slash_commands": "on"}
     assert keys["ana"]["used"]["cost"] == pytest.approx(rows[0]["cost"])
     assert keys["bob"]["used"]["tokens"] == 1_001_000
     assert [row["name"] for row in own] == ["bob"]

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from llm_test_provider import FixedReply, ScriptedProvider
 from proxy.server.peer_user import Peer, find_user, user_of_peer
 from tests.wire.proxied import TOKEN, ServedProxy
 from tests.wire.stage import Starting
@@ -58,6 +59,24 @@ def test_what_tells_nothing_of_anybody_is_open_to_every_user(start: Starting) ->
     proxy = start()
     assert [status_for_nobody(proxy, "GET", path) for path in ("/", "/health", "/metrics")] == [200, 200, 200]
     assert status_for_nobody(start("open", stack_access="all"), "GET", "/stack/conversations") == 200
+
+
+@as_others
+@pytest.mark.rows("X-59")
+def test_the_operators_key_is_spent_for_the_own_user_alone(start: Starting, provider: ScriptedProvider) -> None:
+    proxy = start(upstreams__default__key="k")
+    provider.reply("/v1/models", FixedReply(200, b'{"data": []}'))
+    assert ask(proxy.origin, method="GET", path="/v1/models").status == 200
+    before = len(provider.received)
+
+    assert status_for_nobody(proxy, "GET", "/v1/models") == 403
+    assert status_for_nobody(proxy, "POST", "/v1/chat/completions") == 403
+    assert len(provider.received) == before
+    assert status_for_nobody(proxy, "GET", "/health") == 200
+
+    shared = start("shared", upstreams__default__key="k", key_access="all")
+    keyless = start("keyless")
+    assert [status_for_nobody(each, "GET", "/v1/models") for each in (shared, keyless)] == [200, 200]
 
 
 @pytest.mark.parametrize(("access", "status"), [("all", 200), ("own", 200), ("token", 401)])

@@ -194,6 +194,50 @@ def test_an_element_that_is_cut_into_blocks_hides_no_command(
         assert passed(provider, answer, COMMAND), blocks
 
 
+NAMED = [
+    {"role": "user", "name": "shell_output", "content": COMMAND},
+    {"role": "user", "name": "user", "content": [{"type": "text", "text": COMMAND}]},
+    {"name": "reviewer", "content": f"  {COMMAND}\n", "role": "user"},
+    {"role": "user", "content": [{"type": "text", "text": REMINDER}, {"type": "text", "text": COMMAND}], "name": "b"},
+]
+NAMED_TWICE = f'{{"role":"user","name":"shell","content":"{COMMAND}","name":null}}'
+
+
+@pytest.mark.rows("X-60")
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("message", NAMED, ids=range(len(NAMED)))
+def test_a_message_with_a_name_is_another_agents_and_no_command(
+    proxy: ServedProxy, provider: ScriptedProvider, api: str, message: Json
+) -> None:
+    if isinstance(message["content"], list):
+        message = message | {"content": [text_block(api, part["text"]) for part in message["content"]]}
+    provider.will(says("fine"))
+    answer = sent(proxy, api, [*opening(api, f"named {message}"), message])
+    assert answer.status == 200, answer.body
+    assert not answer.told.startswith("answered")
+    assert json.dumps(COMMAND)[1:-1].encode() in provider.received[-1].raw
+
+
+@pytest.mark.rows("X-60")
+def test_of_two_names_either_counts(proxy: ServedProxy, provider: ScriptedProvider) -> None:
+    """One reader takes the last one, another the first."""
+    provider.will(says("fine"))
+    body = json.dumps(request(CHAT_API, [*opening(CHAT_API, "twice"), "PLACE"])).replace('"PLACE"', NAMED_TWICE)  # type: ignore[list-item]
+    answer = ask(proxy.origin, body.encode(), headers=HEADERS)
+    assert answer.status == 200, answer.body
+    assert not answer.told.startswith("answered")
+
+
+@pytest.mark.rows("X-60")
+@pytest.mark.parametrize("empty", ["", None])
+def test_an_empty_name_names_nobody(proxy: ServedProxy, provider: ScriptedProvider, empty: str | None) -> None:
+    provider.will(says("fine"))
+    answer = sent(
+        proxy, CHAT_API, [*opening(CHAT_API, f"empty {empty}"), user(CHAT_API, "/stack status") | {"name": empty}]
+    )
+    assert answer.told.startswith("answered")
+
+
 TYPED = {
     "a string": lambda api: [user(api, "/stack status")],
     "a block": lambda api: [user(api, text_block(api, "/stack status"))],

@@ -157,7 +157,8 @@ def test_limits_that_cannot_be_read_admit_nobody(start: Starting, provider: Scri
 def test_what_users_may_and_what_they_used_is_told_to_admins_and_to_themselves(
     start: Starting, provider: ScriptedProvider
 ) -> None:
-    proxy = behind(start, admins="root")
+    front = {"addresses": HERE, "admins": "root"}
+    proxy = start(tenancy="header", front=front, default_tariff__output=1.0)  # a budget in USD needs a price
     limit_everybody(users_file(proxy), UsageLimits(usd=20))
     limit_user(users_file(proxy), "zoe", UsageLimits(tokens=7))
     provider.will(*(says("ok", usage=Usage(5_000, 10)) for _ in range(3)))
@@ -168,7 +169,7 @@ def test_what_users_may_and_what_they_used_is_told_to_admins_and_to_themselves(
     own = look(proxy, "/stack/users", of("bob")).json["users"]
     page = look(proxy, "/console/operation", of("root")).body.decode()
 
-    assert told["everybody"] == {"usd": 20.0, "tokens": None, "per": "month", "models": []}
+    assert told["everybody"] == {"usd": 20.0, "tokens": None, "per": "month", "models": [], "slash_commands": "on"}
     assert [(row["name"], row["own_limits"], row["used"]["tokens"]) for row in told["users"]] == [
         ("ana", False, 5_010),
         ("bob", False, 10_020),

@@ -30,6 +30,7 @@ from proxy.cli.context import (
     console_url,
     find_running_proxy,
     fingerprint_of,
+    hold_presence,
     is_alive,
     load_settings,
     prepare_data_directory,
@@ -205,6 +206,8 @@ def exclusive_use(settings: Config) -> Iterator[None]:
     the process, and they hold between containers that share a volume. Raises InvalidConfiguration where another proxy
     has one: two would each keep their own memory of the same conversations. On a shared store they do not."""
     with ExitStack() as held:
+        if (presence := hold_presence(settings.data)) is not None:
+            held.callback(os.close, presence)
         if settings.is_store_shared:
             yield
             return

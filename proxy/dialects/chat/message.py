@@ -26,6 +26,7 @@ MAX_CACHED_EXTENSIONS = 32
 """System messages with our guidance that are remembered: an awake thread sends its own with every request."""
 MAX_CACHED_EXTENSION_BYTES = 512 * 1024
 """Of each of them; one that is longer is extended anew with every request."""
+NAME = "name"
 IGNORED_PART_MEMBER = "cache_control"
 """The one member of a content part that clients move about."""
 
@@ -75,16 +76,25 @@ def text_of(content: object) -> str:
 
 def text_blocks_of(message: Message) -> tuple[str, ...]:
     """The text blocks of a client's message in any dialect, in order; a content that is a string is one block. Empty
-    where the content holds something else than text, and for what was split off a message with tool results (its wire
-    is an array), because such text was not sent alone."""
+    where the content holds something else than text, where the message has a `name` (a framework says so for another
+    agent or a tool), and for what was split off a message with tool results (its wire is an array), because such text
+    was not sent alone."""
     try:
         said = slices.parse(message.wire)
+        if isinstance(said, dict) and has_name(message.wire):
+            return ()
     except slices.JsonSplitError:
         return ()
     content = said.get("content") if isinstance(said, dict) else None
     parts = content if isinstance(content, list) else [content]
     blocks = [_text_block(part) for part in parts]
     return tuple(block for block in blocks if block is not None) if None not in blocks else ()
+
+
+def has_name(wire: bytes) -> bool:
+    """Whether a message in any dialect says by `name` whose it is. Null and empty are no name. Of members with the same
+    key any counts, because another reader may take another one. Raises JsonSplitError."""
+    return any(key.lower() == NAME and raw not in (b"null", b'""') for key, raw in slices.all_members(wire))
 
 
 def _text_block(part: object) -> str | None:

@@ -339,7 +339,8 @@ class RequestRecordBuilder(msgspec.Struct):
             without_secrets(body_to_store(standing, self.recorder.dialect.client_body(standing.request)), fields),
         )
         sent = (msgspec.structs.replace(sent, body=without_secrets(sent.body, fields)) for sent in self.sent_bodies)
-        used = (usage_record_of(receipt),) if self.recorder.counts_usage else ()
+        untold = sum(self.unreported_outputs.values())
+        used = (usage_record_of(receipt, untold),) if self.recorder.counts_usage else ()
         try:
             self.recorder.store.write(self.tenant, (kept, *sent, *used))
         except StoreError as error:
@@ -444,10 +445,11 @@ def _answers_without_reasoning(events: Iterable[LedgerEvent]) -> Iterator[str]:
             yield from said.muted
 
 
-def usage_record_of(receipt: Receipt) -> UsageRecord:
-    """Tokens are the provider's figures; where it answered and told none, those that we sent."""
+def usage_record_of(receipt: Receipt, untold: int = 0) -> UsageRecord:
+    """Tokens are the provider's figures; where it answered and told none, those that we sent. `untold`: tokens of
+    answers that broke off before their figures."""
     is_answered = 200 <= receipt.upstream_status < 300
-    tokens = receipt.usage.input + receipt.usage.output or (receipt.tokens_sent if is_answered else 0)
+    tokens = (receipt.usage.input + receipt.usage.output or (receipt.tokens_sent if is_answered else 0)) + untold
     return UsageRecord(receipt.created // DAY_MS, 1, tokens, receipt.cost, receipt.cost_untouched)
 
 

@@ -63,6 +63,8 @@ class ClientRequest(msgspec.Struct, frozen=True):
     body: bytes
     mode: str = ""
     """The mode of its client key, or empty."""
+    takes_slash_commands: bool = True
+    """Whether its client key allows commands in the chat."""
     arrived: float = msgspec.field(default_factory=time.perf_counter)
 
 

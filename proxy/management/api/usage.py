@@ -45,6 +45,7 @@ class LimitsView(TypedDict):
     tokens: int | None
     per: BudgetPeriod
     models: list[str]
+    slash_commands: str
 
 
 class UsageFigures(TypedDict):
@@ -192,7 +193,13 @@ async def user_rows(store: Store, scope: str | None, limits: UserLimits, now: da
 
 
 def _limits_view(limits: UsageLimits) -> LimitsView:
-    return {"usd": limits.usd, "tokens": limits.tokens, "per": limits.per, "models": list(limits.models)}
+    return {
+        "usd": limits.usd,
+        "tokens": limits.tokens,
+        "per": limits.per,
+        "models": list(limits.models),
+        "slash_commands": limits.slash_commands,
+    }
 
 
 async def usage_rows(store: Store, scope: str | None, by: BudgetPeriod, since: str) -> list[UsageRow]:

@@ -2,6 +2,6 @@
 from the views that `/stack` uses, and keep no state of their own."""
 
 from proxy.management.console.app import build_console
-from proxy.management.console.sessions import Sessions
+from proxy.management.console.sessions import EndedSessions, Sessions
 
-__all__ = ["Sessions", "build_console"]
+__all__ = ["EndedSessions", "Sessions", "build_console"]

@@ -190,6 +190,8 @@ async def _sign_in(request: Request) -> Response:
 
 async def _sign_out(request: Request) -> Response:
     await read_form(request)
+    sessions: Sessions = request.state.sessions
+    await asyncio.to_thread(sessions.end, request.cookies.get(cookie_name(request), ""))
     answer = RedirectResponse("/console/sign-in", status_code=303)
     answer.delete_cookie(cookie_name(request), path="/console", httponly=True, samesite="strict")
     return answer

@@ -128,6 +128,18 @@ def test_signing_out_ends_the_session_here(build: Building) -> None:
     assert person.get("/console").status == 401
 
 
+def test_signing_out_ends_the_session_for_a_copy_of_its_cookie_too(build: Building) -> None:
+    site = build()
+    person, other = site.operator(), site.operator()
+    thief = Person(person.origin, dict(person.cookies))
+    assert thief.get("/console").status == 200
+
+    person.send("/console", "/console/sign-out")
+
+    assert thief.get("/console").status == 401
+    assert other.get("/console").status == 200
+
+
 FORMS = ("conversations/{conversation}/say", "conversations/{conversation}/cancel", "conversations/{conversation}/mode",
          "frames/{planned}/rename", "operation/keys", "operation/keys/revoke", "sign-out")  # fmt: skip
 

@@ -1,0 +1,307 @@
+"""Reads what a request of a limited key asks for: its endpoint, its model, and what it may cost at most.
+
+What is checked here is what is sent. So a request that another program could read differently is refused (a member
+that comes twice, or in another letter case), and with a list of models only paths and members pass of which is known
+where they name a model. Raises ModelNotAllowed and NotCounted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any, Literal
+from urllib.parse import parse_qsl
+
+from proxy.auth.budgets import UsageLimits
+from proxy.dialects import raw_json as slices
+from proxy.errors import ModelNotAllowed, NotCounted, ProxyError
+
+EndpointKind = Literal["generates", "free", "other"]
+"""Whether a model writes or embeds there, whether nobody pays for it, or neither is known."""
+
+_PREFIX = r"(?:/(?:openai|anthropic|api|compatible-mode))?(?:/v\d+(?:beta)?)?"
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._~:@-]*"
+_GENERATING = re.compile(
+    rf"{_PREFIX}(?:/(?:chat/completions|messages|responses|responses/compact|completions|embeddings)"
+    rf"|/deployments/(?P<deployment>{_NAME})/(?:chat/completions|completions|embeddings))/?"
+)
+_FREE_POSTS = re.compile(
+    rf"{_PREFIX}/(?:messages/count_tokens|responses/input_tokens|responses/{_NAME}/cancel"
+    rf"|(?:messages/)?batches/{_NAME}/cancel|files|conversations(?:/{_NAME}(?:/items)?)?)/?"
+)
+_LOOKS = re.compile(
+    rf"{_PREFIX}/(?:models(?:/{_NAME}){{0,3}}|responses/{_NAME}(?:/input_items)?|files(?:/{_NAME}(?:/content)?)?"
+    rf"|(?:messages/)?batches(?:/{_NAME}(?:/results)?)?|conversations/{_NAME}(?:/items(?:/{_NAME})?)?"
+    rf"|key|credits|generation|chat/completions(?:/{_NAME}(?:/messages)?)?)/?"
+)
+LOOKING_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
+"""With them a client looks or clears away; no model answers, as long as there is no body."""
+FILE_ENDPOINTS = re.compile(rf"{_PREFIX}/files/?")
+"""Their bodies are forms, and name no model."""
+
+MODEL = "model"
+OTHER_MODEL_MEMBERS = frozenset(
+    {"models", "route", "fallbacks", "fallback", "fallback_models", "engine", "extra_body", "plugins", "deployment"}
+)
+"""By these a gateway takes another model than the one that `model` names."""
+KNOWN_MEMBERS = frozenset(
+    {
+        # all
+        "model", "messages", "tools", "tool_choice", "stream", "stream_options", "temperature", "top_p", "top_k",
+        "metadata", "user", "stop", "n", "seed", "service_tier", "parallel_tool_calls", "max_tokens", "reasoning",
+        # chat completions and completions
+        "max_completion_tokens", "response_format", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs",
+        "top_logprobs", "store", "modalities", "audio", "prediction", "reasoning_effort", "verbosity",
+        "web_search_options", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "functions",
+        "function_call", "prompt", "suffix", "echo", "best_of", "min_p", "top_a", "repetition_penalty", "provider",
+        "transforms", "usage", "include_reasoning", "enable_thinking", "thinking_budget", "chat_template_kwargs",
+        "extra_headers", "guided_json", "guided_regex", "guided_choice", "grammar", "cache_prompt", "think", "options",
+        "keep_alive", "format", "session_id",
+        # messages
+        "system", "stop_sequences", "thinking", "container", "context_management", "mcp_servers", "output_config",
+        "output_format", "cache_control", "speed", "inference_geo", "betas", "anthropic_version", "anthropic_beta",
+        # responses
+        "input", "instructions", "previous_response_id", "conversation", "include", "text", "truncation",
+        "max_output_tokens", "max_tool_calls", "background", "client_metadata",
+        # embeddings
+        "encoding_format", "dimensions", "input_type", "task",
+        # conversations
+        "items",
+    }
+)  # fmt: skip
+"""Members whose meaning is known: none of them names a model, but what `tools` and `prompt` hold. Others pass if their
+value is a number or a truth value."""
+TEXT_MEMBERS = frozenset(
+    {"messages", "input", "system", "instructions", "metadata", "tools", "functions", "prompt", "suffix", "stop"}
+    | {"response_format", "text", "items", "client_metadata", "output_format", "format", "guided_json"}
+)
+"""Not searched for names of models: they hold words and schemas. `tools` and `prompt` are looked at by themselves."""
+NAMING_MEMBERS = frozenset({"model", "models", "model_id", "modelid", "model_name", *OTHER_MODEL_MEMBERS} - {"route"})
+FUNCTION_TYPES = (None, "function", "custom")
+TOOLS_THAT_RUN_A_MODEL = ("image_generation", "advisor")
+"""Hosted tools that run a model of their own where none is named."""
+OUTPUT_MEMBERS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+COUNT_MEMBERS = ("n", "best_of")
+MAX_ANSWERS = 1_000
+MEMBERS_OF_COST = frozenset({MODEL, *OUTPUT_MEMBERS, *COUNT_MEMBERS, "background", "stream", *OTHER_MODEL_MEMBERS})
+
+
+@dataclass(frozen=True)
+class LimitedRequest:
+    """A request of a key with limits. `path` is raw, as it is sent; `body` is decompressed."""
+
+    method: str
+    path: str
+    query: bytes
+    body: bytes
+
+    @property
+    def looks(self) -> bool:
+        """Whether the client only looks or clears away."""
+        return self.method in LOOKING_METHODS and not self.body
+
+    @property
+    def kind(self) -> EndpointKind:
+        if self.looks:
+            return "free"
+        if self.method == "POST" and _GENERATING.fullmatch(self.path):
+            return "generates"
+        return "free" if self.method == "POST" and _FREE_POSTS.fullmatch(self.path) else "other"
+
+    @property
+    def cancels(self) -> bool:
+        return self.kind == "free" and self.path.rstrip("/").endswith("/cancel")
+
+    @property
+    def deployment(self) -> str:
+        """The deployment that the path names, as on Azure; or empty."""
+        found = _GENERATING.fullmatch(self.path)
+        return (found["deployment"] or "") if found else ""
+
+    @cached_property
+    def members(self) -> Mapping[str, bytes]:
+        """Of the body; empty where it is no JSON object."""
+        try:
+            return slices.members(self.body) if self.body else {}
+        except slices.JsonSplitError:
+            return {}
+
+    @property
+    def model(self) -> str | None:
+        named = self.value(MODEL)
+        return named if isinstance(named, str) else None
+
+    @property
+    def runs_in_background(self) -> bool:
+        return self.value("background") is True
+
+    def value(self, name: str) -> Any:
+        """The value of a member; None if it is missing or no parser takes it."""
+        try:
+            return slices.parse(self.members.get(name, b"null"))
+        except slices.JsonSplitError:
+            return None
+
+    @property
+    def answer_count(self) -> int:
+        """So many answers are asked for."""
+        counts = [value for name in COUNT_MEMBERS if isinstance(value := self.value(name), int)]
+        return min(MAX_ANSWERS, max(1, *counts, 1))
+
+    @property
+    def most_output(self) -> int | None:
+        """Tokens that the client allows for one answer; None where it names no bound."""
+        bounds = [value for name in OUTPUT_MEMBERS if isinstance(value := self.value(name), int) and value > 0]
+        return max(bounds) if bounds else None
+
+
+# ----------------------------------------------------------------------------------------------------- lists of models
+def check_models(limits: UsageLimits, asked: LimitedRequest, holder: str) -> None:
+    """Raises ModelNotAllowed unless every model that the request can reach is on the list. `holder` is `key` or
+    `user`."""
+    check = _ListCheck(limits.models, holder)
+    for name, value in parse_qsl(asked.query.decode("latin-1"), keep_blank_values=True):
+        if name.strip().lower() in NAMING_MEMBERS:
+            check.allow(value)
+    if asked.looks:
+        if not _LOOKS.fullmatch(asked.path):
+            raise check.error("this path is not one of those that are known to run no model")
+        return
+    if asked.method in LOOKING_METHODS:
+        raise check.error(f"a {asked.method} with a body may be read as a request to a model; send it without one")
+    if asked.kind == "other":
+        raise check.error("this endpoint is not one of those where it is known which model answers")
+    if FILE_ENDPOINTS.fullmatch(asked.path):
+        return
+    if asked.kind == "free" and not asked.body:
+        return
+    _refuse_ambiguous_members(asked, check.error)
+    needs_model = asked.kind == "generates" or asked.path.rstrip("/").endswith("_tokens")
+    if needs_model:
+        check.allow(asked.model)
+    if asked.deployment:
+        check.allow(asked.deployment)
+        _refuse_other_deployment(asked, check.error)
+    check.members(asked)
+
+
+class _ListCheck:
+    def __init__(self, patterns: tuple[str, ...], holder: str) -> None:
+        self._patterns = patterns
+        self._holder = holder
+
+    def error(self, why: str) -> ProxyError:
+        return ModelNotAllowed(
+            f"This {self._holder} may ask for {', '.join(self._patterns)}; {why}. Whoever runs this proxy can "
+            f"change the list with `callstack {self._holder} limit`."
+        )
+
+    def allow(self, model: str | None) -> None:
+        if model is None:
+            raise self.error("the request names no model")
+        if not any(fnmatchcase(model, pattern) for pattern in self._patterns):
+            raise self.error(f"the request asks for {model[:80]!r}")
+
+    def members(self, asked: LimitedRequest) -> None:
+        for name, raw in asked.members.items():
+            if name in OTHER_MODEL_MEMBERS and raw != b"null":
+                raise self.error(f"by its member {name!r} another model may answer; leave it out")
+            if name not in KNOWN_MEMBERS and raw[:1] not in b"-0123456789tfn":
+                raise self.error(f"its member {name[:60]!r} may name another model; leave it out")
+            if name not in TEXT_MEMBERS and name != MODEL and raw[:1] in (b"{", b"["):
+                self._named_in(asked.value(name))
+        if asked.members.get("prompt", b"")[:1] == b"{":
+            raise self.error("a stored prompt may name another model; send the text of the prompt instead")
+        if (tools := asked.members.get("tools", b"null")) != b"null":
+            self._tools(tools)
+
+    def _tools(self, raw: bytes) -> None:
+        try:
+            for tool in slices.items(raw):
+                self._tool(tool)
+        except slices.JsonSplitError:
+            raise self.error("the tools of the request cannot be read") from None
+
+    def _tool(self, raw: bytes) -> None:
+        names = [name for name, _ in slices.all_members(raw)]
+        if len(set(names)) != len(names):
+            raise self.error("a tool of the request has a member twice, and it is not known which of them counts")
+        tool = slices.parse(raw)
+        kind = tool.get("type")
+        if kind in FUNCTION_TYPES:
+            return
+        if isinstance(tool.get("tools"), list):  # a namespace
+            self._tools(slices.members(raw)["tools"])
+            tool = {name: value for name, value in tool.items() if name != "tools"}
+        named = list(_models_in(tool))
+        for model in named:
+            self.allow(model)
+        if not named and any(word in str(kind).lower() for word in TOOLS_THAT_RUN_A_MODEL):
+            raise self.error(f"the tool {str(kind)[:60]!r} runs a model of its own; name one of the list in it")
+
+    def _named_in(self, value: object) -> None:
+        for model in _models_in(value):
+            self.allow(model)
+
+
+def _models_in(value: object) -> Iterator[str]:
+    """Names of models at any depth of a parsed value."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _models_in(item)
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            if name.strip().lower() in NAMING_MEMBERS:
+                yield from (each for each in (inner if isinstance(inner, list) else [inner]) if isinstance(each, str))
+            if isinstance(inner, list | dict):
+                yield from _models_in(inner)
+
+
+def _refuse_ambiguous_members(asked: LimitedRequest, error: Callable[[str], ProxyError]) -> None:
+    """Of a member that comes twice one program takes the first, another the last; some read `Model` as `model`."""
+    try:
+        names = [name for name, _ in slices.all_members(asked.body)]
+    except slices.JsonSplitError:
+        raise error("its body is no JSON object that can be read here, so it is not known what it asks for") from None
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise error(f"the request has the member {name[:60]!r} twice, and it is not known which of them counts")
+        seen.add(name)
+        folded = name.strip().casefold()
+        if folded != name and folded in MEMBERS_OF_COST:
+            raise error(f"the request has the member {name[:60]!r}, which some programs read as {folded!r}")
+
+
+def _refuse_other_deployment(asked: LimitedRequest, error: Callable[[str], ProxyError]) -> None:
+    if MODEL in asked.members and asked.model != asked.deployment:
+        raise error(f"the path names {asked.deployment!r}, and the body another model; name the same in both")
+
+
+# -------------------------------------------------------------------------------------------------------------- budgets
+def check_countable(limits: UsageLimits, asked: LimitedRequest, holder: str) -> None:
+    """Raises NotCounted for a request whose cost nobody here could count against a budget."""
+
+    def error(why: str) -> ProxyError:
+        return NotCounted(f"This {holder} has a budget, and what this request costs cannot be counted here: {why}.")
+
+    if asked.looks:
+        return
+    if asked.method in LOOKING_METHODS:
+        raise error(f"a {asked.method} with a body may be read as a request to a model; send it without one")
+    if asked.kind == "other":
+        raise error(
+            "batches, images, sounds and endpoints that are not known here tell their figures elsewhere or not at all. "
+            "Use chat completions, messages, responses, completions or embeddings, or a key without a budget"
+        )
+    if FILE_ENDPOINTS.fullmatch(asked.path) or not asked.body:
+        return
+    _refuse_ambiguous_members(asked, error)
+    if asked.deployment:
+        _refuse_other_deployment(asked, error)
+    if limits.usd is not None:
+        for name in sorted(OTHER_MODEL_MEMBERS & asked.members.keys()):
+            raise error(f"by the member {name!r} another model may answer, at another price; leave it out")

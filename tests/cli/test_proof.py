@@ -1,0 +1,145 @@
+"""A proxy that runs proves itself before anything secret is sent to it."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from llm_test_provider import ScriptedProvider
+from proxy.cli.context import (
+    NotProven,
+    ServerInfo,
+    find_running_proxy,
+    hold_presence,
+    holds_presence,
+    send_request,
+    write_server_file,
+)
+from proxy.errors import ProxyError
+from tests.wire.proxied import TOKEN, ServedProxy
+
+pytestmark = pytest.mark.rows("X-59")
+
+
+class Squatter:
+    """Any program of any user on a port. `relay` is where it sends challenges on."""
+
+    def __init__(self, relay: str = "") -> None:
+        self.got: list[dict[str, str]] = []
+        squatter = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                squatter.got.append({name.lower(): value for name, value in self.headers.items()})
+                proof = squatter.proof_from(self.path, relay) if relay else "0" * 64
+                body = b'{"requests": []}'
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.send_header("x-stack-proof", proof)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                """Says nothing."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def proof_from(self, path: str, relay: str) -> str:
+        host, port = relay.removeprefix("http://").split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=10)
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        connection.close()
+        return answer.getheader("x-stack-proof", "")
+
+    @contextmanager
+    def listening(self) -> Iterator[Squatter]:
+        thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+
+@pytest.fixture
+def squatter() -> Iterator[Squatter]:
+    with Squatter().listening() as running:
+        yield running
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[ServedProxy]:
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "real") as running:
+        yield running
+
+
+def info(url: str) -> ServerInfo:
+    return ServerInfo(url, TOKEN, os.getpid())
+
+
+def test_a_proxy_proves_itself_and_is_asked(real: ServedProxy) -> None:
+    status, answer = send_request(info(real.origin), "GET", "/stack/requests?limit=1", None, 10)
+    assert (status, json.loads(answer)["requests"]) == (200, [])
+
+
+def test_no_token_goes_to_another_program(squatter: Squatter) -> None:
+    with pytest.raises(NotProven):
+        send_request(info(squatter.url), "GET", "/stack/requests", None, 10)
+    assert [TOKEN in json.dumps(headers) for headers in squatter.got] == [False]
+
+
+def test_a_proof_from_another_port_is_none(real: ServedProxy) -> None:
+    with Squatter(real.origin).listening() as relaying, pytest.raises(NotProven):
+        send_request(info(relaying.url), "GET", "/stack/requests", None, 10)
+    assert TOKEN not in json.dumps(relaying.got)
+
+
+def test_a_proxy_with_another_token_is_not_the_one_of_the_note(real: ServedProxy) -> None:
+    with pytest.raises(NotProven):
+        send_request(replace(info(real.origin), token="an older one"), "GET", "/stack/requests", None, 10)
+
+
+def test_without_the_lock_nobody_runs_whatever_the_note_says(squatter: Squatter, tmp_path: Path) -> None:
+    presence = hold_presence(tmp_path)
+    assert presence is not None
+    os.close(presence)
+    write_server_file(tmp_path, info(squatter.url))
+
+    assert holds_presence(tmp_path) is False
+    assert find_running_proxy(tmp_path) is None
+    assert not squatter.got
+
+
+def test_with_the_lock_a_program_that_proves_nothing_stops_the_command(squatter: Squatter, tmp_path: Path) -> None:
+    presence = hold_presence(tmp_path)
+    assert presence is not None
+    write_server_file(tmp_path, info(squatter.url))
+
+    assert holds_presence(tmp_path) is True
+    with pytest.raises(ProxyError, match="did not prove that it is that proxy, so nothing was sent there; stop"):
+        find_running_proxy(tmp_path)
+    os.close(presence)
+
+
+def test_where_no_lock_tells_a_program_that_proves_nothing_is_none(squatter: Squatter, tmp_path: Path) -> None:
+    write_server_file(tmp_path, info(squatter.url))
+    assert holds_presence(tmp_path) is None
+    assert find_running_proxy(tmp_path) is None
+    assert TOKEN not in json.dumps(squatter.got)

@@ -1,0 +1,210 @@
+"""Budgets and lists of models hold at every door: what passes without a receipt is counted, what cannot be counted is
+refused, what runs in the background is counted before it is fetched, and requests at once do not pass together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from llm_test_provider import FixedReply, ScriptedProvider, says
+from proxy.auth import UsageLimits, issue_key
+from tests.wire.proxied import ServedProxy
+from tests.wire.stage import Starting
+from tests.wire.talking import CHAT, ReceivedAnswer, ask
+
+Json = dict[str, Any]
+HELLO: Json = {"model": "gpt-5-mini", "messages": [{"role": "user", "content": "hello"}]}
+SSE = (("content-type", "text/event-stream"),)
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedProvider]:
+    """One for each test, because fixed replies stay."""
+    with ScriptedProvider() as running:
+        yield running
+
+
+@pytest.fixture
+def keyed(start: Starting) -> ServedProxy:
+    return start(tenancy="key", upstreams__default__key="k")
+
+
+def client(proxy: ServedProxy, **limits: object) -> Callable[..., ReceivedAnswer]:
+    """Asks with a key that has these limits."""
+    key = issue_key(proxy.app.config.keys_path, "ana", limits=UsageLimits.model_validate(limits))
+
+    def send(body: object = None, path: str = CHAT, method: str = "POST", **headers: str) -> ReceivedAnswer:
+        return ask(proxy.origin, body, path=path, method=method, headers={"authorization": f"Bearer {key}", **headers})
+
+    return send
+
+
+def used(proxy: ServedProxy) -> tuple[int, int]:
+    """Requests and tokens of the key."""
+    operator = issue_key(proxy.app.config.keys_path, f"root{len(proxy.app.config.keys_path.read_bytes())}", admin=True)
+    told = ask(proxy.origin, method="GET", path="/stack/usage", headers={"x-stack-key": operator})
+    rows = [row for row in told.json["rows"] if row["name"] == "ana"]
+    return sum(row["requests"] for row in rows), sum(row["tokens"] for row in rows)
+
+
+def code_of(answer: ReceivedAnswer) -> tuple[int, str]:
+    return answer.status, answer.json["error"]["code"]
+
+
+@pytest.mark.rows("X-57")
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/embeddings"])
+def test_what_passes_without_a_receipt_is_counted_by_its_usage(
+    keyed: ServedProxy, provider: ScriptedProvider, path: str
+) -> None:
+    answer = {"data": [], "usage": {"prompt_tokens": 900, "completion_tokens": 200, "total_tokens": 1100}}
+    provider.reply(path, FixedReply(200, json.dumps(answer).encode()))
+    send = client(keyed, tokens=1_000)
+
+    assert send({"model": "gpt-5-mini", "input": "x", "prompt": "x"}, path).status == 200
+    assert used(keyed) == (1, 1_100)
+    assert code_of(send({"model": "gpt-5-mini", "input": "x"}, path)) == (429, "budget_spent")
+    assert provider.received[-1].header("accept-encoding") == "identity"
+
+
+@pytest.mark.rows("X-57")
+def test_a_stream_that_tells_no_usage_is_counted_by_its_events(keyed: ServedProxy, provider: ScriptedProvider) -> None:
+    stream = b'data: {"choices":[{"text":"a"}]}\n\n' * 400
+    provider.reply("/v1/completions", FixedReply(200, stream, SSE))
+    send = client(keyed, tokens=100_000)
+
+    assert send({"model": "gpt-5-mini", "prompt": "x", "stream": True}, "/v1/completions").body == stream
+    assert used(keyed)[1] >= 400
+
+
+@pytest.mark.rows("X-57")
+def test_a_request_that_passes_beside_our_bookkeeping_is_counted_too(
+    keyed: ServedProxy, provider: ScriptedProvider
+) -> None:
+    """Nothing in it can be placed, so it has no receipt."""
+    answer = {"choices": [], "usage": {"prompt_tokens": 900, "completion_tokens": 200}}
+    provider.reply(CHAT, FixedReply(200, json.dumps(answer).encode()))
+    send = client(keyed, tokens=1_000)
+
+    assert send({"model": "gpt-5-mini", "messages": []}).told.startswith("bypass")
+    assert used(keyed) == (1, 1_100)
+
+
+@pytest.mark.rows("X-57")
+@pytest.mark.parametrize("path", ["/v1/batches", "/v1/messages/batches", "/v1/images/generations", "/v1/x/cancel"])
+def test_what_cannot_be_counted_is_refused_with_a_way_out(
+    keyed: ServedProxy, provider: ScriptedProvider, path: str
+) -> None:
+    refused = client(keyed, tokens=1_000)(HELLO, path)
+    assert code_of(refused) == (403, "not_counted")
+    assert "a key without a budget" in refused.json["error"]["message"]
+    assert not provider.received
+
+
+@pytest.mark.rows("X-57")
+@pytest.mark.parametrize("method", ["GET", "DELETE", "OPTIONS"])
+def test_a_body_where_none_belongs_is_refused(keyed: ServedProxy, provider: ScriptedProvider, method: str) -> None:
+    send = client(keyed, tokens=1_000)
+    assert code_of(send(HELLO, CHAT, method)) == (403, "not_counted")
+    assert not provider.received
+    provider.reply("/v1/models", FixedReply(200, b'{"data": []}'))
+    assert send(None, "/v1/models", "GET").status == 200
+
+
+@pytest.mark.rows("X-57")
+def test_a_model_whose_output_has_no_price_is_refused_under_a_budget_in_usd(
+    keyed: ServedProxy, provider: ScriptedProvider
+) -> None:
+    refused = client(keyed, usd=1.0)(HELLO | {"model": "never-heard-of"})
+    assert code_of(refused) == (403, "model_not_priced")
+    assert "tariffs" in refused.json["error"]["message"]
+    assert not provider.received
+
+
+@pytest.mark.rows("X-57")
+def test_requests_at_once_do_not_pass_a_budget_together(keyed: ServedProxy, provider: ScriptedProvider) -> None:
+    provider.will(*(says("ok", delay_s=0.3) for _ in range(20)))
+    send = client(keyed, tokens=5_000)
+
+    with ThreadPoolExecutor(20) as pool:
+        answers = list(pool.map(send, [HELLO | {"max_tokens": 10}] * 20))
+
+    answered = [answer for answer in answers if answer.status == 200]
+    refused = [answer for answer in answers if answer.status != 200]
+    assert 1 <= len(answered) <= 2
+    assert {code_of(answer) for answer in refused} == {(429, "budget_reserved")}
+    assert {answer.header("retry-after") for answer in refused} == {"1"}
+    assert not any(answer.header("x-should-retry") for answer in refused)
+    assert send(HELLO | {"max_tokens": 10}).status == 200
+
+
+def in_background(status: str, usage: Json | None = None) -> FixedReply:
+    told = {"id": "resp_bg", "object": "response", "status": status, "background": True, "output": [], "usage": usage}
+    return FixedReply(200, json.dumps(told | {"model": "gpt-5-mini"}).encode())
+
+
+@pytest.mark.rows("X-57")
+def test_a_response_in_the_background_counts_with_its_bound_and_then_with_its_figures(
+    keyed: ServedProxy, provider: ScriptedProvider
+) -> None:
+    provider.reply("/v1/responses", in_background("queued"))
+    send = client(keyed, tokens=100_000)
+    asked = {"model": "gpt-5-mini", "input": "x", "background": True, "store": True, "max_output_tokens": 50_000}
+
+    assert send(asked, "/v1/responses").status == 200
+    assert used(keyed)[1] >= 50_000
+    assert code_of(send(asked, "/v1/responses")) == (429, "budget_spent")
+
+    provider.reply("/v1/responses/resp_bg", in_background("in_progress"))
+    send(None, "/v1/responses/resp_bg", "GET")
+    assert used(keyed)[1] >= 50_000
+    usage = {"input_tokens": 30, "output_tokens": 70, "total_tokens": 100}
+    provider.reply("/v1/responses/resp_bg", in_background("completed", usage))
+    for _ in range(3):  # it counts once
+        send(None, "/v1/responses/resp_bg", "GET")
+    assert 0 < used(keyed)[1] < 1_000
+
+
+@pytest.mark.rows("X-57")
+def test_a_response_in_the_background_that_took_more_than_was_thought_counts_whole(
+    keyed: ServedProxy, provider: ScriptedProvider
+) -> None:
+    provider.reply("/v1/responses", in_background("queued"))
+    usage = {"input_tokens": 50_000, "output_tokens": 50_000, "total_tokens": 100_000}
+    provider.reply("/v1/responses/resp_bg", in_background("completed", usage))
+    send = client(keyed, tokens=1_000)
+    asked = {"model": "gpt-5-mini", "input": "x", "background": True}
+
+    assert send(asked, "/v1/responses").status == 200
+    send(None, "/v1/responses/resp_bg", "GET")
+
+    assert 100_000 <= used(keyed)[1] < 101_000
+    assert code_of(send(asked, "/v1/responses")) == (429, "budget_spent")
+
+
+@pytest.mark.rows("X-58")
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHAT, HELLO | {"models": ["gpt-9"]}),
+        (CHAT, b'{"model":"gpt-9","messages":[],"model":"gpt-5-mini"}'),
+        (CHAT, HELLO | {"Model": "gpt-9"}),
+        ("/v1/batches", HELLO),
+        ("/v1/messages/batches", HELLO | {"requests": [{"params": {"model": "gpt-9"}}]}),
+        ("/openai/deployments/gpt-9/chat/completions", HELLO),
+        ("/v1/responses", {"model": "gpt-5-mini", "input": "x", "tools": [{"type": "image_generation"}]}),
+        ("/v1/responses", {"model": "gpt-5-mini", "prompt": {"id": "pmpt_1"}}),
+    ],
+    ids=range(8),
+)
+def test_a_list_of_models_holds_at_every_door(
+    keyed: ServedProxy, provider: ScriptedProvider, path: str, body: object
+) -> None:
+    send = client(keyed, models=("gpt-5-mini",))
+    assert code_of(send(body, path)) == (403, "model_not_allowed")
+    assert not provider.received
+    provider.will(says("ok"))
+    assert send(HELLO).status == 200
