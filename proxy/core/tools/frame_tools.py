@@ -1,10 +1,11 @@
 """The tools that change the active frame: push, pop, activate.
 
-A call group belongs to the frame it was made in. The first push or activate of a group takes effect; further ones
-become planned siblings. A pop runs only if every call of its group is a stack call, because results of client calls
-would be unread. It returns from the frame that was pushed last; open items of the client's plan inside that frame move
-to the frame above. Consecutive pops each return into the next parent. A push behind a pop has no call of its own left
-in the context, so its block is appended to the results of that pop.
+A call belongs to the frame it was made in; calls of the client behind a push in the same message belong to the frame
+that it opened. The first push or activate of a group takes effect; further ones become planned siblings. A pop runs
+only if every call of its group is a stack call, because results of client calls would be unread. It returns from the
+frame that was pushed last; open items of the client's plan inside that frame move to the frame above. Consecutive pops
+each return into the next parent. A push behind a pop has no call of its own left in the context, so its block is
+appended to the results of that pop.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.compaction import user_messages
-from proxy.core.context import block_of, context_entries, owner_of
+from proxy.core.context import block_of, context_entries
 from proxy.core.frames import (
     ALLOWED,
     FINAL_STATUSES,
@@ -335,7 +336,7 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
     frame = tree.frames[event.frame]
     path_state = replace(tool_context.path_state, tree=tree)
     stays = has_lost_opening_call(path_state, tool_context.turn_id, frame)
-    own_entries = [p for p in path_state.entries if owner_of(path_state, p) == frame.owner]
+    own_entries = path_state.entries_of(frame.owner.__eq__)
     below = descendants(tree, frame.id)
     frame_ids = {frame.id, *(f.id for f in below)}
     decisions = (d for f in below if f.has_no_opening_call for d in f.decisions)
@@ -353,7 +354,7 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
             budget=tool_context.settings.budgets.total,
             paths=(
                 *touched_file_labels(
-                    (p for p in path_state.entries if owner_of(path_state, p).partition("#")[0] in frame_ids),
+                    path_state.entries_of(lambda owner: owner.partition("#")[0] in frame_ids),
                     tool_context.settings.tool_roles,
                 ),
                 *(artifact for f in (frame, *below) for artifact in f.artifacts),
