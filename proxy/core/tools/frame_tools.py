@@ -54,7 +54,7 @@ from proxy.core.frames import (
     reduce,
     return_path,
 )
-from proxy.core.observers import changed_paths_of, touched_file_labels
+from proxy.core.observers import broken_lines, broken_tools, changed_paths_of, touched_file_labels
 from proxy.core.policy import FrameEnd, next_message_effect
 from proxy.core.text import element, escape_xml, truncate_to_tokens
 from proxy.core.tools.base import (
@@ -345,6 +345,8 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
     past, unfinished = user_messages(path_state, outermost_called_frame(returned_frames) or frame)
     results_text = ""
     if frame.parent and not stays:
+        inside = path_state.entries_of(lambda owner: owner.partition("#")[0] in frame_ids)
+        broken = broken_tools(path_state.entries, tool_context.settings.tool_roles)
         results_text = frame_results_text(
             tree,
             replace(frame, parent=returned_frames[-1].parent, decisions=(*frame.decisions, *decisions)),
@@ -353,14 +355,12 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
             count=tool_context.count_tokens,
             budget=tool_context.settings.budgets.total,
             paths=(
-                *touched_file_labels(
-                    path_state.entries_of(lambda owner: owner.partition("#")[0] in frame_ids),
-                    tool_context.settings.tool_roles,
-                ),
+                *touched_file_labels(inside, tool_context.settings.tool_roles),
                 *(artifact for f in (frame, *below) for artifact in f.artifacts),
             ),
             past_speech=past,
             below=[f for f in children(tree, frame.id) if f.origin != PLAN_ORIGIN or f.status in FINAL_STATUSES],
+            broken=broken_lines(broken, frozenset(p.entry.id for p in inside)),
         )
         results_text = "\n\n".join([*map(invalidation_text, reversed(invalidated)), results_text])
     tokens = sum(
