@@ -56,6 +56,8 @@ from proxy.upstream import (
     ContextWindow,
     RequestForm,
     Route,
+    is_busy,
+    note_rest,
     outgoing_headers,
     request_forms,
     retry_after_s,
@@ -245,7 +247,7 @@ class RoundSender:
 
     def _milder_context(self, turn: Turn, status: int, refusal: bytes) -> Context | None:
         """The context in a milder form, if this one was refused for its form and there is one."""
-        if turn.form not in (RequestForm.FULL, RequestForm.STRICT) or not self._was_refused_for_form(status, refusal):
+        if not self._has_milder_form(turn, refusal) or not self._was_refused_for_form(status, refusal):
             return None
         explained, forms = request_forms.is_explained(status, refusal), self._services.learned_forms
         if not forms.should_try_milder(self._route.upstream.name, self._route.model, explained=explained):
@@ -256,6 +258,13 @@ class RoundSender:
         if form is RequestForm.BARE:
             self._remove_stale_reasoning(turn, before, turn.build_context())
         return turn.build_context()
+
+    def _has_milder_form(self, turn: Turn, refusal: bytes) -> bool:
+        """What is refused in the mild form for its one tool may be taken without; for anything else, only the client's
+        own request is left."""
+        if turn.form is RequestForm.MILD:
+            return request_forms.is_about_tools(refusal)
+        return turn.form in (RequestForm.FULL, RequestForm.STRICT)
 
     def _remove_stale_reasoning(self, turn: Turn, before: Context, after: Context) -> None:
         """What was folded is back in `after`, in front of reasoning that was made without it."""
@@ -271,7 +280,7 @@ class RoundSender:
 
     def _next_form(self, turn: Turn, refusal: bytes) -> RequestForm:
         tools, _ = self._stack_offer(turn)
-        if tools in ("", NO_TOOLS) or turn.form is RequestForm.STRICT:
+        if tools in ("", NO_TOOLS) or turn.form is not RequestForm.FULL:
             return RequestForm.BARE
         if not request_forms.is_about_tools(refusal):
             return RequestForm.BARE if tools == self._recall_tools else RequestForm.MILD
@@ -416,7 +425,7 @@ class RoundSender:
                 continue
             shorter = await self._shorten_refused(turn, line, got.status, refusal) if may_trim else None
             may_trim = may_trim and not overflow.is_overflow(got.status, refusal, self._sent_tokens)
-            waits = tries and (got.status == 429 or got.status >= 500)
+            waits = tries and is_busy(got.status)
             explained = request_forms.is_explained(got.status, refusal)
             if shorter is not None:
                 line = shorter
@@ -438,8 +447,7 @@ class RoundSender:
     def _told_wait_s(self, got: Answer) -> float | None:
         """Seconds until the provider wants to be asked again; None where it names no time, or means this request
         alone."""
-        is_busy = got.status == 429 or got.status >= 500
-        return retry_after_s(got.headers, self._services.now()) if is_busy else None
+        return retry_after_s(got.headers, self._services.now()) if is_busy(got.status) else None
 
     async def _reject_if_original_may_pass(
         self, delivery: ClientResponse, got: Answer, refusal: bytes, *, again: bool
@@ -615,6 +623,7 @@ class RoundSender:
             self.sent_body, self.sent_at = body, self._services.now()
         got = await upstream.send(client_request.method, client_request.path, client_request.query, headers, body)
         self._record.upstream_status = got.status
+        note_rest(upstream, got, self._services.now())
         return got
 
 
