@@ -58,7 +58,6 @@ from proxy.core.observers import broken_lines, broken_tools, changed_paths_of, t
 from proxy.core.policy import FrameEnd, next_message_effect
 from proxy.core.text import element, escape_xml, truncate_to_tokens
 from proxy.core.tools.base import (
-    FRAME_SCHEMA,
     UNBOUNDED,
     Tool,
     ToolContext,
@@ -220,7 +219,8 @@ def refuse_if_root_ended(tree: Tree) -> None:
 
 
 def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """End the active frame, or an ancestor and everything open below it, and return its results."""
+    """End the frame that was pushed last, or the one that is named, with everything open below it, and return its
+    results. Where none is pushed, the active frame ends."""
     target = _frame_to_pop(tool_context.tree, frame_argument(arguments))
     status = _parse_return_status(text_argument(arguments, "status"))
     results = prose_argument(arguments, "results", "result", required=RESULTS_MISSING)
@@ -504,7 +504,7 @@ POP = Tool(
         "properties": {
             **_POP_SCHEMA,
             "resultsCompacted": text_schema("the results in a few words"),
-            "frame": FRAME_SCHEMA,
+            "frame": text_schema("id or title; default: the frame you pushed last"),
         },
         "required": _POP_REQUIRED,
     },
