@@ -148,8 +148,8 @@ class _Finder:
             self._add(name, _line_about(name, text), execution.entry)
         outcome = outcome_of_line(commands, execution)
         if not lacking and outcome is CommandOutcome.FAILED and (crashed := _only_program(commands)):
-            command = cut_for_display(" ".join(crashed.words), COMMAND_CHARACTERS)
-            self._add(_family_of(crashed), crash_line_of(execution), execution.entry, command)
+            shown = cut_for_display(" ".join(crashed.words), COMMAND_CHARACTERS)
+            self._add(_family_of(crashed), crash_line_of(execution), execution.entry, shown)
         elif not failed:
             for command in commands:
                 if not is_missing(command, missing):
