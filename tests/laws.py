@@ -752,6 +752,22 @@ def _as_kept(message: Json, stored: frozenset[str], client: Body) -> bool:
     return any(theirs.isdisjoint(call for call, _ in calls_of(one)) for one in left)
 
 
+def _less_calls_inside(message: Json, stored: frozenset[str]) -> bool:
+    """An answer that opened a frame, less calls of the client behind the one that did: they left with the frame."""
+    own = [id_ for id_, name in calls_of(message) if is_ours(name)]
+    if message["role"] != "assistant" or not own:
+        return False
+    for whole in (json.loads(kept) for kept in stored if f'"{own[0]}"' in kept and '"tool_calls"' in kept):
+        made, left = calls_of(whole), calls_of(message)
+        begun = next((at for at, (id_, _) in enumerate(made) if id_ == own[0]), len(made))
+        stays = [each for each in made if each in left]
+        gone = [each for each in made if each not in left]
+        behind = all(made.index(each) > begun and not is_ours(each[1]) for each in gone)
+        if gone and behind and stays == left and text_of(whole) == text_of(message):
+            return True
+    return False
+
+
 def _less_thoughts(evidence: Evidence, asked: bytes, bodies: Sequence[bytes]) -> bool:
     """L8: of a model that binds reasoning to its prefix, the client's own request less some of its reasoning."""
     if len(bodies) != 1 or not evidence.bound(Body.read(asked).model):
@@ -849,5 +865,6 @@ def _stored(evidence: Evidence, awake: Sequence[Round], kept: Mapping[str, froze
             ours = ours or (message["role"] != "assistant" and _added(each.body, message, sorted(theirs)))
             bound = evidence.bound(each.body.model) and message["role"] == "assistant"
             less = (bound and _among(message, stored)) or _as_kept(message, stored, client)
+            less = less or _less_calls_inside(message, stored)
             if not ours and written not in stored and not less:
                 yield f"request {each.asked.number}, L3: on the line and not stored: {written[:80]}"

@@ -30,7 +30,7 @@ from proxy.exchange.rounds import (
 )
 from proxy.exchange.thread.bound_reasoning import binds_reasoning, strip_client_reasoning
 from proxy.exchange.thread.placement import ParsedRequest, Placement, positions_made_behind_ours
-from proxy.upstream import Answer, Route, outgoing_headers, request_forms
+from proxy.upstream import Answer, Route, note_rest, outgoing_headers, request_forms
 from proxy.upstream import overflow_errors as overflow
 
 log = logging.getLogger(__name__)
@@ -165,7 +165,9 @@ async def _send_and_copy(passing: PassthroughRequest, reply: Reply, record: Requ
 async def _send_upstream(passing: PassthroughRequest, body: bytes) -> Answer:
     incoming, upstream = passing.client_request, passing.route.upstream
     headers = outgoing_headers(incoming.headers, upstream.settings, readable=passing.request is not None)
-    return await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
+    got = await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
+    note_rest(upstream, got, passing.services.now())
+    return got
 
 
 async def _shorten_refused(

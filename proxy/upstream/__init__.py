@@ -14,7 +14,7 @@ from proxy.upstream.http import Answer, ConnectionPool, HttpUpstream, RawHeaders
 from proxy.upstream.learned_traits import LearnedTrait, TraitKind
 from proxy.upstream.litellm.loader import unavailable_reason
 from proxy.upstream.request_forms import FORMS_WITHOUT_RECALL, LearnedForms, RequestForm
-from proxy.upstream.retry_after import retry_after_s
+from proxy.upstream.retry_after import is_busy, is_resting, note_rest, retry_after_s
 from proxy.upstream.routing import Route, Routes, UnknownModel, outgoing_headers
 
 __all__ = [
@@ -39,6 +39,9 @@ __all__ = [
     "Upstream",
     "codings_of",
     "decode_body",
+    "is_busy",
+    "is_resting",
+    "note_rest",
     "outgoing_headers",
     "overflow_errors",
     "request_forms",

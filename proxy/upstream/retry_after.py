@@ -1,14 +1,35 @@
-"""When a provider that refused wants to be asked again, from the headers of its refusal."""
+"""When a provider that refused wants to be asked again, from the headers of its refusal.
+
+A client decides for itself when it comes back. What the proxy asks on its own account, a summary or a cache ping, waits
+until then.
+"""
 
 from __future__ import annotations
 
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
-from proxy.upstream.http import RawHeaders
+from proxy.upstream.http import Answer, RawHeaders, Upstream
 
 MILLISECONDS, SECONDS_OR_DATE = b"retry-after-ms", b"retry-after"
 """Headers that tell it; the first is Azure's and OpenAI's, and more exact."""
+MAX_REST_S = 24 * 3600
+"""A provider that names a later time is asked again after a day."""
+
+
+def is_busy(status: int) -> bool:
+    """Whether a refusal is about load: the time that it names is the provider's, not that of one request."""
+    return status == 429 or status >= 500
+
+
+def note_rest(upstream: Upstream, got: Answer, now: int) -> None:
+    """Remember until when a provider wants to be left alone. `now` is in ms since the epoch."""
+    if is_busy(got.status) and (wait_s := retry_after_s(got.headers, now)):
+        upstream.rests_until = max(upstream.rests_until, now + round(min(wait_s, MAX_REST_S) * 1000))
+
+
+def is_resting(upstream: Upstream, now: int) -> bool:
+    return now < upstream.rests_until
 
 
 def retry_after_s(headers: RawHeaders, now: int) -> float | None:

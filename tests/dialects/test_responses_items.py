@@ -300,11 +300,18 @@ def test_where_all_reasoning_is_needed_the_message_is_the_very_same(untouched: M
 
 @pytest.mark.rows("X-46")
 def test_where_no_reasoning_may_stay_what_the_provider_ran_goes_with_it() -> None:
-    """What the client answered stays, so that its result has a call."""
-    assert json.loads(without_reasoning(run(WEB | {"id": "ws_0"}, REASONING, WEB, LISTED, COMPUTER)).wire) == [
-        WEB | {"id": "ws_0"},
-        COMPUTER,
-    ]
+    """What stands before the reasoning was not made with it."""
+    bare = without_reasoning(run(WEB | {"id": "ws_0"}, REASONING, WEB, LISTED, LATER, CALL | {"id": "fc_2"}))
+    assert json.loads(bare.wire) == [WEB | {"id": "ws_0"}, {n: v for n, v in CALL.items() if n != "id"}]
+
+
+@pytest.mark.rows("X-46")
+@pytest.mark.parametrize("called", [SHELL, COMPUTER, REQUESTED])
+def test_what_the_client_answers_by_its_id_keeps_its_reasoning_at_any_model(called: dict[str, Any]) -> None:
+    """It cannot leave without its result, and is not taken without its id."""
+    bare = without_reasoning(run(REASONING, SAID | {"id": "msg_1"}, LATER, called, REASONING, WEB))
+    assert json.loads(bare.wire) == [{n: v for n, v in SAID.items() if n != "id"}, LATER, called]
+    assert without_reasoning(once := run(LATER, called)) is once
 
 
 @pytest.mark.rows("X-46")

@@ -133,6 +133,39 @@ def test_a_model_that_refuses_reasoning_gets_none_for_the_items_sake(
     assert "made_0_end" not in provider.received[-1].raw.decode()
 
 
+CLIENT_RUN: dict[str, Json] = {
+    "local_shell_call": {"action": {"type": "exec", "command": ["ls"], "env": {}}},
+    "computer_call": {"action": {"type": "screenshot"}, "pending_safety_checks": []},
+}
+
+
+@pytest.mark.parametrize("model", [GPT, DROPPING, REFUSING])
+@pytest.mark.parametrize("kind", CLIENT_RUN)
+def test_a_call_that_the_client_answers_by_its_id_keeps_its_reasoning_and_its_result(
+    provider: ScriptedProvider, start: Started, kind: str, model: str
+) -> None:
+    """They leave together, or stay together, also where a part of the work leaves before them."""
+    chat = Responses(start(wake_at_tokens=0, frame_max_tokens=3_000), model)
+    for job in range(4):
+        for step in range(4):
+            made = f"{job}_{step}"
+            call: Json = {"type": kind, "id": f"made_{made}", "call_id": f"call_{made}", "status": "completed"}
+            provider.will(answers(own=(call | CLIENT_RUN[kind],), reasoning=f"thought {made}"))
+        provider.will(says(f"Job {job} is done, and all is well.", reasoning=f"closing {job}"))
+        chat.says(JOBS[job])
+        for step in range(4):
+            text = padded(f"result-{job}-{step}", 4_000)
+            shown: Json = {"type": "computer_screenshot", "image_url": f"data:image/png;base64,{text}"}
+            output = shown if kind == "computer_call" else text
+            chat.history.append({"type": f"{kind}_output", "call_id": f"call_{job}_{step}", "output": output})
+            chat.asks()
+
+    assert {received.status for received in provider.received} == {200}
+    assert untorn(provider)
+    assert chat.status == "full"
+    assert "folded" in events(chat)
+
+
 def test_past_us_too_an_item_keeps_its_reasoning(provider: ScriptedProvider, start: Started) -> None:
     chat = Responses(start(), DROPPING)
     kind = "web_search_call"

@@ -267,3 +267,23 @@ def test_what_was_deleted_is_not_sent_again(stage: Stage, provider: ScriptedProv
     working(stage, provider, proxy)
     proxy.manage("DELETE", f"/stack/conversations/{proxy.conversations[0]['id']}")
     stays_quiet(provider)
+
+
+@pytest.mark.rows("X-51")
+def test_no_ping_is_sent_before_the_time_that_a_refusal_named(
+    stage: Stage, provider: ScriptedProvider, proxy: RunningProxy
+) -> None:
+    """Whose request was refused does not matter; the pause is over, and that is no miss of the model."""
+    session = working(stage, provider, proxy)
+    provider.will(status(429, headers={"retry-after": str(STEP_S * 2)}))
+    other = stage.chat(proxy, tools=TOOLS)
+    assert other.says("Something else.").status == 429
+    before = len(provider.received)
+    pass_time(STEP_S)
+    until(proxy, resting=1)
+    assert len(provider.received) == before
+
+    pass_time(STEP_S)
+    session.turn("Are you there?", closing="Yes.")
+    pass_time(STEP_S)
+    until(proxy, resting=1, kept=1)

@@ -41,7 +41,8 @@ def test_ids_that_repeat_in_every_round_are_kept_apart(provider: ScriptedProvide
     chat.returns("ls-result")
     chat.returns("pwd-result")
     assert "ls-result" in as_one_text(provider.received[4].messages)
-    assert "pwd-result" in as_one_text(provider.received[4].messages)
+    assert "pwd-result" in as_one_text(provider.received[3].messages)
+    assert "pwd-result" not in as_one_text(provider.received[4].messages)
     assert "B done." in as_one_text(provider.received[4].messages)
     chat.returns("cat-result")
     chat.says("and?")
@@ -233,17 +234,18 @@ def test_only_some_of_the_results_came(provider: ScriptedProvider, chat: Convers
     assert [m["role"] for m in line[-4:]] == ["assistant", "tool", "tool", "user"]
 
 
-def test_a_group_that_holds_a_push_stays_with_the_parent(provider: ScriptedProvider, chat: Conversation) -> None:
-    """DESIGN 6: a call group belongs to the frame it was made in; after the pop it is on the parent's line, whole."""
+def test_a_message_that_holds_a_push_stays_with_the_parent(provider: ScriptedProvider, chat: Conversation) -> None:
+    """DESIGN 6: a call belongs to the frame it was made in; after the pop those before the push are on the parent's
+    line."""
     provider.will(
-        does(push("A"), bash("ls")),
+        does(bash("ls"), push("A"), bash("ls below")),
         does(bash("in child")),
         does(pop("A done.")),
         says("back"),
         says("end"),
     )
     chat.says("hello")
-    chat.returns("parent-result")
+    chat.returns("parent-result", "child-result of the first message")
     chat.returns("child-result")
     chat.says("and?")
 
@@ -552,18 +554,19 @@ def test_a_client_that_rewrites_all_it_can_at_once(stage: Stage, provider: Scrip
     )
     for n in range(4):
         provider.will(
-            ScriptedAnswer("text", "thought", (push(f"Step {n}"), bash(f"do {n}"))),
+            ScriptedAnswer("text", "thought", (bash(f"do {n}"), push(f"Step {n}"), bash(f"look {n}"))),
             ScriptedAnswer("", "more", (bash(f"check {n}"),)),
             ScriptedAnswer("", "", (pop(f"Step {n} done."),)), says(f"Finished {n}."),
         )  # fmt: skip
         chat.says(f"step {n}")
-        chat.returns(f"  did {n}\n")
+        chat.returns(f"  did {n}\n", f" looked {n}\n")
         chat.returns(f"\tchecked {n}  ")
 
     line = as_one_text(provider.received[-1].messages)
     assert len(chat.proxy.conversations) == 1
     assert chat.proxy.conversations[0]["threads"] == ["main"]
-    assert all(f"Step {n} done." in line and f"did {n}" in line and f"checked {n}" not in line for n in range(4))
+    assert all(f"Step {n} done." in line and f"did {n}" in line for n in range(4))
+    assert not any(f"{word} {n}" in line for n in range(4) for word in ("looked", "checked"))
 
 
 def test_an_overflow_of_a_hidden_round_is_trimmed_too(provider: ScriptedProvider, chat: Conversation) -> None:

@@ -211,3 +211,32 @@ def test_what_a_person_says_is_heard_without_our_tools_too(stage: Stage, provide
     for received in provider.received[-2:]:
         assert received.raw.decode().count("Mind the docs.") == 1
         assert [text for _, text in received.results][:2][0] == "a.py"
+
+
+@pytest.mark.rows("X-48")
+def test_where_the_mild_form_is_refused_for_its_tool_the_next_one_has_none(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """Refused for a role first and for a tool then. What a person says still reaches the model."""
+    chat = stage.chat()
+    provider.will(REFUSED, ABOUT_TOOLS, _refuses_ours(does(call("bash", command="ls"))))
+    first = chat.says("Look around.")
+    (conversation,) = chat.proxy.conversations
+    chat.proxy.asked("POST", f"/stack/conversations/{conversation['id']}/messages", {"text": "Mind the docs."})
+    provider.will(_refuses_ours(says("Done.")))
+    second = chat.returns("a.py")
+
+    assert first.stack_status == second.stack_status == "full; form=bare"
+    assert [len(names) for names in ours(provider)] == [5, 1, 0, 0]
+    assert provider.received[-1].raw.decode().count("Mind the docs.") == 1
+
+
+@pytest.mark.rows("X-48")
+def test_a_mild_form_that_was_remembered_goes_on_to_none_of_our_tools(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat()
+    provider.will(REFUSED, says("Hello."), ABOUT_TOOLS, says("Again."), says("And again."))
+
+    told = [chat.says(words).stack_status for words in ("Hello", "And now?", "And then?")]
+
+    assert told == ["full; form=mild", "full; form=bare", "full; form=bare"]
+    assert [len(names) for names in ours(provider)] == [5, 1, 1, 0, 0]

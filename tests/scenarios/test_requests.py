@@ -9,7 +9,7 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, says
 from tests.harness import Conversation, Stage, as_one_text, bash, does, pop, push
-from tests.scenarios.sessions import TOOLS, Session
+from tests.scenarios.sessions import TOOLS, Session, todo
 
 LEDGER, EXPORT, PLUGINS = "The nightly ledger run warns", "Accounting needs an export", "explain the plugin registry"
 THREE_REQUESTS = f"""
@@ -91,3 +91,57 @@ def test_a_greeting_is_no_task(chat: Conversation, provider: ScriptedProvider) -
 
     assert next(iter(chat.proxy.frames())) == "fix the parser of dates"
     assert "<title>Hello" not in as_one_text(provider.received[1].messages)
+
+
+@pytest.mark.rows("S0-52")
+def test_what_the_first_request_made_stands_below_it_once_there_is_another(
+    session: Session, provider: ScriptedProvider
+) -> None:
+    """Its frame is made when it ends. What a client reads of the tree is the same as if it had been there before."""
+    chat, proxy = session.chat, session.chat.proxy
+    provider.will(does(todo("[>] Lexer | [ ] Parser")), does(bash("a")), does(todo("[x] Lexer | [x] Parser")))
+    provider.will(
+        does(push("Read the grammar")), does(bash("b")), does(pop("It has 12 rules.")), says("Both are made.")
+    )
+    chat.says("Build the formatter.")
+    for result in ("ok", session.output("x"), "ok", session.output("y")):
+        chat.returns(result)
+    session.turn("Translate the onboarding email into French.", "read b", "edit c", closing="Done.")
+    conversation = proxy.conversations[0]["id"]
+    frames = {f["title"]: f for f in proxy.get(f"/stack/conversations/{conversation}/frames")["frames"]}
+    first = frames["Build the formatter."]["sessionID"]
+
+    assert "parentSessionID" not in frames["Conversation"]
+    assert frames["Conversation"]["successCriteria"] == ""
+    below = {title: frame.get("parentSessionID") for title, frame in frames.items()}
+    assert below["Lexer"] == below["Parser"] == below["Read the grammar"] == first
+    top = frames["Conversation"]["sessionID"]
+    assert below["Build the formatter."] == below["Translate the onboarding email into French."] == top
+    assert len(frames) == len(proxy.get(f"/stack/conversations/{conversation}/frames")["frames"]), "a title each"
+
+    detail = proxy.get(f"/stack/frames/{first}")
+    assert {frames[title]["sessionID"] for title in ("Lexer", "Parser", "Read the grammar")} == set(detail["children"])
+    assert proxy.get(f"/stack/frames/{frames['Lexer']['sessionID']}")["ancestors"] == [first, top]
+    drawn = proxy.page(f"/stack/conversations/{conversation}/tree").splitlines()
+    depth = {title: line.index(title) for line in drawn for title in ("Lexer", "Build the form") if title in line}
+    assert depth["Lexer"] > depth["Build the form"]
+
+
+@pytest.mark.rows("S0-52")
+def test_a_block_has_the_first_request_beside_the_second_and_not_its_items(
+    session: Session, provider: ScriptedProvider
+) -> None:
+    chat = session.chat
+    provider.will(does(todo("[>] Lexer | [ ] Parser")), does(bash("a")), does(todo("[x] Lexer | [x] Parser")))
+    provider.will(
+        does(push("Read the grammar")), does(bash("b")), does(pop("It has 12 rules.")), says("Both are made.")
+    )
+    chat.says("Build the formatter.")
+    for result in ("ok", session.output("x"), "ok", session.output("y")):
+        chat.returns(result)
+    provider.will(does(push("Find the words")), does(bash("ls")), says("ok"))
+    chat.says("Translate the onboarding email into French.")
+    block = told_by_us(provider, "Find the words")[-1]
+
+    assert "Build the formatter." in block
+    assert "Read the grammar" not in block

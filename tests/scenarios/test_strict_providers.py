@@ -5,7 +5,7 @@ import pytest
 
 from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, call
 from llm_test_provider.strict_profiles import PROFILES
-from tests.harness import ClientHabits, Conversation, Stage, bash, does, pop, push, recall
+from tests.harness import ClientHabits, Conversation, Stage, bash, does, pop, push, recall, tool
 from tests.scenarios.speaking import beside
 
 OUTPUT = "x = 1 # a line of a file\n" * 1300
@@ -121,3 +121,33 @@ def test_a_folded_session_passes_the_strict_messages_api(stage: Stage, provider:
 def test_a_folded_session_passes_the_strict_responses_api(stage: Stage, provider: ScriptedProvider) -> None:
     works(stage.chat(model=PROFILES["openai"].model, tools=TOOLS), provider)
     holds(stage, provider)
+
+
+@pytest.mark.rows("X-48")
+@pytest.mark.spoken_in("chat", reason="the provider has no other API")
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("provider", [STRICT["cerebras"]], ids=["cerebras"], indirect=True)
+def test_the_provider_that_takes_no_mixture_gets_all_of_our_tools_as_strict_as_the_clients(
+    stage: Stage, provider: ScriptedProvider, strict: bool
+) -> None:
+    """A whole session: the first request is refused once where the client's tools are strict and ours are not; from
+    then on all pass, and work is folded and recalled. Tools that say they are not strict are no mixture with ours."""
+    stage.judged = False  # the array changes once, with the form
+    offered = [tool(name) for name in TOOLS]
+    for each in offered:
+        function = each["function"]
+        required = {"additionalProperties": False, "required": ["command"]} if strict else {}
+        each["function"] = function | {"strict": strict, "parameters": function["parameters"] | required}
+    chat = stage.chat(model=PROFILES["cerebras"].model, tools=TOOLS, habits=habits_for("cerebras"))
+    chat.options["tools"] = offered
+    works(chat, provider, thinking=False)
+
+    assert [r.number for r in provider.asked if r.status != 200] == ([1] if strict else [])
+    told = {note.answer.stack_status for note in stage.notes if note.answer}
+    assert told == ({"full; form=strict"} if strict else {"full"})
+    newest = provider.asked[-1].body["tools"]
+    ours = [each["function"] for each in newest if each["function"]["name"].startswith("stack_")]
+    assert {each["name"] for each in ours} >= {"stack_frame_push", "stack_frame_pop", "stack_recall"}
+    assert {each.get("strict", False) for each in ours} == {strict}
+    assert any("stack-context note" in line for line in map(str, stage.lines())), "nothing was folded"
+    assert any("<<recall " in received.raw.decode() for received in provider.asked), "nothing was recalled"

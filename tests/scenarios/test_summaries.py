@@ -356,3 +356,18 @@ def test_a_restart_remembers_what_was_spent_and_what_was_written(
     until(proxy, no_money=2)
     assert len(writer.received) == 2
     assert f"<results>{SUMMARY}" in traces(provider)[-1]
+
+
+@pytest.mark.rows("X-51")
+def test_a_summariser_that_named_a_time_is_not_asked_before_it(
+    stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
+) -> None:
+    proxy = summarising(stage, writer)
+    writer.when(MODEL, status(429, headers={"retry-after": "3600"}), loop=True)
+    played = session(stage, provider, proxy)
+    played.plays(ASKS)
+    until(proxy, upstream_error=1, resting=1)
+    assert len(writer.received) == 1
+    played.plays(ENDS)
+    assert len(writer.received) == 1
+    assert "<results>The lexer is written.</results>" in traces(provider)[-1]

@@ -38,8 +38,8 @@ MODEL = "gpt-5.4"
 """A model in the price table, with a prompt cache that the scripted provider simulates."""
 SETTINGS: Mapping[str, object] = {"drain_s": 2, "folding": "full", "frame_max_tokens": 16_000}
 """As much leaves as can: a session that somebody watches for a minute shows more of it."""
-RECALLED_LOG = "logs/nightly-2026-11-19.log"
-"""The log that the model recalls at the end."""
+FIRST_RECALLED_LOG, RECALLED_LOG = "logs/nightly-2026-11-18.log", "logs/nightly-2026-11-19.log"
+"""The logs of one frame, of which the model recalls the first page at the end, and a line of the second log."""
 PROXY_MARKERS = (STACK_PREFIX, "stack-context", "frame-results")
 """Texts that no answer may contain."""
 RECEIPT_TIMEOUT_S = 5.0
@@ -132,11 +132,11 @@ def _run(options: DemoOptions, screen: Screen, data: Path, work: Path) -> None:
 
 
 def demo_script() -> tuple[DemoTask, ...]:
-    """The tasks, with the log lines that the model recalls: the first eight, and the first warning."""
+    """The tasks, with the log lines that the model recalls: the first eight of the frame, and a warning."""
     log = read_project_file(RECALLED_LOG)
     warning = next(line for line in log.splitlines() if "WARNING" in line)
     number = warning.partition("ledger: ")[2].partition(" ")[0]
-    old_lines = "\n".join(number_lines(log).splitlines()[:8])
+    old_lines = "\n".join(number_lines(read_project_file(FIRST_RECALLED_LOG)).splitlines()[:8])
     return tasks(old_lines, warning, number)
 
 

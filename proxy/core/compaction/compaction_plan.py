@@ -83,6 +83,8 @@ from proxy.core.ledger import Message
 from proxy.core.observers import (
     ToolRole,
     ToolRoles,
+    broken_lines,
+    broken_tools,
     ends_with_user_message,
     message_of,
     messages_of,
@@ -402,6 +404,8 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
     noted: str
     returned_frames: str
     user_words: str
+    broken: tuple[str, ...]
+    """Lines about what did not work here and has not been mended."""
 
     @classmethod
     def from_candidate(cls, candidate: CompactionCandidate, writer: TraceWriter, path_state: PathState) -> _RemovedSpan:
@@ -416,6 +420,9 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
             interim_summary_text(path_state, path_entries),
             describe_returned_frames(frames_returned_in(path_state.tree, span), writer.count),
             words_inside(path_state, span, writer.count),
+            broken_lines(
+                broken_tools(path_state.entries, writer.names), frozenset(p.entry.id for p in (*span, *path_entries))
+            ),
         )
 
 
@@ -513,6 +520,7 @@ def _write_trace(
         planned=_open_plan_items(path_state.tree, removed.messages, writer.names),
         items=_results_of_items(path_state, removed.path_entries, frame),
         noted="\n".join(filter(None, (removed.noted, removed.returned_frames, removed.user_words))),
+        broken=removed.broken,
     )
 
 

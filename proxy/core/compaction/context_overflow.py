@@ -15,12 +15,12 @@ from proxy.core.compaction.facts import facts_of, interim_summary_text
 from proxy.core.compaction.kept_user_messages import MAX_QUOTE_TOKENS, words_inside
 from proxy.core.compaction.message_groups import group_numbers
 from proxy.core.compaction.segments import searches_that_stay
-from proxy.core.compaction.trace import facts_elements
+from proxy.core.compaction.trace import BROKEN_SECTION, facts_elements
 from proxy.core.context import Context, owner_of
 from proxy.core.frames import ContextTrimmed, PathEntry, PathState, call_key, groups_still_needed, path_to
 from proxy.core.ledger import INSTRUCTION_ROLES, Message, Round
-from proxy.core.observers import ToolRoles, message_of
-from proxy.core.text import element, escape_xml, estimate_tokens, truncate_to_tokens
+from proxy.core.observers import ToolRoles, broken_lines, broken_tools, message_of
+from proxy.core.text import element, escape_xml, estimate_tokens, text_element, truncate_to_tokens
 
 KEPT_WINDOW_SHARE = 0.6
 """Share of the window that may be used afterwards."""
@@ -202,6 +202,7 @@ def _overflow_trace(path_state: PathState, dropped: Sequence[Sequence[PathEntry]
     returned = [f.id for f in path_state.tree.frames.values() if f.opening and f.opening.turn in turns]
     refs = ", ".join(f'ref="{frame}"' for frame in dict.fromkeys((*owners, *returned)) if frame)
     span = [p for group in dropped for p in group]
+    broken = broken_lines(broken_tools(path_state.entries, notes.tool_roles), frozenset(turns))
     words = interim_summary_text(path_state, span)
     summary = f"Summed up then: {escape_xml(words)}" if words else ""
     spoken = truncate_to_tokens(words_inside(path_state, span, estimate_tokens), MAX_QUOTE_TOKENS, estimate_tokens)
@@ -213,6 +214,7 @@ def _overflow_trace(path_state: PathState, dropped: Sequence[Sequence[PathEntry]
         {"note": OVERFLOW_NOTE, "nonce": notes.nonce},
         f"{opening} Nothing is lost: stack_recall brings them back, with {refs}.",
         *facts_elements(facts_of(span, notes.tool_roles), room, estimate_tokens),
+        text_element(BROKEN_SECTION, "\n".join(f"- {line}" for line in broken)) if broken else "",
         summary,
         escape_xml(spoken),
     )

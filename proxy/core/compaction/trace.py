@@ -54,6 +54,7 @@ EDITS_SHARE = 0.25
 NEXT_SHARE = 0.16
 DECISIONS_SHARE = 0.12
 ERRORS_SHARE = 0.07
+BROKEN_SHARE = 0.10
 STEPS_SHARE = 0.30
 NAMES_SHARE = 0.25
 """Maximum share of each section, in the order in which they take their room; what one leaves is the next one's."""
@@ -74,7 +75,19 @@ NAMES_PER_COUNT = 64
 ITEM_CHARACTERS = 110
 
 NAMES_SECTION = "names-you-can-query"
-TRACE_SECTIONS = ("said", "results", "steps", "decisions", "edits", "files", "errors", "next", NAMES_SECTION)
+BROKEN_SECTION = "does-not-work-here"
+TRACE_SECTIONS = (
+    "said",
+    "results",
+    "steps",
+    "decisions",
+    "edits",
+    "files",
+    "errors",
+    BROKEN_SECTION,
+    "next",
+    NAMES_SECTION,
+)
 NO_CONTENT = "none"
 """What an empty section of an earlier version says."""
 TRACE_NOTE = "earlier work"
@@ -136,6 +149,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     planned: Sequence[str] = (),
     items: Sequence[str] = (),
     noted: str = "",
+    broken: Sequence[str] = (),
 ) -> str:
     """The trace of `messages` (oldest first) of `frame`, within `trace_budget`, give or take a token.
 
@@ -143,7 +157,8 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     (failed frames, plan items, frames started by a person or stopped in place), or lines marked as results; results of
     `earlier` follow. `part` means that the frame goes on. `known` are names still visible elsewhere. `earlier` is the
     text of the replaced traces, of `earlier_tokens`. `planned` are open plan items that the removed messages listed,
-    `items` what came of those that ended in them. `noted` is added in full, beyond the budget.
+    `items` what came of those that ended in them. `noted` is added in full, beyond the budget. `broken` are lines about
+    what did not work here and has not been mended.
     """
     previous = _without_repeats(parse_traces(earlier), noted)
     facts = merge_facts(previous.facts, facts)
@@ -164,6 +179,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         planned=() if is_item and facts.lists_plan and not part else tuple(planned),
         facts=facts,
         failed=failed,
+        broken=tuple(broken),
     )
     parts = _write_sections(sources, budget - bare, count)
     if noted:
@@ -238,6 +254,7 @@ class _SectionSources(msgspec.Struct, frozen=True):
     planned: tuple[str, ...]
     facts: SpanFacts
     failed: bool
+    broken: tuple[str, ...] = ()
 
 
 def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> dict[str, str]:
@@ -250,6 +267,7 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
             RESULTS_SHARE,
             lambda left: _results_section(sources.results, left, count, closes=sources.has_closing_message),
         ),
+        BROKEN_SECTION: (BROKEN_SHARE, lambda left: _list_section(sources.broken, left, count)),
         "files": (FILES_SHARE, lambda left: _files_section(facts, left, left // 2, count)),
         "said": (SAID_SHARE, lambda left: _said_section(said, left, count)),
         "edits": (EDITS_SHARE, lambda left: _list_section(facts.edits[-MAX_EDITS:], left, count)),

@@ -8,7 +8,6 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from proxy.core.context.message_list import owner_of
 from proxy.core.frames import PathEntry, PathState, Status
 from proxy.core.observers import (
     BUILD,
@@ -71,9 +70,7 @@ def actions_of(path_state: PathState, frame_id: str) -> Iterator[ToolExecution]:
     if frame_id not in path_state.tree.frames:
         return
     owner = path_state.tree.frames[frame_id].owner
-    entries: Sequence[PathEntry] = [p for p in path_state.entries if owner_of(path_state, p) == owner][
-        -RECENT_ENTRIES_LIMIT:
-    ]
+    entries: Sequence[PathEntry] = path_state.entries_of(owner.__eq__)[-RECENT_ENTRIES_LIMIT:]
     for step in steps_of(entries):
         yield from (execution for execution in step.executions if execution.answered)
 
@@ -106,7 +103,5 @@ def with_open_frame_artifacts(path_state: PathState, names: ToolRoles = DEFAULT_
     return replace(path_state, tree=replace(path_state.tree, frames={**path_state.tree.frames, **updated}))
 
 
-def entries_of_frame(path_state: PathState, frame: str) -> Iterator[PathEntry]:
-    return (
-        path_entry for path_entry in path_state.entries if owner_of(path_state, path_entry).partition("#")[0] == frame
-    )
+def entries_of_frame(path_state: PathState, frame: str) -> Sequence[PathEntry]:
+    return path_state.entries_of(lambda owner: owner.partition("#")[0] == frame)

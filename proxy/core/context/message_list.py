@@ -409,6 +409,9 @@ def _items_of_entry(
         shown = form.without_reasoning(original, composer) if muted else original
         return [ContextItem(shown, path_entry.path_id, is_overlay=path_entry.entry.kind is EntryKind.OVERLAY)]
     message = path_entry.round.spoken.message
+    tree = path_state.tree
+    if path_entry.inner_calls and tree.active and path_entry.inner_owner not in tree.visible_owners:
+        message = composer.without_calls(message, path_entry.inner_calls)
     if not message.calls and not message.text.strip():
         return []  # an answer that said nothing: providers refuse empty assistant messages
     if muted:

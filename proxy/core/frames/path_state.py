@@ -7,7 +7,7 @@ the branch on which the path ends; the others are kept beside it, and nothing pa
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -18,8 +18,11 @@ from proxy.core.frames.events import (
     HISTORY_REWRITTEN_KIND,
     ROOT_ANNOUNCED_KIND,
     BranchSwitched,
+    FrameActivated,
+    FramePushed,
     QueuedMessagesDelivered,
     begins_root,
+    call_key,
     decode_event,
 )
 from proxy.core.frames.loaded_tools import groups_that_load
@@ -32,12 +35,18 @@ _NO_EVENTS: Mapping[str, Sequence[LedgerEvent]] = {}
 
 class PathEntry(msgspec.Struct, frozen=True, gc=False):
     """An entry (for a turn: one round of it) and the frame segment that owns it. `path_id` is the entry of the path
-    that it stands for: itself, or the form that the client rewrote it into."""
+    that it stands for: itself, or the form that the client rewrote it into. `inner_calls` are ids of the client's calls
+    behind a push in the same message; they and their results belong to the frame that it opened, `inner_owner`."""
 
     entry: Entry
     owner: str
     round: Round | None = None
     path_id: str = ""
+    inner_calls: tuple[str, ...] = ()
+    inner_owner: str = ""
+
+    def owner_of_call(self, call: str) -> str:
+        return self.inner_owner if call in self.inner_calls else self.owner
 
 
 class PathState(msgspec.Struct, frozen=True, dict=True):
@@ -93,6 +102,19 @@ class PathState(msgspec.Struct, frozen=True, dict=True):
             id(p) for p in visible if (carried.get(p.path_id) or carried.get(p.entry.id, p.owner)) not in owners
         )
 
+    def entries_of(self, is_owner: Callable[[str], bool]) -> list[PathEntry]:
+        """The entries that segments chosen by `is_owner` own now, oldest first. Calls that stand in a message of their
+        parent's, behind the push, come as an entry with these calls alone."""
+        found: list[PathEntry] = []
+        carried = self.tree.carried_owners
+        for path_entry in self.entries:
+            owner = carried.get(path_entry.path_id) or carried.get(path_entry.entry.id, path_entry.owner)
+            if is_owner(owner):
+                found.append(path_entry)
+            elif path_entry.inner_owner and is_owner(path_entry.inner_owner):
+                found.append(_inner_part(path_entry))
+        return found
+
     @cached_property
     def newest_client_entries(self) -> tuple[PathEntry, ...]:
         """The client's entries after its last answer, oldest first, without rounds of the unfinished turn."""
@@ -106,6 +128,17 @@ class PathState(msgspec.Struct, frozen=True, dict=True):
 
     def _is_under_way(self, path_entry: PathEntry) -> bool:
         return path_entry.round is not None and path_entry.entry.id == self.tip and not path_entry.round.last
+
+
+def _inner_part(path_entry: PathEntry) -> PathEntry:
+    """What of a message belongs to the frame that it opened. Its bytes are those of the whole message."""
+    done = path_entry.round
+    if done is None:
+        return path_entry
+    said = done.spoken.message
+    calls = tuple(call for call in said.calls if call.id in path_entry.inner_calls)
+    part = replace(done, spoken=replace(done.spoken, message=replace(said, calls=calls, text="", tokens=0)), results=())
+    return replace(path_entry, owner=path_entry.inner_owner, round=part, inner_calls=(), inner_owner="")
 
 
 def _is_answer(path_entry: PathEntry) -> bool:
@@ -390,14 +423,18 @@ def _active_owner(tree: Tree) -> str:
 
 
 def _apply_turn(ledger: Ledger, tree: Tree, entry: Entry) -> tuple[Tree, list[PathEntry]]:
-    """The owner of a round is the frame that was active before it; then its events apply."""
-    path_entries = []
+    """The owner of a round is the frame that was active before it; then its events apply. Calls behind a push belong to
+    the frame that it opened."""
+    path_entries: list[PathEntry] = []
     events = ledger.events.get(entry.id, ())
     for done in ledger.rounds.get(entry.id, ()):
+        position = len(path_entries)
         path_entries.append(PathEntry(entry, _active_owner(tree), done, path_id=entry.id))
         for event in (e for e in events if e.round == done.number):
             decided = decode_event(event)
             tree = reduce(tree, decided, event.created)
+            if isinstance(decided, FramePushed | FrameActivated) and decided.turn == entry.id:
+                path_entries[position] = _with_inner_calls(path_entries[position], decided, tree)
             if (
                 isinstance(decided, QueuedMessagesDelivered)
                 and (overlay := ledger.entries.get(decided.entry)) is not None
@@ -405,6 +442,20 @@ def _apply_turn(ledger: Ledger, tree: Tree, entry: Entry) -> tuple[Tree, list[Pa
                 tree = _reopen_for_overlay(tree, overlay)
                 path_entries.append(PathEntry(overlay, _active_owner(tree), path_id=overlay.id))
     return tree, path_entries
+
+
+def _with_inner_calls(path_entry: PathEntry, opened: FramePushed | FrameActivated, tree: Tree) -> PathEntry:
+    """A round that opened a frame, with the client's calls behind the one that did. A view that hides the message from
+    its frame would hide them too."""
+    spoken, frame = path_entry.round, tree.frames.get(opened.frame)
+    if spoken is None or frame is None or opened.view != "fork" or path_entry.inner_calls:
+        return path_entry
+    calls = spoken.spoken.message.calls
+    keys = [call_key(spoken.number, call.id) for call in calls]
+    position = keys.index(opened.call) if opened.call in keys else len(keys)
+    before = {call.id for call in calls[:position]}
+    inner = tuple(c.id for c in calls[position + 1 :] if not c.is_stack_call and c.id not in before)
+    return replace(path_entry, inner_calls=inner, inner_owner=frame.owner) if inner else path_entry
 
 
 class _CallOwners:
@@ -419,13 +470,13 @@ class _CallOwners:
 
     def owner_of(self, call: str) -> str:
         for path_entry in self._entries[self._end :]:
-            self._owners.update((c.id, path_entry.owner) for c in _calls_of(path_entry))
+            self._owners.update((c.id, path_entry.owner_of_call(c.id)) for c in _calls_of(path_entry))
         self._end = len(self._entries)
         while call not in self._owners and self._first:
             self._first -= 1
             path_entry = self._entries[self._first]
             for each in _calls_of(path_entry):
-                self._owners.setdefault(each.id, path_entry.owner)
+                self._owners.setdefault(each.id, path_entry.owner_of_call(each.id))
         return self._owners.get(call, "")
 
 

@@ -83,13 +83,15 @@ def frame_results_text(  # noqa: PLR0913  what a frame returns is these facts; e
     paths: Sequence[str],
     past_speech: Sequence[PastSpeech],
     below: Sequence[Frame],
+    broken: Sequence[str] = (),
 ) -> str:
     """The value that a pop returns, as the result of the frame's opening call.
 
     `paths` are files of its calls (each with how) and its artifacts. `past_speech` are user messages that were answered
     inside the frame, quoted so that the model does not answer them again, and the closing words that the user read
-    there; those that are the results are not repeated. Results longer than `budget` tokens (at least
-    `MIN_RESULTS_TOKENS`) are cut, and the marker says where the rest is.
+    there; those that are the results are not repeated. `broken` are lines about what did not work there and has not
+    been mended. Results longer than `budget` tokens (at least `MIN_RESULTS_TOKENS`) are cut, and the marker says where
+    the rest is.
     """
     parent = tree.frames.get(frame.parent)
     shown_results = _truncated_results(results, max(budget, MIN_RESULTS_TOKENS), count, frame.id)
@@ -103,6 +105,7 @@ def frame_results_text(  # noqa: PLR0913  what a frame returns is these facts; e
         _section(
             "children", _bullet_list(f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in below if not c.is_part)
         ),
+        _section("does-not-work-here", _bullet_list(broken)),
         past_speech_text([s for s in past_speech if s.is_users or s.text.strip() not in shown_results]),
         _next_step_advice(tree, frame, status),
         text_element("details", f'All of its messages and outputs: stack_recall with ref "{frame.id}".'),

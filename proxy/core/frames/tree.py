@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import cached_property
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.core.frames.suggestion_log import SuggestionState
 
@@ -176,6 +177,10 @@ class DeferredPop(msgspec.Struct, frozen=True, gc=False):
     compacted: str
 
 
+CONVERSATION = "Conversation"
+"""How a root is titled that is no task: its requests stand below it."""
+
+
 class Tree(msgspec.Struct, frozen=True, dict=True):
     """The state at one entry. `result_texts` maps (turn, `call_key`) to the current result of that stack call."""
 
@@ -251,6 +256,21 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
     @property
     def active_frame(self) -> Frame:
         return self.frames[self.active]
+
+    @cached_property
+    def told(self) -> Tree:
+        """The tree as it is told: the user's requests are its top. From the second request on a root is the
+        conversation, which has no task of its own, and what came of the first request stands below that request, whose
+        frame was made when it ended."""
+        told: dict[str, Frame] = {}
+        for root in children(self, ""):
+            below = children(self, root.id)
+            if (first := next((f for f in below if f.origin == REQUEST_ORIGIN), None)) is None:
+                continue
+            told[root.id] = replace(root, title=CONVERSATION, criteria="", criteria_compacted="")
+            ended = (f for f in below if f.order < first.order and f.status not in (Status.PLANNED, Status.IN_PROGRESS))
+            told |= {f.id: replace(f, parent=first.id) for f in ended}
+        return replace(self, frames={**self.frames, **told}) if told else self
 
     @cached_property
     def children_by_parent(self) -> Mapping[str, tuple[Frame, ...]]:
@@ -373,7 +393,8 @@ def find_frame(tree: Tree, reference: str) -> Frame | None:
     wanted = reference.strip().casefold()
     if not wanted:
         return None
-    by_title = [f for f in tree.frames.values() if f.title.casefold() == wanted]
+    told = tree.told.frames.values()
+    by_title = [tree.frames[f.id] for f in told if f.title.casefold() == wanted]
     by_id = [f for f in tree.frames.values() if len(wanted) > 2 and f.id.startswith(wanted)]
-    by_part = [f for f in tree.frames.values() if wanted in f.title.casefold()]
+    by_part = [tree.frames[f.id] for f in told if wanted in f.title.casefold()]
     return next((frames[0] for frames in (by_title, by_id, by_part) if len(frames) == 1), None)

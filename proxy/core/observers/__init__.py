@@ -1,8 +1,8 @@
 """Read the client's own traffic: plan items, files, commands, decisions, errors, keywords, and where a new request
 begins. `observe` runs all observers of a step."""
 
+from proxy.core.observers.broken_tools import broken_lines, broken_tools
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed, exit_code, is_failure_text, output_of
-from proxy.core.observers.command_kinds import BUILD, LINT, TEST, TYPES
 from proxy.core.observers.command_outcomes import CommandOutcome
 from proxy.core.observers.commands import (
     CommandRun,
@@ -40,7 +40,7 @@ from proxy.core.observers.plan import (
     observe_plan,
     reconcile_plan,
 )
-from proxy.core.observers.shell import parse_command_line
+from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES, parse_command_line
 from proxy.core.observers.step import (
     Step,
     ToolExecution,
@@ -96,6 +96,8 @@ __all__ = [
     "ToolRoles",
     "asks_for_summary",
     "batch_parts_of",
+    "broken_lines",
+    "broken_tools",
     "cache_names",
     "cache_names_in_slices",
     "call_failed",

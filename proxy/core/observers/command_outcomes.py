@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from proxy.core.observers.call_outcomes import call_failed, exit_code, output_of
-from proxy.core.observers.command_kinds import BUILD, LINT, TEST, TYPES, command_kind_of
-from proxy.core.observers.shell import ShellCommand
+from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES, ShellCommand, command_kind_of
 from proxy.core.observers.step import RESULT_HEAD_LENGTH, ToolExecution, head_and_tail_of, lines_containing
 
 
@@ -60,8 +59,8 @@ def outcome_of_line(commands: Sequence[ShellCommand], execution: ToolExecution) 
         proven = _proven_by_exit_code(commands, 0)
         return OK if all(at in proven for at in noisy or [len(commands) - 1]) else UNKNOWN
     one_ending = all(command.operator in ("", "&&") for command in commands) or len(noisy) == 1
-    missing = _missing_names(execution.result)
-    if one_ending and (call_failed(execution) or any(_is_missing(commands[at], missing) for at in noisy)):
+    missing = missing_names(execution.result)
+    if one_ending and (call_failed(execution) or any(is_missing(commands[at], missing) for at in noisy)):
         return FAILED
     alone = [at for at in noisy if not _reads_from_pipe(commands, at)]
     if len(alone) == 1 and _program(commands[alone[0]]) not in _READERS and _ends_in_failure(execution.result):
@@ -98,7 +97,7 @@ def _outcomes(
     code = _reported_code(execution)
     outcomes = _proven_by_exit_code(commands, code) if code is not None else {}
     output = head_and_tail_of(output_of(execution.result))
-    missing = _missing_names(output)
+    missing = missing_names(output)
     shown: dict[int, CommandOutcome] = {}
     for at, kind in kinds.items():
         if outcomes.get(at) is None:
@@ -166,7 +165,7 @@ def _outcome_by_output(  # noqa: PLR0913  one command, what stands around it, an
     missing: frozenset[str],
     execution: ToolExecution,
 ) -> CommandOutcome:
-    if _is_missing(commands[at], missing):
+    if is_missing(commands[at], missing):
         return FAILED
     if kind in _SILENT_ON_SUCCESS and _was_silent(commands, at, execution):
         return OK
@@ -229,7 +228,20 @@ _PROGRAM_WORDS = 4
 """Words of a command that can name what is run: `uv run --quiet pytest`."""
 
 
-def _missing_names(output: str) -> frozenset[str]:
+def crash_line_of(execution: ToolExecution) -> str:
+    """The line in which a program said why it ended: the last one, else the first."""
+    lines = [line.strip() for line in head_and_tail_of(output_of(execution.result)).splitlines() if line.strip()]
+    told = (line for line in reversed(lines) if _LAST_LINE_FAILS.match(line))
+    return next(told, lines[0] if lines else "")
+
+
+def is_working_program(command: ShellCommand) -> bool:
+    """Whether a command does something of its own: it neither only reads, nor prepares for others."""
+    program = _program(command)
+    return program not in _QUIET and program not in _READERS and program not in _ANSWER_BY_CODE
+
+
+def missing_names(output: str) -> frozenset[str]:
     """Programs and modules (as `-m name`) that the output says are not there."""
     lines = lines_containing(head_and_tail_of(output), _MISSING_WORDS)
     names = set()
@@ -241,7 +253,7 @@ def _missing_names(output: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def _is_missing(command: ShellCommand, missing: frozenset[str]) -> bool:
+def is_missing(command: ShellCommand, missing: frozenset[str]) -> bool:
     if not missing:
         return False
     words = command.words

@@ -9,9 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from proxy.core.observers.call_outcomes import batch_parts_of, exit_code
-from proxy.core.observers.command_kinds import command_kind_of
 from proxy.core.observers.command_outcomes import CommandOutcome, outcome_of_line, outcomes_of_checks
-from proxy.core.observers.shell import MAX_COMMAND_LINE_LENGTH, parse_command_line
+from proxy.core.observers.shell import MAX_COMMAND_LINE_LENGTH, command_kind_of, parse_command_line
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, ToolSpec
 

@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterator
 
 from proxy.core.observers.call_outcomes import call_failed
-from proxy.core.observers.command_kinds import command_kind_of
 from proxy.core.observers.commands import command_lines_of
 from proxy.core.observers.files import FileAction, observe_files
-from proxy.core.observers.shell import ShellCommand, parse_command_line
+from proxy.core.observers.shell import ShellCommand, command_kind_of, parse_command_line
 from proxy.core.observers.step import Step, ToolExecution
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, normalize_name
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from proxy.core.observers.call_outcomes import call_failed, output_of
-from proxy.core.observers.command_kinds import BUILD, LINT, TEST, TYPES
 from proxy.core.observers.command_outcomes import CommandOutcome
 from proxy.core.observers.commands import CommandRun, observe_commands
+from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES
 from proxy.core.observers.step import Step, ToolExecution, head_and_tail_of, lines_containing
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles
 

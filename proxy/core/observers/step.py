@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -152,6 +152,7 @@ def messages_of(tree: Tree, path_entries: Iterable[PathEntry]) -> Iterator[Messa
 def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
     """The client's call groups, in order, each with its results."""
     opened: Message | None = None
+    inner: Collection[str] = ()
     results: list[tuple[Message, str]] = []
     for path_entry in path_entries:
         message = message_of(path_entry)
@@ -159,14 +160,14 @@ def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
             continue
         if message.role == "assistant":
             if opened is not None:
-                yield step_of(opened, results)
-            opened, results = message, []
+                yield step_of(opened, results, inner)
+            opened, results, inner = message, [], path_entry.inner_calls
         elif message.answers:
             results.append((message, path_entry.entry.id))
         elif opened is not None and not results and (told := _told_result(opened, message)):
             results.append((told, path_entry.entry.id))
     if opened is not None:
-        yield step_of(opened, results)
+        yield step_of(opened, results, inner)
 
 
 def tells_results(message: Message) -> bool:
@@ -184,15 +185,16 @@ def _told_result(opened: Message, message: Message) -> Message | None:
     return replace(message, text=TOLD_RESULT_LABEL.sub("", message.text, count=1), answers=calls[0].id)
 
 
-def step_of(message: Message, results: Iterable[tuple[Message, str]]) -> Step:
-    """One call group; `results` are the messages that answer it, in order, each with the id of its entry."""
+def step_of(message: Message, results: Iterable[tuple[Message, str]], inner: Collection[str] = ()) -> Step:
+    """One call group; `results` are the messages that answer it, in order, each with the id of its entry. Calls in
+    `inner` belong to a frame that the group opened: without a result they are told there."""
     answers: dict[str, deque[tuple[Message, str]]] = {}
     for result in results:
         answers.setdefault(result[0].answers, deque()).append(result)
     executions = (
         _execution_of(call, waiting.popleft() if (waiting := answers.get(call.id)) else None)
         for call in message.calls
-        if not call.is_stack_call
+        if not call.is_stack_call and (call.id not in inner or call.id in answers)
     )
     return Step(message.text, tuple(executions))
 

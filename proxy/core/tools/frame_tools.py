@@ -1,10 +1,11 @@
 """The tools that change the active frame: push, pop, activate.
 
-A call group belongs to the frame it was made in. The first push or activate of a group takes effect; further ones
-become planned siblings. A pop runs only if every call of its group is a stack call, because results of client calls
-would be unread. It returns from the frame that was pushed last; open items of the client's plan inside that frame move
-to the frame above. Consecutive pops each return into the next parent. A push behind a pop has no call of its own left
-in the context, so its block is appended to the results of that pop.
+A call belongs to the frame it was made in; calls of the client behind a push in the same message belong to the frame
+that it opened. The first push or activate of a group takes effect; further ones become planned siblings. A pop runs
+only if every call of its group is a stack call, because results of client calls would be unread. It returns from the
+frame that was pushed last; open items of the client's plan inside that frame move to the frame above. Consecutive pops
+each return into the next parent. A push behind a pop has no call of its own left in the context, so its block is
+appended to the results of that pop.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.compaction import user_messages
-from proxy.core.context import block_of, context_entries, owner_of
+from proxy.core.context import block_of, context_entries
 from proxy.core.frames import (
     ALLOWED,
     FINAL_STATUSES,
@@ -53,11 +54,10 @@ from proxy.core.frames import (
     reduce,
     return_path,
 )
-from proxy.core.observers import changed_paths_of, touched_file_labels
+from proxy.core.observers import broken_lines, broken_tools, changed_paths_of, touched_file_labels
 from proxy.core.policy import FrameEnd, next_message_effect
 from proxy.core.text import element, escape_xml, truncate_to_tokens
 from proxy.core.tools.base import (
-    FRAME_SCHEMA,
     UNBOUNDED,
     Tool,
     ToolContext,
@@ -219,7 +219,8 @@ def refuse_if_root_ended(tree: Tree) -> None:
 
 
 def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
-    """End the active frame, or an ancestor and everything open below it, and return its results."""
+    """End the frame that was pushed last, or the one that is named, with everything open below it, and return its
+    results. Where none is pushed, the active frame ends."""
     target = _frame_to_pop(tool_context.tree, frame_argument(arguments))
     status = _parse_return_status(text_argument(arguments, "status"))
     results = prose_argument(arguments, "results", "result", required=RESULTS_MISSING)
@@ -335,7 +336,7 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
     frame = tree.frames[event.frame]
     path_state = replace(tool_context.path_state, tree=tree)
     stays = has_lost_opening_call(path_state, tool_context.turn_id, frame)
-    own_entries = [p for p in path_state.entries if owner_of(path_state, p) == frame.owner]
+    own_entries = path_state.entries_of(frame.owner.__eq__)
     below = descendants(tree, frame.id)
     frame_ids = {frame.id, *(f.id for f in below)}
     decisions = (d for f in below if f.has_no_opening_call for d in f.decisions)
@@ -344,6 +345,8 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
     past, unfinished = user_messages(path_state, outermost_called_frame(returned_frames) or frame)
     results_text = ""
     if frame.parent and not stays:
+        inside = path_state.entries_of(lambda owner: owner.partition("#")[0] in frame_ids)
+        broken = broken_tools(path_state.entries, tool_context.settings.tool_roles)
         results_text = frame_results_text(
             tree,
             replace(frame, parent=returned_frames[-1].parent, decisions=(*frame.decisions, *decisions)),
@@ -352,14 +355,12 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
             count=tool_context.count_tokens,
             budget=tool_context.settings.budgets.total,
             paths=(
-                *touched_file_labels(
-                    (p for p in path_state.entries if owner_of(path_state, p).partition("#")[0] in frame_ids),
-                    tool_context.settings.tool_roles,
-                ),
+                *touched_file_labels(inside, tool_context.settings.tool_roles),
                 *(artifact for f in (frame, *below) for artifact in f.artifacts),
             ),
             past_speech=past,
             below=[f for f in children(tree, frame.id) if f.origin != PLAN_ORIGIN or f.status in FINAL_STATUSES],
+            broken=broken_lines(broken, frozenset(p.entry.id for p in inside)),
         )
         results_text = "\n\n".join([*map(invalidation_text, reversed(invalidated)), results_text])
     tokens = sum(
@@ -503,7 +504,7 @@ POP = Tool(
         "properties": {
             **_POP_SCHEMA,
             "resultsCompacted": text_schema("the results in a few words"),
-            "frame": FRAME_SCHEMA,
+            "frame": text_schema("id or title; default: the frame you pushed last"),
         },
         "required": _POP_REQUIRED,
     },

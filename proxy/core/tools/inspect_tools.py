@@ -70,8 +70,8 @@ def known_frames_text(tree: Tree) -> str:
 
 
 def _tree_with_artifacts(tool_context: ToolContext) -> Tree:
-    """The tree with the artifacts that open frames have so far."""
-    return with_open_frame_artifacts(tool_context.path_state, tool_context.settings.tool_roles).tree
+    """The tree as it is told, with the artifacts that open frames have so far."""
+    return with_open_frame_artifacts(tool_context.path_state, tool_context.settings.tool_roles).tree.told
 
 
 def _roots_and_orphans(tree: Tree) -> tuple[list[Frame], list[Frame]]:
@@ -87,6 +87,7 @@ def show_status(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Tool
 
 def render_status(tree: Tree) -> str:
     """All frames in order of creation, with icons and short texts; the tree must have an active frame."""
+    tree = tree.told
     roots, orphans = _roots_and_orphans(tree)
     lines = [line for root in roots for line in _status_lines(tree, root, 0)]
     if orphans:
@@ -119,10 +120,6 @@ def show_tree(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolRe
     return ToolResult(draw_tree(tree, root, full=full, details=details))
 
 
-CONVERSATION = "Conversation"
-"""How a root is told that is no task: its requests stand below it."""
-
-
 def draw_tree(
     tree: Tree,
     root: Frame | None = None,
@@ -133,8 +130,9 @@ def draw_tree(
 ) -> str:
     """The tree from `root` down, or all of it with the newest root first, then the legend and the counts. `marks` are
     shown behind frame ids."""
+    tree = tree.told
     roots, orphans = _roots_and_orphans(tree)
-    top = [root] if root else sorted((*roots, *orphans), key=lambda f: -f.order)
+    top = [tree.frames[root.id]] if root else sorted((*roots, *orphans), key=lambda f: -f.order)
     drawing = TreeDrawing(tree, full, details, marks or {})
     lines = [line for frame in top for line in drawing.lines_from(frame)]
     legend = "Legend: " + "  ".join(f"{icon} {name}" for name, icon in TREE_ICONS.items())
@@ -165,8 +163,7 @@ class TreeDrawing:
     def _frame_line(self, frame: Frame) -> str:
         active = " (active)" if frame.id == self.state.active else ""
         mark = f" {self.marks[frame.id]}" if frame.id in self.marks else ""
-        told = is_task(self.state, frame) or frame.parent
-        title = cut_at_word(frame.title, MAX_STATUS_CHARACTERS) if told else CONVERSATION
+        title = cut_at_word(frame.title, MAX_STATUS_CHARACTERS)
         return f"{TREE_ICONS[frame.status]} {title} [{frame.id}]{mark}{active}"
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
-from itertools import dropwhile, takewhile
 from typing import Any
 
 import msgspec
@@ -291,8 +290,8 @@ TYPES_ACCEPTED_WITHOUT_ID = (
 
 def without_reasoning(message: Message) -> Message:
     """The same run less its reasoning items and the ids of what was made with them: providers ask for the reasoning
-    of an item that they know by its id. What is not taken without an id goes too, unless the client has answered it.
-    The very same where there is none."""
+    of an item that they know by its id. What is not taken without an id goes too; what the client has to answer stays,
+    and so does its reasoning. The very same where there is none."""
     return _remove_reasoning(message, lambda _: True, goes_whole=True)
 
 
@@ -313,7 +312,8 @@ def _remove_reasoning(
     keeps_needed: bool = False,
     goes_whole: bool = False,
 ) -> Message:
-    """`keeps_needed`: reasoning stays that an item with an id of its own needs; `goes_whole`: such an item goes too."""
+    """`keeps_needed`: reasoning stays that an item with an id of its own needs; `goes_whole`: such an item goes too,
+    unless the client answers it."""
     # Nearly no message of a long line has any, and each is asked: a parser would be a hundred times as slow.
     if not is_run(message.wire) or b'"reasoning"' not in message.wire:
         return message
@@ -322,24 +322,25 @@ def _remove_reasoning(
     items = slices.items(message.wire)
     outlines = [_outline(item) for item in items]
     for at, (item, outline) in enumerate(zip(items, outlines, strict=True)):
-        if outline.type == REASONING and keeps_needed and _is_needed(outlines, at):
+        made = _made_with(outlines, at) if outline.type == REASONING else range(0)
+        needs = keeps_needed and any(_keeps_id(outlines[each]) or _is_reference(outlines[each]) for each in made)
+        if needs or (goes_whole and any(_is_answered_by_id(outlines[each], items[each]) for each in made)):
             kept.append(item)
             left_out = False
         elif outline.type == REASONING and leaves(_parse_members(item)):
             removed = left_out = True
         elif left_out and outline.type in TYPES_ACCEPTED_WITHOUT_ID:
             kept.append(slices.join_object({n: raw for n, raw in slices.members(item).items() if n != "id"}))
-        elif not (left_out and goes_whole and _keeps_id(outline) and not _call_id(_parse_members(item))):
+        elif not (left_out and goes_whole and _keeps_id(outline)):
             kept.append(item)
     return replace(message, wire=slices.join_array(kept)) if removed else message
 
 
-def _is_needed(outlines: Sequence[ItemOutline], at: int) -> bool:
-    """Whether an item that was made with the reasoning at `at` has to keep its id. What was made with it stands between
-    it and the next reasoning behind that."""
-    behind = dropwhile(lambda outline: outline.type == REASONING, outlines[at:])
-    made = takewhile(lambda outline: outline.type != REASONING, behind)
-    return any(_keeps_id(outline) or _is_reference(outline) for outline in made)
+def _made_with(outlines: Sequence[ItemOutline], at: int) -> range:
+    """The positions of what was made with the reasoning at `at`: what stands between it and the next reasoning behind
+    that."""
+    begin = next((n for n in range(at, len(outlines)) if outlines[n].type != REASONING), len(outlines))
+    return range(begin, next((n for n in range(begin, len(outlines)) if outlines[n].type == REASONING), len(outlines)))
 
 
 def _keeps_id(outline: ItemOutline) -> bool:
@@ -347,6 +348,11 @@ def _keeps_id(outline: ItemOutline) -> bool:
     if outline.type in (*TYPES_ACCEPTED_WITHOUT_ID, *COMPACTION_TYPES) or isinstance(outline.role, str):
         return False
     return isinstance(outline.id, str) and not _is_reference(outline)
+
+
+def _is_answered_by_id(outline: ItemOutline, raw: bytes) -> bool:
+    """Whether it is a call that the client answers, and not taken without its id: a local shell, a computer."""
+    return _keeps_id(outline) and bool(_call_id(_parse_members(raw)))
 
 
 def without_calls(message: Message, calls: Collection[str]) -> Message:

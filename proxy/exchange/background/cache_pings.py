@@ -39,7 +39,7 @@ from proxy.exchange.background.own_requests import read_bounded, settle_own_requ
 from proxy.exchange.background.recorder import usage_record_of
 from proxy.store import ConversationCache, Store
 from proxy.telemetry import Metrics
-from proxy.upstream import RawHeaders, Upstream, outgoing_headers
+from proxy.upstream import RawHeaders, Upstream, is_resting, note_rest, outgoing_headers
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,8 @@ MIN_CACHED_SHARE = 0.5
 MAX_MISSES = 3
 """Pings of a model in a row that were refused or found nothing. It gets none from then on."""
 KEEPS_CACHE, FINDS_NOTHING, REFUSED = "kept", "cold", "refused"
+PROVIDER_RESTS = "resting"
+"""The provider wants to be left alone until a time that has not come: nothing is sent, and the pause is over."""
 
 ThreadKey = tuple[str, str, str]
 """Tenant, conversation and thread."""
@@ -205,6 +207,9 @@ class CacheKeepAlive:
         try:
             if not await self._still_pays(pause):
                 return
+            if is_resting(pause.request.upstream, ping.created):
+                self._count(_Ping(ping.created, ping.started_at, reason=PROVIDER_RESTS), pause)
+                return
             body = await asyncio.to_thread(pause.request.dialect.cache_ping, pause.request.body)
             if body is None:
                 return
@@ -241,6 +246,7 @@ class CacheKeepAlive:
             async with asyncio.timeout(TIMEOUT_S):
                 got = await request.upstream.send(request.method, request.path, request.query, headers, body)
                 ping.status = got.status
+                note_rest(request.upstream, got, self.now())
                 async with aclosing(got):
                     ping.usage = _usage_in(await read_bounded(got, MAX_ANSWER_BYTES)) if got.status < 300 else None
             ping.reason = ping.judge()

@@ -40,7 +40,7 @@ from proxy.exchange.background.own_requests import read_bounded, settle_own_requ
 from proxy.exchange.thread.placement import Placement
 from proxy.store import CachedConversation, ConversationCache, SentRecord, Store
 from proxy.telemetry import Metrics
-from proxy.upstream import RawHeaders, Routes, Upstream, outgoing_headers
+from proxy.upstream import RawHeaders, Routes, Upstream, is_resting, note_rest, outgoing_headers
 
 log = logging.getLogger(__name__)
 
@@ -130,6 +130,8 @@ class Summarizer:
 
     async def _summarize(self, fold: Fold) -> None:
         """Raises SummarySkipped or StoreError where nothing is asked or stored."""
+        if is_resting(self.upstream, self.now()):
+            raise SummarySkipped("the provider wants to be left alone", code="resting")
         span = await self._read_span(fold)
         question = await self._build_request(span)
         await self._check_budget(question)
@@ -254,6 +256,7 @@ class Summarizer:
     async def _send(self, call: _SummaryCall, question: SummaryRequest) -> None:
         got = await self.upstream.send("POST", COMPLETIONS_PATH, b"", self._headers(), question.body)
         call.status = got.status
+        note_rest(self.upstream, got, self.now())
         async with aclosing(got):
             body = await read_bounded(got, MAX_ANSWER_BYTES)
         if body is None:

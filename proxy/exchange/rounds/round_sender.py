@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from functools import cached_property
 
+import msgspec
 from msgspec.structs import replace
 
 from proxy.core.compaction import (
@@ -31,19 +32,13 @@ from proxy.core.frames import FrameEvent, ReasoningRemoved
 from proxy.core.ledger import ModelResponse, Request
 from proxy.core.observers import message_of
 from proxy.core.tools import UNBOUNDED
-from proxy.dialects import (
-    Body,
-    RenderOptions,
-    common_strictness,
-    list_in,
-    with_strictness,
-)
+from proxy.dialects import Body, RenderOptions
 from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.exchange.background.recorder import RequestRecordBuilder, sent_chain
 from proxy.exchange.client_response import ClientResponse
 from proxy.exchange.rounds.client_request import ClientRequest, Services
+from proxy.exchange.rounds.form_ladder import FormLadder
 from proxy.exchange.rounds.shorten_request import quotes_of, shortened_prompt_tokens
-from proxy.exchange.thread.activation import NO_TOOLS
 from proxy.exchange.thread.bound_reasoning import (
     binds_reasoning,
     must_open_with_reasoning,
@@ -58,6 +53,8 @@ from proxy.upstream import (
     ContextWindow,
     RequestForm,
     Route,
+    is_busy,
+    note_rest,
     outgoing_headers,
     request_forms,
     retry_after_s,
@@ -93,6 +90,32 @@ class ContextRejected(ProxyError):
     code = "internal"
 
 
+class _Refused(msgspec.Struct, frozen=True):
+    """A refusal. `told_wait_s`: seconds until the provider wants to be asked again, None where it names no time."""
+
+    status: int
+    body: bytes
+    told_wait_s: float | None
+
+
+class _Attempt(msgspec.Struct, frozen=True):
+    """How a round is sent. `line` is `whole`, or what is left of it; `tries` are left for outages; with `may_trim` it
+    may be shortened; `uncounted`: the usage option was refused."""
+
+    line: Context
+    whole: Context
+    tries: int
+    may_trim: bool
+    uncounted: bool = False
+
+    def may_wait_out(self, refused: _Refused) -> bool:
+        return self.tries > 0 and is_busy(refused.status)
+
+
+_Following = tuple[_Attempt, float]
+"""The next attempt, and the seconds to wait before it."""
+
+
 class RoundSender:
     """Sends the rounds of one request. `request` has the upstream's name for the model."""
 
@@ -115,8 +138,7 @@ class RoundSender:
         """Tokens of the last round sent."""
         self.sent_body, self.sent_at = b"", 0
         """Of the last round, if the cache keep-alive is on: its bytes, and when it left, in ms since the epoch."""
-        self._refused_form: bool | None = None
-        """Whether a refusal of the full form named its cause; None where there was none."""
+        self._forms = FormLadder(parts, route, request, record)
 
     def window(self) -> ContextWindow:
         return self._services.context_windows.window(*self._window_key)
@@ -208,37 +230,14 @@ class RoundSender:
     def _stack_tokens(self, turn: Turn) -> tuple[int, int]:
         """Tokens of our tools, and of our guidance."""
         weigh = self._services.count_memoized
-        tools, guidance = self._stack_offer(turn)
+        tools, guidance = self._forms.offer(turn)
         return weigh(tools), weigh(guidance)
-
-    def _stack_offer(self, turn: Turn) -> tuple[str, str]:
-        """Our tools as JSON and our guidance, as the form of the turn has them."""
-        waking = turn.path_state.tree.wake_state
-        if waking is None or turn.form is RequestForm.BARE:
-            return "", ""
-        if turn.form is RequestForm.FULL:
-            return waking.tools, waking.guidance
-        recall = self._recall_tools if waking.tools or waking.appended else ""
-        if turn.form is RequestForm.STRICT and self._client_strictness is not None:
-            return with_strictness(waking.tools or recall, strict=self._client_strictness), waking.guidance
-        return recall, ""
-
-    @property
-    def _recall_tools(self) -> str:
-        return self._services.resolver.policy.tools_by_mode["passive"]
-
-    @cached_property
-    def _client_strictness(self) -> bool | None:
-        """What all tools of the client say of `strict`; None where they differ, or say nothing."""
-        return common_strictness(list_in(self._request.fields, "tools"))
 
     # -------------------------------------------------------------------------------------------------- milder forms
     def _use_learned_form(self, turn: Turn) -> None:
         """Raises ContextRejected where only the client's own request is accepted."""
-        form = self._services.learned_forms.form_for(self._route.upstream.name, self._route.model)
-        if form is RequestForm.STRICT and self._client_strictness is None:
-            return  # the client's tools are another mixture now
-        if form is RequestForm.FULL or (form is RequestForm.OWN and self._services.config.fail_policy == "closed"):
+        form = self._forms.learned_form()
+        if form is RequestForm.FULL:
             return
         self._record.form = form
         if form is RequestForm.OWN:
@@ -247,13 +246,10 @@ class RoundSender:
 
     def _milder_context(self, turn: Turn, status: int, refusal: bytes) -> Context | None:
         """The context in a milder form, if this one was refused for its form and there is one."""
-        if turn.form not in (RequestForm.FULL, RequestForm.STRICT) or not self._was_refused_for_form(status, refusal):
+        form = self._forms.form_after(turn, status, refusal, self._sent_tokens)
+        if form is None:
             return None
-        explained, forms = request_forms.is_explained(status, refusal), self._services.learned_forms
-        if not forms.should_try_milder(self._route.upstream.name, self._route.model, explained=explained):
-            return None
-        self._refused_form = explained
-        before, form = turn.build_context(), self._next_form(turn, refusal)
+        before = turn.build_context()
         turn.form = self._record.form = form
         if form is RequestForm.BARE:
             self._remove_stale_reasoning(turn, before, turn.build_context())
@@ -270,31 +266,6 @@ class RoundSender:
         stale = self._without_open_loop_answer(turn, [e for e in dict.fromkeys(answers) if e not in gone])
         if stale:
             turn.record_event(ReasoningRemoved(stale), self._services.now())
-
-    def _next_form(self, turn: Turn, refusal: bytes) -> RequestForm:
-        tools, _ = self._stack_offer(turn)
-        if tools in ("", NO_TOOLS) or turn.form is RequestForm.STRICT:
-            return RequestForm.BARE
-        if not request_forms.is_about_tools(refusal):
-            return RequestForm.BARE if tools == self._recall_tools else RequestForm.MILD
-        strict = self._client_strictness
-        differs = strict is not None and with_strictness(tools, strict=strict) != tools
-        return RequestForm.STRICT if differs else RequestForm.BARE
-
-    def _was_refused_for_form(self, status: int, refusal: bytes) -> bool:
-        knows_api = self._services.config.tariff_of(self._route.model).roles == "any"
-        return not overflow.is_overflow(status, refusal, self._sent_tokens) and request_forms.is_form_refusal(
-            status, refusal, knows_api=knows_api
-        )
-
-    def _learn_form(self, *, complete: bool) -> None:
-        """Remember the form that was answered."""
-        forms, key = self._services.learned_forms, (self._route.upstream.name, self._route.model)
-        if complete and not self._record.form:
-            forms.confirm_full(*key)
-        elif complete and self._refused_form is not None:
-            forms.learn(*key, RequestForm(self._record.form), explained=self._refused_form)
-            self._refused_form = None
 
     def _request_tokens(self, turn: Turn, line: Context) -> int:
         """Tokens of a request with this context: head, tools and messages."""
@@ -385,63 +356,96 @@ class RoundSender:
         ContextRejected where the round is too long, the client's own request may fit, and nothing of the answer has
         left.
         """
-        tries, uncounted, whole = MAX_RETRIES if turn.round_number else 0, False, line
+        attempt = _Attempt(line, line, MAX_RETRIES if turn.round_number else 0, may_trim)
         while True:
-            body = self._render(turn, line, no_calls=no_calls)
+            body = self._render(turn, attempt.line, no_calls=no_calls)
             try:
                 got, refusal = await self._send_and_read_refusal(b"".join(body))
             except UpstreamError as error:
-                if not tries:
+                if not attempt.tries:
                     self._record.mark_failed(error.code)
                     self._record.finish(error.status)
                     await delivery.send_failure(error)
                     return None
-                tries -= 1
+                attempt = replace(attempt, tries=attempt.tries - 1)
                 self._record.add_retry()
                 await asyncio.sleep(RETRY_DELAY_S)
                 continue
             if got.status < 300:
-                if uncounted and len(self._services.models_without_usage) < MAX_MODELS_WITHOUT_USAGE:
+                if attempt.uncounted and len(self._services.models_without_usage) < MAX_MODELS_WITHOUT_USAGE:
                     pair = self._route.upstream.name, self._route.model
                     self._services.models_without_usage.setdefault(pair, self._services.now())
                 return got
-            told_wait_s = self._told_wait_s(got)
-            if told_wait_s is not None and told_wait_s > MAX_RETRY_DELAY_S:
+            refused = _Refused(got.status, refusal, self._told_wait_s(got))
+            if refused.told_wait_s is not None and refused.told_wait_s > MAX_RETRY_DELAY_S:
                 self.was_refused_for_length(got.status, refusal)  # the limit is learned for the next request
                 await self._pass_refusal(delivery, got, refusal)
                 return None
-            refused_usage = self._was_refused_for_usage(got.status, refusal)
-            if refused_usage or self._was_refused_for_reasoning(got.status, refusal):
-                uncounted = uncounted or refused_usage
-                self._record.add_retry()
-                await asyncio.sleep(told_wait_s or 0)
-                continue
-            shorter = await self._shorten_refused(turn, line, got.status, refusal) if may_trim else None
-            may_trim = may_trim and not overflow.is_overflow(got.status, refusal, self._sent_tokens)
-            waits = tries and (got.status == 429 or got.status >= 500)
-            explained = request_forms.is_explained(got.status, refusal)
-            if shorter is not None:
-                line = shorter
-                self._record.add_retry()
-                await asyncio.sleep(told_wait_s or 0)
-            elif (explained or not waits) and (milder := self._milder_context(turn, got.status, refusal)):
-                line = whole = milder
-                self._record.add_retry()
-                await asyncio.sleep(told_wait_s or 0)
-            elif waits:
-                tries -= 1
-                self._record.add_retry()
-                await asyncio.sleep(RETRY_DELAY_S if told_wait_s is None else told_wait_s)
-            else:
-                await self._reject_if_original_may_pass(delivery, got, refusal, again=line is not whole)
+            following = await self._remedy(turn, attempt, refused)
+            if following is None:
+                await self._reject_if_original_may_pass(delivery, got, refusal, again=attempt.line is not attempt.whole)
                 await self._pass_refusal(delivery, got, refusal)
                 return None
+            attempt, wait_s = following
+            self._record.add_retry()
+            await asyncio.sleep(wait_s)
+
+    # ------------------------------------------------------------------------------------------------------- remedies
+    async def _remedy(self, turn: Turn, attempt: _Attempt, refused: _Refused) -> _Following | None:
+        """How the round is sent again, and after how many seconds; None where nothing of ours can help."""
+        for remedy in (
+            self._without_usage,
+            self._without_reasoning,
+            self._shorter,
+            self._in_milder_form,
+            self._the_same_later,
+        ):
+            if (following := await remedy(turn, attempt, refused)) is not None:
+                return following
+        return None
+
+    async def _without_usage(self, _: Turn, attempt: _Attempt, refused: _Refused) -> _Following | None:
+        if not self._was_refused_for_usage(refused.status, refused.body):
+            return None
+        return replace(attempt, uncounted=True), refused.told_wait_s or 0
+
+    async def _without_reasoning(self, _: Turn, attempt: _Attempt, refused: _Refused) -> _Following | None:
+        if not self._was_refused_for_reasoning(refused.status, refused.body):
+            return None
+        return attempt, refused.told_wait_s or 0
+
+    async def _shorter(self, turn: Turn, attempt: _Attempt, refused: _Refused) -> _Following | None:
+        if not attempt.may_trim:
+            return None
+        shorter = await self._shorten_refused(turn, attempt.line, refused.status, refused.body)
+        if shorter is None:
+            return None
+        return self._trimmed(replace(attempt, line=shorter), refused), refused.told_wait_s or 0
+
+    async def _in_milder_form(self, turn: Turn, attempt: _Attempt, refused: _Refused) -> _Following | None:
+        """At once where the refusal says so, else after the outage that it may be."""
+        if not request_forms.is_explained(refused.status, refused.body) and attempt.may_wait_out(refused):
+            return None
+        milder = self._milder_context(turn, refused.status, refused.body)
+        if milder is None:
+            return None
+        return self._trimmed(replace(attempt, line=milder, whole=milder), refused), refused.told_wait_s or 0
+
+    async def _the_same_later(self, _: Turn, attempt: _Attempt, refused: _Refused) -> _Following | None:
+        if not attempt.may_wait_out(refused):
+            return None
+        wait_s = RETRY_DELAY_S if refused.told_wait_s is None else refused.told_wait_s
+        return self._trimmed(replace(attempt, tries=attempt.tries - 1), refused), wait_s
+
+    def _trimmed(self, attempt: _Attempt, refused: _Refused) -> _Attempt:
+        """A round is shortened once: whatever is sent behind a refusal for its length."""
+        is_too_long = overflow.is_overflow(refused.status, refused.body, self._sent_tokens)
+        return replace(attempt, may_trim=attempt.may_trim and not is_too_long)
 
     def _told_wait_s(self, got: Answer) -> float | None:
         """Seconds until the provider wants to be asked again; None where it names no time, or means this request
         alone."""
-        is_busy = got.status == 429 or got.status >= 500
-        return retry_after_s(got.headers, self._services.now()) if is_busy else None
+        return retry_after_s(got.headers, self._services.now()) if is_busy(got.status) else None
 
     async def _reject_if_original_may_pass(
         self, delivery: ClientResponse, got: Answer, refusal: bytes, *, again: bool
@@ -450,7 +454,7 @@ class RoundSender:
         if delivery.reply.started:
             return
         is_worth_it = await self._original_is_worth_sending(got.status, refusal, again=again)
-        if not is_worth_it and not self._own_form_is_left(got.status, refusal):
+        if not is_worth_it and not self._forms.own_form_is_left(got.status, refusal, self._sent_tokens):
             return
         self._record.add_retry()
         await asyncio.sleep(self._told_wait_s(got) or 0)
@@ -492,13 +496,6 @@ class RoundSender:
         if not self.was_refused_for_length(status, refusal) or turn.form is RequestForm.BARE:
             return None
         return await self._shorten_below(turn, line, self._request_tokens(turn, line))
-
-    def _own_form_is_left(self, status: int, refusal: bytes) -> bool:
-        """Whether the client's own request may be accepted where every form of ours was refused."""
-        may_send = self._services.config.fail_policy != "closed"
-        is_repeated = self._services.learned_forms.is_repeated(self._route.upstream.name, self._route.model)
-        is_certain = is_repeated or request_forms.is_explained(status, refusal)
-        return may_send and is_certain and self._was_refused_for_form(status, refusal)
 
     def is_retryable_error(self, error: bytes) -> bool:
         """Whether an error inside an answer says that the round was too long, or in a form that is not accepted."""
@@ -555,7 +552,7 @@ class RoundSender:
     def learn_from_response(self, spoken: ModelResponse) -> None:
         """Learn from the provider's token count how much fits, and which form it accepts."""
         self._services.context_windows.learn_from_usage(*self._window_key, self._sent_tokens, spoken.usage)
-        self._learn_form(complete=spoken.complete)
+        self._forms.learn(complete=spoken.complete)
 
     async def _pass_refusal(self, delivery: ClientResponse, got: Answer, refusal: bytes) -> None:
         self._record.form = ""
@@ -585,7 +582,7 @@ class RoundSender:
         waking = turn.path_state.tree.wake_state
         if waking is None:
             raise ContextRejected("an asleep thread is not rendered", code="internal")
-        offered, guidance = self._stack_offer(turn)
+        offered, guidance = self._forms.offer(turn)
         head = self._services.dialect.extend_head(self._request, guidance)
         wanted = RenderOptions(
             offered.encode(), include_usage=True, tool_choice_none=no_calls, fork=line.inherited_message_count
@@ -620,6 +617,7 @@ class RoundSender:
             self.sent_body, self.sent_at = body, self._services.now()
         got = await upstream.send(client_request.method, client_request.path, client_request.query, headers, body)
         self._record.upstream_status = got.status
+        note_rest(upstream, got, self._services.now())
         return got
 
 

@@ -170,7 +170,7 @@ def tree_rows(
     ledger: Ledger, path_state: PathState, tokens: Mapping[str, int], costs: Mapping[str, float]
 ) -> list[TreeRow]:
     """The roots, in order of creation, each with what is below it."""
-    tree = path_state.tree
+    tree = path_state.tree.told
     states = tree_state_view(ledger, path_state)["frames"]
 
     def rows(parent: str) -> list[TreeRow]:

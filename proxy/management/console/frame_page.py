@@ -46,7 +46,7 @@ async def show(request: Request) -> Response:
         entries = logs.frame_log(ledger, path_state, frame_id)["entries"]
         last_page = max(1, -(-len(entries) // ENTRIES_PER_PAGE))
         at = min(page, last_page)
-        tree = path_state.tree
+        tree = path_state.tree.told
         return {
             "detail": detail,
             "frame": tree.frames[frame_id],

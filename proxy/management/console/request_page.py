@@ -146,7 +146,7 @@ async def _frames_by_identity(visitor: Visitor, stored: StoredRequest) -> Mappin
         path_state = path_state_at(ledger, stored.record.entry)
         for path_entry in path_state.entries:
             message = message_of(path_entry)
-            frame = path_state.tree.frames.get(owner_of(path_state, path_entry).partition("#")[0])
+            frame = path_state.tree.told.frames.get(owner_of(path_state, path_entry).partition("#")[0])
             if message is not None and frame is not None:
                 found.setdefault(message.identity, (frame.id, frame.title))
         return found

@@ -165,7 +165,7 @@ async def _conversation_details(
 def _titles(ledger: Ledger) -> dict[str, tuple[str, str]]:
     tree = lookup.newest_path_state(ledger).tree
     root = lookup.root_of(tree)
-    frames = {frame.id: (frame.title, frame.status.value) for frame in tree.frames.values()}
+    frames = {frame.id: (frame.title, frame.status.value) for frame in tree.told.frames.values()}
     return {**frames, ledger.conversation.id: (root.title if root else "", "")}
 
 

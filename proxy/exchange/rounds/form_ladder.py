@@ -1,0 +1,152 @@
+"""The ladder of request forms: in which form a provider that refused one is asked next, and what is learned of that.
+
+Each step takes the rung on which a request was refused, and the refusal, and returns the form of the next one or
+nothing. The first step that returns one decides. Below the last rung is the client's own request, which the caller
+sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import msgspec
+
+from proxy.core.ledger import Request
+from proxy.dialects import common_strictness, list_in, with_strictness
+from proxy.exchange.background.recorder import RequestRecordBuilder
+from proxy.exchange.rounds.client_request import Services
+from proxy.exchange.thread.activation import NO_TOOLS
+from proxy.exchange.turn import Turn
+from proxy.upstream import RequestForm, Route, request_forms
+from proxy.upstream import overflow_errors as overflow
+
+
+class Rung(msgspec.Struct, frozen=True):
+    """How a request was asked. `tools` are ours as JSON, `recall_tools` those of the mild form; `strictness` is what
+    all tools of the client say of `strict`, None where they differ or say nothing."""
+
+    form: RequestForm
+    tools: str
+    recall_tools: str
+    strictness: bool | None
+
+    @property
+    def has_tools(self) -> bool:
+        return self.tools not in ("", NO_TOOLS)
+
+
+Step = Callable[[Rung, bytes], RequestForm | None]
+
+
+def _as_strict_as_the_clients(rung: Rung, refusal: bytes) -> RequestForm | None:
+    """Some providers take no mixture of strict tools and others."""
+    if rung.form is not RequestForm.FULL or not rung.has_tools or not request_forms.is_about_tools(refusal):
+        return None
+    strict = rung.strictness
+    differs = strict is not None and with_strictness(rung.tools, strict=strict) != rung.tools
+    return RequestForm.STRICT if differs else None
+
+
+def _with_recall_alone(rung: Rung, refusal: bytes) -> RequestForm | None:
+    """Where the tools are not at fault, roles and texts of ours may be."""
+    if rung.form is not RequestForm.FULL or not rung.has_tools or request_forms.is_about_tools(refusal):
+        return None
+    return RequestForm.MILD if rung.tools != rung.recall_tools else None
+
+
+def _without_our_tools(rung: Rung, refusal: bytes) -> RequestForm | None:
+    """What is refused in the mild form for its one tool may be taken without; for anything else, only the client's own
+    request is left."""
+    if rung.form in request_forms.FORMS_WITHOUT_RECALL:
+        return None
+    if rung.form is RequestForm.MILD and not request_forms.is_about_tools(refusal):
+        return None
+    return RequestForm.BARE
+
+
+STEPS: tuple[Step, ...] = (_as_strict_as_the_clients, _with_recall_alone, _without_our_tools)
+"""In the order in which they are tried."""
+
+
+def next_form(rung: Rung, refusal: bytes) -> RequestForm | None:
+    """The form of the next rung; None where only the client's own request is left."""
+    return next((form for step in STEPS if (form := step(rung, refusal)) is not None), None)
+
+
+class FormLadder:
+    """The ladder of one request. `request` has the upstream's name for the model."""
+
+    def __init__(self, parts: Services, route: Route, request: Request, record: RequestRecordBuilder) -> None:
+        self._services = parts
+        self._key = (route.upstream.name, route.model)
+        self._request = request
+        self._record = record
+        self._is_explained: bool | None = None
+        """Whether a refusal of the full form named its cause; None where there was none."""
+
+    @cached_property
+    def client_strictness(self) -> bool | None:
+        """What all tools of the client say of `strict`; None where they differ, or say nothing."""
+        return common_strictness(list_in(self._request.fields, "tools"))
+
+    @property
+    def _recall_tools(self) -> str:
+        return self._services.resolver.policy.tools_by_mode["passive"]
+
+    def offer(self, turn: Turn) -> tuple[str, str]:
+        """Our tools as JSON and our guidance, as the form of the turn has them."""
+        waking = turn.path_state.tree.wake_state
+        if waking is None or turn.form is RequestForm.BARE:
+            return "", ""
+        if turn.form is RequestForm.FULL:
+            return waking.tools, waking.guidance
+        recall = self._recall_tools if waking.tools or waking.appended else ""
+        if turn.form is RequestForm.STRICT and self.client_strictness is not None:
+            return with_strictness(waking.tools or recall, strict=self.client_strictness), waking.guidance
+        return recall, ""
+
+    # -------------------------------------------------------------------------------------------------------- choosing
+    def learned_form(self) -> RequestForm:
+        """The form that this provider is known to take, as far as it applies to this request."""
+        form = self._services.learned_forms.form_for(*self._key)
+        if form is RequestForm.STRICT and self.client_strictness is None:
+            return RequestForm.FULL  # the client's tools are another mixture now
+        if form is RequestForm.OWN and self._services.config.fail_policy == "closed":
+            return RequestForm.FULL
+        return form
+
+    def form_after(self, turn: Turn, status: int, refusal: bytes, sent_tokens: int) -> RequestForm | None:
+        """The form to ask in after a refusal of `sent_tokens`; None where it was not for the form, or none is left."""
+        tools, _ = self.offer(turn)
+        form = next_form(Rung(turn.form, tools, self._recall_tools, self.client_strictness), refusal)
+        if form is None or not self.was_refused_for_form(status, refusal, sent_tokens):
+            return None
+        explained = request_forms.is_explained(status, refusal)
+        if not self._services.learned_forms.should_try_milder(*self._key, explained=explained):
+            return None
+        self._is_explained = explained
+        return form
+
+    def was_refused_for_form(self, status: int, refusal: bytes, sent_tokens: int) -> bool:
+        knows_api = self._services.config.tariff_of(self._key[1]).roles == "any"
+        return not overflow.is_overflow(status, refusal, sent_tokens) and request_forms.is_form_refusal(
+            status, refusal, knows_api=knows_api
+        )
+
+    def own_form_is_left(self, status: int, refusal: bytes, sent_tokens: int) -> bool:
+        """Whether the client's own request may be accepted where every form of ours was refused."""
+        may_send = self._services.config.fail_policy != "closed"
+        is_repeated = self._services.learned_forms.is_repeated(*self._key)
+        is_certain = is_repeated or request_forms.is_explained(status, refusal)
+        return may_send and is_certain and self.was_refused_for_form(status, refusal, sent_tokens)
+
+    # -------------------------------------------------------------------------------------------------------- learning
+    def learn(self, *, complete: bool) -> None:
+        """Remember the form that was answered."""
+        forms = self._services.learned_forms
+        if complete and not self._record.form:
+            forms.confirm_full(*self._key)
+        elif complete and self._is_explained is not None:
+            forms.learn(*self._key, RequestForm(self._record.form), explained=self._is_explained)
+            self._is_explained = None
