@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from proxy.accounting.model_prices import Tariff, tariff_for
+from proxy.accounting.model_prices import tariff_for
 from proxy.accounting.prompt_cache import (
     MAX_CONVERSATIONS,
     CacheKey,
@@ -28,6 +28,7 @@ from proxy.accounting.prompt_cache import (
     with_shorter_prefix,
 )
 from proxy.accounting.receipt_fields import Receipt, RequestOutcome, format_usd
+from proxy.accounting.tariff import Tariff
 from proxy.accounting.untouched_run import (
     PromptScale,
     ProviderCounts,

@@ -10,7 +10,6 @@ from typing import Literal
 
 import msgspec
 
-from proxy.accounting.model_prices import PRICES_AS_OF
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.ledger import Usage
 
@@ -130,7 +129,7 @@ class Receipt(RequestOutcome, frozen=True, kw_only=True, gc=False):
     """False: the model is not in the table, and declared defaults stand in."""
     output_priced: bool
     """False: the output price is not known, output counts as free on both sides."""
-    tariffs_as_of: str = PRICES_AS_OF
+    tariffs_as_of: str = ""
     """The day the prices were seen; empty where nobody said."""
     counter: str = ""
     own_traces: int = 0

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proxy.accounting.model_prices import Tariff
 from proxy.accounting.prompt_cache import HASH_BYTES, CacheKey, CacheUse, HashedChain, cacheable_tokens, common_pieces
+from proxy.accounting.tariff import Tariff
 from proxy.core.ledger import Usage
 
 MAX_COUNTED_CONVERSATIONS = 4096

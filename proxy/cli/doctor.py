@@ -361,7 +361,8 @@ def _check_prices(records: Iterable[RequestRecord], tariff_of: Callable[[str], T
             price = f"{row.input:g} USD per million input tokens ({', '.join(filter(None, (row.source, row.as_of)))})"
             yield Check("ok", "price", f"{model}: {price}")
         else:
-            text = f"in no price table, {row.input:g} USD per million stands in; set its price under `tariffs`"
+            like = f" ({row.source})" if row.source.startswith("family") else ""
+            text = f"in no price table, {row.input:g} USD per million{like} stands in; set its price under `tariffs`"
             yield Check("unsure", "price", f"{model}: {text}")
 
 

@@ -148,8 +148,8 @@ def _tariff_lines(rows: Sequence[tuple[str, Tariff]]) -> list[str]:
         texts((name for name, _ in rows), "model", 0, 18),
         numbers((f"{row.input:g}" for row in found), "in $"),
         numbers(("?" if row.output is None else f"{row.output:g}" for row in found), "out $"),
-        numbers((f"{row.read:g}" for row in found), "read"),
-        numbers((f"{row.write:g}" for row in found), "write"),
+        numbers((f"{row.read:.3g}" for row in found), "read"),
+        numbers((f"{row.write:.3g}" for row in found), "write"),
         numbers((f"{row.minimum:,}" for row in found), "minimum", 5),
         numbers((f"{row.step:,}" for row in found), "step", 7),
         numbers((f"{row.ttl_s:,}" for row in found), "ttl s", 6),
@@ -159,13 +159,14 @@ def _tariff_lines(rows: Sequence[tuple[str, Tariff]]) -> list[str]:
         texts((traits_of(row) for row in found), "traits", 4, 24),
         texts((row.source for row in found), "row", 0, 8),
         texts((row.as_of or "undated" for row in found), "as of", 2),
+        texts((row.read_at or "-" for row in found), "read at", 10, 24),
     )
     return format_columns(columns, output_width())
 
 
 def _tariff_names(row: Tariff) -> str:
     """Names as users write them; both spellings of a version count as one."""
-    return "any other" if row.names == ("*",) and not row.known else " ".join(row.names).replace("[-.]", ".")
+    return "any other" if row.names == ("*",) else " ".join(row.names).replace("[-.]", ".")
 
 
 def traits_of(row: Tariff) -> str:

@@ -30,7 +30,7 @@ from proxy.accounting import (
     sum_receipts,
     without_fixed,
 )
-from proxy.accounting.model_prices import Tariff
+from proxy.accounting.tariff import Tariff
 from proxy.accounting.text_tables import TableColumn, format_columns
 from proxy.core.ledger.messages import Usage
 from proxy.core.recall.reread_stats import RereadCount

@@ -57,11 +57,17 @@ def test_a_report_adds_up_and_says_what_is_estimated(stocked: Stocked) -> None:
 
     assert shown.code == 0
     assert stocked.older.conversation[:12] in shown.out
-    assert "Make the suite green" in shown.out
+    assert "Make the suite" in shown.out
     assert "total: 2 requests; 18,200 tokens came, 4,200 were sent, 14,000 saved" in shown.out
     assert "saved so far: $" in shown.out
     assert "cost estimated for 2 of 2" in shown.out
-    assert "2 of 2: model in no price table, `default_tariff` stands in" in shown.out
+
+
+@pytest.mark.rows("X-62")
+def test_a_report_says_for_how_many_requests_prices_are_assumed(tmp_path: Path) -> None:
+    shell = stored(tmp_path, {"priced": False}, {"priced": True})
+
+    assert "1 of 2: model in no price table, its prices are assumed" in shell.on_data("report").out
 
 
 @pytest.mark.parametrize(("by", "columns"), [("frame", 80), ("request", 80), ("conversation", 100)])
@@ -202,7 +208,7 @@ def test_tariffs_say_which_row_a_model_gets(shell: Shell) -> None:
 
     assert [(row["source"], row["input"], row["as_of"]) for row in told] == [
         ("tariffs.house", 9.0, "2026-10-31"),
-        ("built-in", 5.0, "2026-11-21"),
+        ("built-in", 5.0, "2026-11-28"),
         ("default_tariff", 1.0, ""),
     ]
     assert told[0]["window"] == 1_050_000

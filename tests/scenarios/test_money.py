@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from llm_test_provider import Ending, Model, ScriptedProvider, Usage, overflow, says, status
 from llm_test_provider.tokens import Counter
-from proxy.accounting.model_prices import Tariff, tariff_for
+from proxy.accounting.model_prices import tariff_for
+from proxy.accounting.tariff import Tariff
 from tests.bill import MILLION, charged, sum_charged
 from tests.client_dialects import messages
 from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall, texts

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from proxy.accounting import HOUR, Tariff, family_of
+from proxy.accounting import Tariff, family_of
 from proxy.config import Config
 from proxy.core.compaction import (
     PRESSURE_SHARE,
@@ -579,11 +579,11 @@ def _cache_is_cold(here: PolicyInput, ttl_s: int) -> bool:
 
 
 def _tariff_in_use(tariff: Tariff, usages: list[Usage]) -> Tariff:
-    """The tariff with the one-hour cache's price and lifetime, if the provider's last cache writes were for an hour."""
+    """The tariff with the longer cache's price and lifetime, if the provider's last cache writes were for that."""
     newest = next((usage for usage in reversed(usages) if usage.written), None)
     if newest is None or newest.written_long < newest.written:
         return tariff
-    return replace(tariff, write=tariff.write_long, ttl_s=max(tariff.ttl_s, HOUR))
+    return replace(tariff, write=tariff.write_long, ttl_s=max(tariff.ttl_s, tariff.long_ttl_s))
 
 
 def _stopped_reporting_cache(usages: list[Usage]) -> bool:
