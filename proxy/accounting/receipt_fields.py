@@ -51,6 +51,8 @@ class GateDecision(msgspec.Struct, frozen=True, gc=False):
     """Tools and guidance that come with it for good."""
     reasoning: int = 0
     """Reasoning that can no longer be sent."""
+    band: float = 0.0
+    """Of `gain`, what requests cost less because they stay below the length from which all of one costs more."""
 
 
 class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -304,6 +304,8 @@ def _decision_text(view: CostDecisionView) -> str:
         f"worth {view['gain']:,.0f} tokens of input over {pluralize(view['requests'], 'request')} to come, which are "
         f"assumed, at a price of {view['cost']:,.0f} now"
     )
+    if view["band"]:
+        worth += f", {view['band']:,.0f} of it for staying below the length from which all of a request costs more"
     return f"{asked}: {'done' if view['done'] else 'not now'}, because {why}; {line}; {worth}"
 
 

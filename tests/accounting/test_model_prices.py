@@ -133,7 +133,6 @@ def test_a_price_that_was_announced_holds_from_its_day_on() -> None:
         ("claude-opus-6", "claude-opus-5.5", 4.0),
         ("claude-haiku-6-20270301", "claude-haiku-5.5", 0.1),
         ("anthropic/claude-fable-6", "claude-fable-5.2", 8.0),
-        ("claude-nova-1", "claude-sonnet-5.5", 2.0),
         ("gpt-6.3-sol", "gpt-6.2-sol", 2.0),
         ("gpt-7-luna", "gpt-6-luna", 0.1),
         ("gpt-7-codex", "gpt-5.3-codex", 1.75),
@@ -266,8 +265,8 @@ tariffs:
 """,
     )
     expected = Tariff(
-        ("house-*", "llama-3.1-70b"), 0.5, 1.5, 0.25, 1.1, 512, 16, 120, 3.0, 7200, 65_536, 8192, 40_000, 3.0, 1.25, "drop",
-        "required", ("reasoning_content",), "suffix", ("system",), most_tools=64, as_of="2026-10-31",
+        ("house-*", "llama-3.1-70b"), 0.5, 1.5, 0.25, 1.1, 512, 16, 120, 3.0, 7200, 65_536, 8192, 40_000, 3.0, 1.25,
+        "drop", "required", ("reasoning_content",), "suffix", ("system",), most_tools=64, as_of="2026-10-31",
         source="tariffs.house",
     )  # fmt: skip
 

@@ -390,6 +390,7 @@ def receipt_decision(decided: folding.CompactionDecision) -> GateDecision:
         verdict.gain,
         rewrite.added,
         rewrite.reasoning,
+        verdict.band,
     )
 
 
