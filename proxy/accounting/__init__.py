@@ -8,7 +8,15 @@ from proxy.accounting.make_receipt import (
     RequestAccount,
     response_headers,
 )
-from proxy.accounting.model_facts import STALE_DAYS, ModelFacts, age_days, read_facts, rows_of, write_facts
+from proxy.accounting.model_facts import (
+    STALE_DAYS,
+    ModelFacts,
+    age_days,
+    read_facts,
+    rows_of,
+    updated_rows,
+    write_facts,
+)
 from proxy.accounting.model_prices import Tariffs, family_of, tariff_for
 from proxy.accounting.o200k import load_o200k
 from proxy.accounting.prompt_cache import (
@@ -128,6 +136,7 @@ __all__ = [
     "sum_balances",
     "sum_receipts",
     "tariff_for",
+    "updated_rows",
     "without_fixed",
     "write_facts",
 ]

@@ -6,6 +6,7 @@ are not, flagged as unknown. `facts_of_litellm` takes prices, windows and cache 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
@@ -27,8 +28,10 @@ from proxy.accounting.tariff import (
     ThinkingInLoop,
 )
 
+log = logging.getLogger(__name__)
 MODELS_FILE = Path(__file__).with_name("models.toml")
 MILLION = 1_000_000
+LITELLM = "litellm"
 STALE_DAYS = 60
 """A row whose figures were checked longer ago than this is told as old."""
 _LITELLM_BAND = re.compile(r"input_cost_per_token_above_(\d+)k_tokens")
@@ -97,12 +100,27 @@ def read_facts(path: Path) -> tuple[ModelFacts, ...]:
     raw = path.read_bytes()
     if path.suffix == ".toml":
         return msgspec.toml.decode(raw, type=FactsFile).models
+    if raw.startswith(b'{"models":['):
+        return msgspec.json.decode(raw, type=FactsFile).models
     table = msgspec.json.decode(raw, type=dict[str, Any])
     return facts_of_litellm(table, datetime.fromtimestamp(path.stat().st_mtime, UTC).date())
 
 
 def write_facts(path: Path, facts: Sequence[ModelFacts]) -> None:
-    path.write_bytes(msgspec.toml.encode({"models": msgspec.to_builtins(facts, builtin_types=(date,))}))
+    """Write rows as JSON, which is read in milliseconds also where there are thousands."""
+    path.touch(mode=0o600)  # as all that lies in a data directory
+    path.write_bytes(msgspec.json.encode(FactsFile(tuple(facts))))
+
+
+def updated_rows(path: Path) -> tuple[Tariff, ...]:
+    """The rows of an update, at the prices of today; none where there was none, or where it cannot be read."""
+    try:
+        return rows_of(read_facts(path), datetime.now(UTC).date()).exact
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError) as error:
+        log.warning("an update of prices cannot be read and is left out: %s: %s", path, error)
+        return ()
 
 
 @cache
@@ -197,7 +215,7 @@ def _fact_of_litellm(name: str, told: Mapping[str, Any], checked: date) -> Model
     writes = {300: write, HOUR: hour} if hour else {30 * MINUTE: write, 12 * HOUR: half_day}
     return ModelFacts(
         names=(name,),
-        source="litellm",
+        source=LITELLM,
         checked=checked,
         input=_rounded(fresh),
         output=None if output is None else _rounded(output),
@@ -205,7 +223,7 @@ def _fact_of_litellm(name: str, told: Mapping[str, Any], checked: date) -> Model
         writes={str(seconds): _rounded(cost) for seconds, cost in writes.items() if write > fresh and cost},
         lifetime=5 * MINUTE,
         minimum=int(told.get("prompt_cache_min_tokens") or 1024),
-        window=window + answer if told.get("litellm_provider") == "openai" and window % 1000 == 0 else window,
+        window=window,
         max_output=min(answer, window // 2),
         band=_band_of_litellm(price, output),
     )

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from proxy.accounting.model_facts import FactRows, built_in_rows
+from proxy.accounting.model_facts import LITELLM, FactRows, built_in_rows
 from proxy.accounting.tariff import UNKNOWN_TARIFF, ConfiguredTariff, Tariff
 from proxy.core.memo import memoize
 
@@ -25,11 +25,10 @@ KNOWN_APIS: Mapping[str, Mapping[str, Any]] = {
 """What the APIs of families accept, whatever the model of the family is; `o` is for `o3`."""
 
 
-UPDATED_FIELDS = (
-    *("input", "output", "read", "write", "long_write", "ttl_s", "long_ttl_s", "minimum", "window", "max_output"),
-    *("long_context", "long_input", "long_output", "as_of", "read_at"),
-)
-"""What an update replaces; how much a model is told by its own row otherwise."""
+PRICE_FIELDS = (
+    "input", "output", "read", "write", "long_write", "long_context", "long_input", "long_output", "as_of", "read_at",
+)  # fmt: skip
+SIZE_FIELDS = ("ttl_s", "long_ttl_s", "minimum", "step", "window", "max_output")
 _REGION_AND_VENDOR = re.compile(r"^(?:[a-z]{2,6}\.)?(?:anthropic|openai|google|deepseek|mistral)\.")
 _ONE_OF = re.compile(r"\[[^]]+\]")
 _DATE_OR_ROUTING_SUFFIX = re.compile(r"(?:[-@](?:20\d{6}|20\d\d-\d\d-\d\d|latest)|-v\d+(?::\d+)?|:[a-z]+|\[\w+])$")
@@ -128,8 +127,10 @@ def _longest_match(rows: Iterable[AnyRow], names: Sequence[str]) -> tuple[AnyRow
 
 
 def _with_new_prices(base: Tariff, newer: Tariff) -> Tariff:
-    """`base`, whose traits an update does not know, with the figures of an update."""
-    figures = {name: getattr(newer, name) for name in UPDATED_FIELDS}
+    """`base`, whose traits an update does not know, with the figures of an update. What litellm says of windows and
+    caches is less than what a row of ours says."""
+    names = PRICE_FIELDS if base.known and newer.read_at == LITELLM else (*PRICE_FIELDS, *SIZE_FIELDS)
+    figures = {name: getattr(newer, name) for name in names}
     return replace(base, **figures, names=newer.names, known=True, window_known=True, source="updated")
 
 

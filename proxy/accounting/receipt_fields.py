@@ -133,6 +133,10 @@ class Receipt(RequestOutcome, frozen=True, kw_only=True, gc=False):
     """False: the output price is not known, output counts as free on both sides."""
     tariffs_as_of: str = ""
     """The day the prices were seen; empty where nobody said."""
+    price_factor: float = 1.0
+    """What bills of this upstream came to, as a multiple of the list's prices: the row is corrected by it here."""
+    billed: bool = False
+    """Whether the answer named its cost, which `cost` then is."""
     counter: str = ""
     own_traces: int = 0
     """Of `own_texts`, what stands where frames left."""

@@ -40,6 +40,10 @@ CACHE_MEMBERS = frozenset(member for member, _ in (*CACHE_READ_FIELDS, *CACHE_WR
 OUTPUT_MEMBERS = ("completion_tokens", "output_tokens")
 MAX_PLAUSIBLE_TOKENS = 10**12
 """Tokens that a figure can mean. What is more is no count, and would make every sum it stands in worthless."""
+MAX_PLAUSIBLE_COST = 10_000.0
+"""USD that one answer can cost."""
+COST_HEADER = b"x-litellm-response-cost"
+"""In which a proxy of litellm names the cost of an answer that is not streamed."""
 _NUMBER = (int, float)
 OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details", "server_tool_use")
 
@@ -79,6 +83,25 @@ def usage_of_timings(told: Mapping[str, Any]) -> Usage | None:
     return Usage(read + cached, _token_count(told.get("predicted_n")), cached) if read else None
 
 
+def cost_of_usage(told: Mapping[str, Any]) -> float | None:
+    """What the answer names as its cost, in USD (OpenRouter's `cost`; with a key of the user's own that is a fee, and
+    what its provider charges stands beside it). None where it names none."""
+    cost, details = told.get("cost"), told.get("cost_details")
+    beside = _at(details, "upstream_inference_cost") if told.get("is_byok") else None
+    amounts = [float(amount) for amount in (cost, beside) if isinstance(amount, _NUMBER) and amount is not True]
+    total = sum(amounts)
+    return total if 0 < total < MAX_PLAUSIBLE_COST else None
+
+
+def cost_of_header(value: str) -> float | None:
+    """The same from a header, in USD; None where it is none."""
+    try:
+        cost = float(value)
+    except ValueError:
+        return None
+    return cost if 0 < cost < MAX_PLAUSIBLE_COST else None
+
+
 def compaction_usages(told: Mapping[str, Any]) -> tuple[Usage, ...]:
     """What the provider did before it answered, each time that it compacted what it was sent: billed like a round, and
     in none of the other figures (Anthropic's `iterations`)."""
@@ -95,7 +118,8 @@ def merge_usage(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
 
 def usage_for_client(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the client reads as the usage of its answer, in the provider's own words: the input side of the last round
-    (how full the window is), the output side of all rounds, the total of the two. `rounds` is not empty."""
+    (how full the window is), the output side and the cost of all rounds, the total of the two sides. `rounds` is not
+    empty."""
     told = dict(rounds[-1])
     for name in OUTPUT_MEMBERS:
         if name in told:
@@ -103,6 +127,8 @@ def usage_for_client(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in OUTPUT_DETAILS:
         if isinstance(told.get(name), dict):
             told[name] = _summed([d for r in rounds if isinstance(d := r.get(name), dict)])
+    if _is_number(told.get("cost")):
+        told["cost"] = sum(cost for r in rounds if _is_number(cost := r.get("cost")))
     if "total_tokens" in told:
         thoughts = sum(_uncounted_reasoning(r, _reported_tokens(r)) for r in rounds)
         told["total_tokens"] = _first(told, INPUT_FIELDS) + _first(told, OUTPUT_FIELDS) + thoughts

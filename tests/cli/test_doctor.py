@@ -4,13 +4,14 @@ import json
 import socket
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from proxy.accounting import Receipt
+from proxy.accounting import Receipt, Tariff
 from proxy.accounting.model_prices import tariff_for
 from proxy.cli.doctor import check_requests, check_tools
 from proxy.management.views.totals import decode_receipt
@@ -148,6 +149,19 @@ def test_a_share_of_failed_requests_is_a_finding_and_one_that_its_client_ended_d
     assert errors(left, left) == ("ok", "0 of the newest 2 requests failed")
 
 
+@pytest.mark.rows("X-62")
+def test_the_doctor_warns_of_prices_that_are_older_than_sixty_days() -> None:
+    record, receipt = stored_request()
+    of_model = replace(record, receipt=msgspec.json.encode(msgspec.structs.replace(receipt, model="gpt-5.4")))
+    row = msgspec.structs.replace(tariff_for("gpt-5.4"), as_of="2026-01-05")
+
+    (told,) = [check for check in check_requests([of_model], lambda _: row) if check.about == "price"]
+
+    assert told.state == "unsure"
+    assert "days ago (2026-01-05)" in told.text
+    assert "callstack inspect tariffs --update" in told.text
+
+
 def test_the_doctor_says_which_row_of_prices_each_model_got() -> None:
     """The models of the newest requests: a model in no table is told with the key to set."""
     record, receipt = stored_request()
@@ -156,7 +170,10 @@ def test_the_doctor_says_which_row_of_prices_each_model_got() -> None:
         for model in ("house-7", "gpt-6.9-sol", "gpt-5.4")
     )
 
-    unknown, like, known = [check for check in check_requests(of_model, tariff_for) if check.about == "price"]
+    def fresh(model: str) -> Tariff:
+        return msgspec.structs.replace(tariff_for(model), as_of=f"{datetime.now(UTC):%Y-%m-%d}")
+
+    unknown, like, known = [check for check in check_requests(of_model, fresh) if check.about == "price"]
 
     assert (unknown.state, like.state, known.state) == ("unsure", "unsure", "ok")
     assert "house-7: in no price table, 1 USD per million stands in" in unknown.text

@@ -13,7 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from llm_test_provider import Model, ScriptedProvider, Usage, says
+from llm_test_provider.apis import chat as chat_api
 from llm_test_provider.prompt_cache import CACHE_RULES, CacheRule
+from proxy.accounting import UNKNOWN_TARIFF
+from proxy.cli.inspect import receipt_text
 from tests.client_dialects import CHAT, MESSAGES, RESPONSES, TestDialect
 from tests.clocks import Clock, set_clock
 from tests.harness import Conversation, RecordingProvider, Stage, bash, does, running_stage
@@ -201,3 +204,57 @@ def test_a_fold_that_keeps_requests_below_a_band_is_done_for_that(tmp_path: Path
     assert not any(each["band"] for each in decided[0])
     assert sum(usage.prompt > above for usage in asked[above]) < sum(usage.prompt > above for usage in asked[0])
     assert aware < 0.7 * unaware
+
+
+DEARER = Bill("gpt-5.4", 2.75, 0.275, 2.75, 16.5, 600, 1024, 128)
+"""A reseller who takes a tenth more than the list."""
+
+
+@pytest.mark.rows("X-62")
+@pytest.mark.parametrize("mode", ["shadow", "active"])
+def test_where_the_answer_names_its_cost_the_receipt_is_the_bill(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """OpenRouter's `usage.cost`: also what the untouched request would have cost is told at the prices paid."""
+    bill, told = DEARER, chat_api.usage_object
+    monkeypatch.setitem(CACHE_RULES, CACHE, bill.rule)
+    monkeypatch.setattr(chat_api, "usage_object", lambda u: told(u) | {"cost": bill.charge(u, u.completion)})
+    with (
+        RecordingProvider(models=[Model(bill.model, cache=CACHE)], clock=lambda: clock() / 1000) as provider,
+        running_stage(provider, tmp_path, streamed=False, tongue=CHAT) as stage,
+    ):
+        chat = stage.chat(stage.proxy(mode=mode), model=bill.model, system=SYSTEM, tools=TOOLS)
+        play(provider, chat, clock, bill)
+        receipts = chat.proxy.receipts()
+        total = chat.proxy.get("/stack/totals")["total"]
+        paid = sum(bill.charge(r.usage, r.usage.completion) for r in provider.asked if r.usage)
+        direct = direct_bill(stage, provider, bill, [receipt["created"] for receipt in receipts])
+
+    assert total["cost"] == pytest.approx(paid)
+    assert total["cost_untouched"] == pytest.approx(direct, rel=CLOSE)
+    assert all(receipt["billed"] for receipt in receipts)
+    assert receipts[-1]["price_factor"] == pytest.approx(1.1)
+
+
+@pytest.mark.rows("X-62")
+def test_a_price_learned_from_a_bill_holds_at_that_upstream_where_no_cost_is_named(tmp_path: Path) -> None:
+    """The header of a proxy of litellm; the model is in no table, and has its price from then on."""
+    with (
+        RecordingProvider(models=[Model("house-9")]) as provider,
+        running_stage(provider, tmp_path, streamed=False, tongue=CHAT) as stage,
+    ):
+        chat = stage.chat(stage.proxy(mode="shadow"), model="house-9", system=SYSTEM)
+        billed = says("Yes.", headers=(("x-litellm-response-cost", "0.0900"),))
+        provider.will(says("Yes."), billed, says("Yes."), says("Yes.", headers=(("x-litellm-response-cost", "n/a"),)))
+        for question in ("One?", "Two?", "Three?", "Four?"):
+            chat.says(question)
+        before, named, after, unreadable = chat.proxy.receipts()
+
+    assert (before["priced"], before["price_factor"], before["billed"]) == (False, 1.0, False)
+    assert (named["priced"], named["cost"], named["billed"]) == (True, pytest.approx(0.09), True)
+    for receipt in (after, unreadable):
+        assert (receipt["priced"], receipt["billed"]) == (True, False)
+        assert receipt["price_factor"] == pytest.approx(named["price_factor"])
+        assert receipt["cost"] == pytest.approx(0.09, rel=0.05)
+    assert f"{named['price_factor']:.3g} times that" in "\n".join(receipt_text(named, UNKNOWN_TARIFF))
+    assert "corrected" not in "\n".join(receipt_text(before, UNKNOWN_TARIFF))

@@ -40,7 +40,7 @@ def begin(provider: ScriptedProvider, chat: Conversation) -> None:
     """A small question, and one that is large enough to wake the latest riser."""
     provider.will(says("Ask."), says("I see."))
     chat.says("May I ask something?")
-    chat.says(f"This is it: {LONG * 3}")
+    chat.says(f"This is it: {LONG * 4}")
 
 
 def frames(provider: ScriptedProvider, chat: Conversation) -> None:

@@ -32,9 +32,11 @@ from proxy.core.ledger import ModelResponse, Request
 from proxy.core.observers import message_of
 from proxy.core.tools import UNBOUNDED
 from proxy.dialects import (
+    COST_HEADER,
     Body,
     RenderOptions,
     common_strictness,
+    cost_of_header,
     list_in,
     with_strictness,
 )
@@ -615,6 +617,7 @@ class RoundSender:
             self.sent_body, self.sent_at = body, self._services.now()
         got = await upstream.send(client_request.method, client_request.path, client_request.query, headers, body)
         self._record.upstream_status = got.status
+        self._record.header_cost = cost_of_header(dict(got.headers).get(COST_HEADER, b"").decode("latin-1"))
         return got
 
 

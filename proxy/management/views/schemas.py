@@ -400,6 +400,8 @@ class ReceiptView(TypedDict, total=False):
     priced: bool
     output_priced: bool
     tariffs_as_of: str
+    price_factor: float
+    billed: bool
     counter: str
     form: str
     fixed_untouched: CacheTokensView
