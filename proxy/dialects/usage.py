@@ -118,8 +118,7 @@ def merge_usage(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
 
 def usage_for_client(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the client reads as the usage of its answer, in the provider's own words: the input side of the last round
-    (how full the window is), the output side and the cost of all rounds, the total of the two sides. `rounds` is not
-    empty."""
+    (how full the window is), the output side of all rounds, the total of the two. `rounds` is not empty."""
     told = dict(rounds[-1])
     for name in OUTPUT_MEMBERS:
         if name in told:
@@ -127,8 +126,6 @@ def usage_for_client(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for name in OUTPUT_DETAILS:
         if isinstance(told.get(name), dict):
             told[name] = _summed([d for r in rounds if isinstance(d := r.get(name), dict)])
-    if _is_number(told.get("cost")):
-        told["cost"] = sum(cost for r in rounds if _is_number(cost := r.get("cost")))
     if "total_tokens" in told:
         thoughts = sum(_uncounted_reasoning(r, _reported_tokens(r)) for r in rounds)
         told["total_tokens"] = _first(told, INPUT_FIELDS) + _first(told, OUTPUT_FIELDS) + thoughts

@@ -185,9 +185,3 @@ def test_what_an_answer_names_as_its_cost(told: dict[str, Any], cost: float | No
 def test_what_a_header_names_as_the_cost() -> None:
     assert cost_of_header("0.0123") == 0.0123
     assert [cost_of_header(value) for value in ("", "0", "-1", "n/a", "inf", "nan", "None")] == [None] * 7
-
-
-@pytest.mark.rows("X-62")
-def test_the_client_is_told_the_cost_of_all_rounds() -> None:
-    assert usage_for_client([OPENAI | {"cost": 0.5}, OPENAI | {"cost": 0.25}])["cost"] == 0.75
-    assert "cost" not in usage_for_client([OPENAI | {"cost": 0.5}, OPENAI])
