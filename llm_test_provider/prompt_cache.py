@@ -58,7 +58,7 @@ CACHE_RULES: dict[str, CacheRule] = {
         ),
         CacheRule("openai", 0.1, 1.0, 1024, 128, 10 * MINUTE, marked=False, remark="older models read at 0.5"),
         CacheRule("deepseek", 0.02, 1.0, 64, 64, DAY, marked=False, remark="on disk, best effort"),
-        CacheRule("gemini", 0.1, 1.0, 2048, 1, 5 * MINUTE, marked=False, remark="implicit, not guaranteed"),
+        CacheRule("gemini", 0.1, 1.0, 4096, 1, 5 * MINUTE, marked=False, remark="implicit, not guaranteed"),
     )
 }
 

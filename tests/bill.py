@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from llm_test_provider import Usage
 from llm_test_provider.script import ReceivedRequest
-from proxy.accounting.model_prices import Tariff
+from proxy.accounting.tariff import Tariff
 
 MILLION = 1_000_000
 

@@ -8,20 +8,16 @@ from proxy.accounting.make_receipt import (
     RequestAccount,
     response_headers,
 )
-from proxy.accounting.model_prices import (
-    HOUR,
-    UNKNOWN_TARIFF,
-    AfterTool,
-    Appendable,
-    ConfiguredTariff,
-    ReasoningBinding,
-    RoleOrder,
-    Tariff,
-    Tariffs,
-    ThinkingInLoop,
-    family_of,
-    tariff_for,
+from proxy.accounting.model_facts import (
+    STALE_DAYS,
+    ModelFacts,
+    age_days,
+    read_facts,
+    rows_of,
+    updated_rows,
+    write_facts,
 )
+from proxy.accounting.model_prices import Tariffs, family_of, tariff_for
 from proxy.accounting.o200k import load_o200k
 from proxy.accounting.prompt_cache import (
     CacheKey,
@@ -42,6 +38,17 @@ from proxy.accounting.receipt_fields import (
     Receipt,
     RequestOutcome,
     format_usd,
+)
+from proxy.accounting.tariff import (
+    HOUR,
+    UNKNOWN_TARIFF,
+    AfterTool,
+    Appendable,
+    ConfiguredTariff,
+    ReasoningBinding,
+    RoleOrder,
+    Tariff,
+    ThinkingInLoop,
 )
 from proxy.accounting.text_tables import (
     TableColumn,
@@ -72,6 +79,7 @@ __all__ = [
     "NOTHING_SENT",
     "OWN_REQUEST_STATUSES",
     "PING_SHARE",
+    "STALE_DAYS",
     "STATUS_MEANINGS",
     "SUMMARY_STATUS",
     "UNKNOWN_TARIFF",
@@ -86,6 +94,7 @@ __all__ = [
     "GroupBy",
     "HashedChain",
     "KnownHistory",
+    "ModelFacts",
     "PromptCacheModel",
     "PromptChain",
     "PromptPiece",
@@ -101,6 +110,7 @@ __all__ = [
     "ThinkingInLoop",
     "TokenCounter",
     "TokenCounterProtocol",
+    "age_days",
     "client_of",
     "decision_meaning",
     "dollar_decimals",
@@ -120,10 +130,14 @@ __all__ = [
     "percent_saved",
     "ping_cost",
     "pings_that_pay",
+    "read_facts",
     "reason_meaning",
     "response_headers",
+    "rows_of",
     "sum_balances",
     "sum_receipts",
     "tariff_for",
+    "updated_rows",
     "without_fixed",
+    "write_facts",
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from proxy.accounting.model_prices import Tariff
+from proxy.accounting.tariff import Tariff
 
 MAX_PINGS = 4
 """Pings of one pause, at most."""

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from proxy.accounting.model_prices import Tariff, tariff_for
+from proxy.accounting.model_prices import tariff_for
 from proxy.accounting.prompt_cache import (
     MAX_CONVERSATIONS,
     CacheKey,
@@ -28,6 +28,7 @@ from proxy.accounting.prompt_cache import (
     with_shorter_prefix,
 )
 from proxy.accounting.receipt_fields import Receipt, RequestOutcome, format_usd
+from proxy.accounting.tariff import Tariff
 from proxy.accounting.untouched_run import (
     PromptScale,
     ProviderCounts,
@@ -40,6 +41,9 @@ from proxy.core.ledger import Usage
 
 MILLION = 1_000_000
 _NO_CACHE_USE = CacheUse()
+BILL_MEMORY = 0.9
+"""What a bill counts, once there is a newer one."""
+MAX_BILLED_MODELS = 1024
 BilledRound = tuple[SentRound, Usage | None]
 """A round as simulated, and what the provider reported of it."""
 
@@ -89,6 +93,10 @@ class RequestAccount:
         self._refused_rounds: set[int] = set()
         """Rounds that got no answer and were asked again."""
         self._compaction_usages: list[Usage] = []
+        self._bills: list[float | None] = []
+        """What the answers named as their cost, one for each round that was answered."""
+        self._price_factor: float | None = None
+        """What bills came to, as a multiple of list prices; None where no bill of this upstream is known."""
         self._own = (0, 0, 0)
         self._first_chain = line
         """What was sent in the first round."""
@@ -159,9 +167,11 @@ class RequestAccount:
         outcome: RequestOutcome,
         usage: Sequence[Usage | None] = (),
         unreported_outputs: Mapping[int, int] = MappingProxyType({}),
+        bills: Mapping[int, float] = MappingProxyType({}),
     ) -> Receipt:
         """The receipt. `usage` is what the provider reported, one per round in order; missing ones count as None, and
-        `unreported_outputs` has our tokens of their answers, by the number of the round."""
+        `unreported_outputs` has our tokens of their answers, by the number of the round. `bills` has what answers
+        named as their cost (USD), by the same."""
         sent, untouched, tariff, total = self._rounds, self._untouched, self._tariff, self.tokens_sent
         rounds = len(sent)
         for number, answer in unreported_outputs.items():
@@ -179,6 +189,7 @@ class RequestAccount:
         )
         failed = max(outcome.upstream_status, outcome.client_status) >= 400
         lost = failed and self._last_round_is_free(outcome, reported)
+        self._bills = [bills.get(number) for number in range(rounds) if number not in self._refused_rounds]
         cost, saved = self._cost_and_saving(answered[:-1] if lost else answered, basis, failed=failed)
         came_to_nothing = failed or _is_broken_off(outcome)
         if came_to_nothing or (self.tokens_sent > self.tokens_in and self._cuts_nothing()):
@@ -210,14 +221,16 @@ class RequestAccount:
             cost_untouched=cost + saved,
             saved=saved,
             basis=basis,
-            priced=tariff.known,
-            output_priced=tariff.output is not None,
+            priced=tariff.known or self._price_factor is not None,
+            output_priced=tariff.output is not None or self._price_factor is not None,
+            price_factor=self._price_factor or 1.0,
+            billed=any(amount is not None for amount in self._bills),
             tariffs_as_of=tariff.as_of,
             fixed_untouched=fixed,
             fixed_once=fixed if newest == untouched else _use_of_beginning(newest, self._fixed),
             cost_fixed=0.0
             if failed or not rounds
-            else min(_cost_of_use(fixed, tariff.for_input(last)), cost, cost + saved),
+            else min((self._price_factor or 1.0) * _cost_of_use(fixed, tariff.for_input(last)), cost, cost + saved),
             counter=self._accountant.counter,
         )
 
@@ -243,15 +256,25 @@ class RequestAccount:
         cost: without us the provider would have refused it too, or what is asked again is told with the request that
         asks."""
         scale = self._learn_scale(billed)
-        cost = compactions = sum(map(self._compaction_cost, self._compaction_usages))
-        for sent, usage in billed:
+        compactions = sum(map(self._compaction_cost, self._compaction_usages))
+        told, told_at_list, rest = 0.0, 0.0, compactions
+        for (sent, usage), amount in zip(billed, self._bills, strict=False):
             tariff = self._tariff.for_input(scale_of_round(sent, usage, scale).tokens(sent.use.total))
-            cost += _input_cost(sent, usage, tariff, basis, scale) + _output_cost(sent, usage, tariff, scale)
+            listed = _input_cost(sent, usage, tariff, basis, scale) + _output_cost(sent, usage, tariff, scale)
+            if amount is None or not listed:
+                rest += listed
+            else:
+                told, told_at_list = told + amount, told_at_list + listed
+        if told_at_list and basis == "reported":
+            self._accountant.bills.learn(self._key, told, told_at_list)
+        self._price_factor = told / told_at_list if told_at_list else self._accountant.bills.factor(self._key)
+        factor = self._price_factor or 1.0
+        cost = told + factor * rest
         if failed or not billed:
             return cost, 0.0 - cost
         if len(billed) == 1 and billed[0][0].use == self._untouched:
             return cost, 0.0
-        return cost, self._untouched_cost(billed, basis, scale) + compactions - cost
+        return cost, factor * (self._untouched_cost(billed, basis, scale) + compactions) - cost
 
     def _learn_scale(self, billed: Sequence[BilledRound]) -> PromptScale:
         """How the provider counts what the client sent."""
@@ -342,6 +365,27 @@ def _sum_usages(reported: Iterable[Usage | None]) -> Usage:
     )
 
 
+class LearnedPrices:
+    """What answers named as their cost, beside what the same would cost by the list, for each upstream and model: there
+    the list's prices are corrected by it, whoever asks."""
+
+    def __init__(self) -> None:
+        self._sums: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()
+
+    def learn(self, key: CacheKey, told: float, listed: float) -> None:
+        """Older bills count less with each new one. USD."""
+        place = key[1:]
+        before = self._sums.pop(place, (0.0, 0.0))
+        self._sums[place] = (BILL_MEMORY * before[0] + told, BILL_MEMORY * before[1] + listed)
+        if len(self._sums) > MAX_BILLED_MODELS:
+            self._sums.popitem(last=False)
+
+    def factor(self, key: CacheKey) -> float | None:
+        """What bills come to as a multiple of list prices; None where none is known."""
+        told, listed = self._sums.get(key[1:], (0.0, 0.0))
+        return told / listed if listed else None
+
+
 class Accountant:
     """Keeps the two simulations. `clock` gives ms since 1970, `counter` names what counts our tokens."""
 
@@ -351,6 +395,7 @@ class Accountant:
         self.clock, self.counter, self.tariff_of = clock, counter, tariff_of
         self.sent_cache, self.untouched_cache = PromptCacheModel(), PromptCacheModel()
         self.counts = ProviderCounts()
+        self.bills = LearnedPrices()
         self._conversations: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Those seen, by tenant and id."""
         self._reporting: OrderedDict[CacheKey, bool] = OrderedDict()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proxy.accounting.model_prices import Tariff
+from proxy.accounting.tariff import Tariff
 
 PromptPiece = tuple[str, int]
 """Identity and tokens of tools and system text, or of one message."""

@@ -78,6 +78,7 @@ REASON_MEANINGS = {
 
 DECISION_REASONS = {
     "gate": "it pays, by the prices of the model and its cache",
+    "band": "it keeps the request below the length from which all of it costs more",
     "cold": "the provider's cache is cold, so changing the start costs nothing",
     "pressure": "the window is nearly full",
     "bound": "the most that may be spent on it is reached",

@@ -10,7 +10,6 @@ from typing import Literal
 
 import msgspec
 
-from proxy.accounting.model_prices import PRICES_AS_OF
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.ledger import Usage
 
@@ -52,6 +51,8 @@ class GateDecision(msgspec.Struct, frozen=True, gc=False):
     """Tools and guidance that come with it for good."""
     reasoning: int = 0
     """Reasoning that can no longer be sent."""
+    band: float = 0.0
+    """Of `gain`, what requests cost less because they stay below the length from which all of one costs more."""
 
 
 class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -130,8 +131,12 @@ class Receipt(RequestOutcome, frozen=True, kw_only=True, gc=False):
     """False: the model is not in the table, and declared defaults stand in."""
     output_priced: bool
     """False: the output price is not known, output counts as free on both sides."""
-    tariffs_as_of: str = PRICES_AS_OF
+    tariffs_as_of: str = ""
     """The day the prices were seen; empty where nobody said."""
+    price_factor: float = 1.0
+    """What bills of this upstream came to, as a multiple of the list's prices: the row is corrected by it here."""
+    billed: bool = False
+    """Whether the answer named its cost, which `cost` then is."""
     counter: str = ""
     own_traces: int = 0
     """Of `own_texts`, what stands where frames left."""

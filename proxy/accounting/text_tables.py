@@ -186,7 +186,7 @@ def _explanations(row: ReceiptTotals) -> list[str]:
             f"cost estimated for {row.estimated:,} of {row.requests:,}: no usage, or no cached tokens, reported"
         )
     if row.unpriced:
-        words.append(f"{row.unpriced:,} of {row.requests:,}: model in no price table, `default_tariff` stands in")
+        words.append(f"{row.unpriced:,} of {row.requests:,}: model in no price table, its prices are assumed")
     if free := row.output_unpriced - row.unpriced:
         words.append(f"{free:,} of {row.requests:,}: the price of output is not known, it counts as free")
     return words

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proxy.accounting.model_prices import Tariff
 from proxy.accounting.prompt_cache import HASH_BYTES, CacheKey, CacheUse, HashedChain, cacheable_tokens, common_pieces
+from proxy.accounting.tariff import Tariff
 from proxy.core.ledger import Usage
 
 MAX_COUNTED_CONVERSATIONS = 4096
@@ -263,8 +263,11 @@ class UntouchedRequest(msgspec.Struct, frozen=True, gc=False):
             return ours  # the cache is alive: what it lacks is what we changed
         if surprise < 0:
             return ours * usage.cached / believed
-        if first.known > first.use.prefix:  # it lives longer than we think
-            return max(ours, scale.tokens(self.known))
+        if first.known > first.use.prefix:  # it lives longer than we think: all that is known, or its beginning alone
+            if usage.cached >= cacheable_tokens(round(sent.tokens(first.known)), tariff) * (1 - SURPRISE_SHARE):
+                return max(ours, scale.tokens(self.known))
+            alive = usage.cached - max(0.0, sent.tokens(first.head) - scale.tokens(self.head))
+            return max(ours, min(alive, scale.tokens(self.known)))
         if breaks_alike:
             # Both break in the same message, and the provider knew a part of it.
             return ours + max(

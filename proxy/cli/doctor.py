@@ -20,7 +20,7 @@ import msgspec
 import typer
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.accounting import Receipt, Tariff, TokenCounter, reason_meaning
+from proxy.accounting import Receipt, Tariff, TokenCounter, age_days, reason_meaning
 from proxy.cli.context import (
     AsJson,
     ConfigFile,
@@ -33,6 +33,7 @@ from proxy.cli.context import (
     opened_store,
 )
 from proxy.cli.output import align_columns, pluralize, print_json, print_line
+from proxy.cli.tariffs import is_stale, today
 from proxy.config import Config, UpstreamSettings
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.management.views import ConversationRow, decode_receipt, recent_conversation_rows
@@ -357,11 +358,15 @@ def _check_prices(records: Iterable[RequestRecord], tariff_of: Callable[[str], T
     models = dict.fromkeys(receipt.model for r in records if (receipt := decode_receipt(r)) is not None)
     for model in models:
         row = tariff_of(model)
-        if row.known:
+        if row.known and is_stale(row, day := today()):
+            text = f"{row.input:g} USD per million input tokens, checked {age_days(row, day)} days ago ({row.as_of})"
+            yield Check("unsure", "price", f"{model}: {text}; `callstack inspect tariffs --update` brings newer prices")
+        elif row.known:
             price = f"{row.input:g} USD per million input tokens ({', '.join(filter(None, (row.source, row.as_of)))})"
             yield Check("ok", "price", f"{model}: {price}")
         else:
-            text = f"in no price table, {row.input:g} USD per million stands in; set its price under `tariffs`"
+            like = f" ({row.source})" if row.source.startswith("family") else ""
+            text = f"in no price table, {row.input:g} USD per million{like} stands in; set its price under `tariffs`"
             yield Check("unsure", "price", f"{model}: {text}")
 
 

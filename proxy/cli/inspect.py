@@ -244,6 +244,10 @@ async def _load_diff(config: Config, request: str) -> RequestDiff:
         return requests.request_diff(await requests.stored_request(store, None, request))
 
 
+MIN_PRICE_DIFFERENCE = 0.005
+"""Share by which bills must differ from the list to be told."""
+
+
 def receipt_text(receipt: ReceiptView, tariff: Tariff) -> list[str]:
     """What the request cost, how that comes about, and decisions of the cost gate, refused ones included; empty while
     the request is being answered."""
@@ -288,7 +292,16 @@ def _prices_text(receipt: ReceiptView, tariff: Tariff) -> str:
     known = "" if receipt["priced"] else ", assumed for a model in no table"
     write = f", {tariff.write:g} times to write to it" if tariff.write != 1 else ""
     prices = f"${tariff.input:g} a million, {tariff.read:g} times that from the cache{write}, {output}"
-    return f"prices of {receipt['model'] or 'the model'}{known}: {prices}"
+    return f"prices of {receipt['model'] or 'the model'}{known}: {prices}{_bill_text(receipt)}"
+
+
+def _bill_text(receipt: ReceiptView) -> str:
+    """How far bills differ from the list; empty where they do not."""
+    factor, where = receipt.get("price_factor", 1.0), receipt["upstream"] or "this upstream"
+    if abs(factor - 1) < MIN_PRICE_DIFFERENCE:
+        return ""
+    said = "the answer named its cost" if receipt.get("billed") else "earlier answers named their cost"
+    return f"; {said}, {factor:.3g} times that, and prices at {where} are corrected by it"
 
 
 def _decision_text(view: CostDecisionView) -> str:
@@ -304,6 +317,8 @@ def _decision_text(view: CostDecisionView) -> str:
         f"worth {view['gain']:,.0f} tokens of input over {pluralize(view['requests'], 'request')} to come, which are "
         f"assumed, at a price of {view['cost']:,.0f} now"
     )
+    if view["band"]:
+        worth += f", {view['band']:,.0f} of it for staying below the length from which all of a request costs more"
     return f"{asked}: {'done' if view['done'] else 'not now'}, because {why}; {line}; {worth}"
 
 

@@ -32,7 +32,7 @@ COMMANDS = {
     "search": ("inspect", "Finished frames with certain words, in all conversations."),
     "report": ("report", "Tokens and money: with the proxy and without."),
     "regrets": ("report", "What had to be read again because it had left, by tool and rule."),
-    "tariffs": ("report", "Prices, windows and traits: the row each model gets."),
+    "tariffs": ("tariffs", "Prices, windows and traits: the row each model gets."),
     "diff": ("inspect", "A client's request against what was sent for it."),
     "export": ("export", "A conversation as files: backup, logs, hand-over, flame graph."),
     "import": ("export", "Take in a conversation that was exported."),

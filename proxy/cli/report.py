@@ -1,6 +1,6 @@
-"""The commands `report`, `tariffs` and `regrets`.
+"""The commands `report` and `regrets`.
 
-`report` and `regrets` read the store, `tariffs` the configuration. On a terminal the tables have the columns that fit;
+Both read the store. On a terminal the tables have the columns that fit;
 piped, they have all, unless COLUMNS says otherwise. The rules that `regrets` names are those configured now; what was
 read again may have left under other ones.
 """
@@ -8,27 +8,22 @@ read again may have left under other ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, get_args
 
 import msgspec
 import typer
-from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
 from proxy.accounting import (
     GroupBy,
     ReceiptTotals,
-    TableColumn,
-    Tariff,
-    format_columns,
     format_statement,
     format_table,
 )
 from proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, opened_store, settings_at
 from proxy.cli.output import (
     align_columns,
-    escape_unsafe,
     one_line,
     output_width,
     pluralize,
@@ -118,69 +113,7 @@ def _escape_row(row: ReceiptTotals) -> ReceiptTotals:
     return msgspec.structs.replace(row, key=one_line(row.key), title=one_line(row.title), status=one_line(row.status))
 
 
-# ------------------------------------------------------------------------------------------------------------ tariffs
-def tariffs(
-    models: Annotated[list[str] | None, typer.Argument(help="Models as clients name them; default: all rows.")] = None,
-    config: ConfigFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Prices, windows and traits, and where they stand: `tariffs` in the configuration, the built-in table, or the
-    default for models in neither. USD per million tokens; read and write are multiples of the input price."""
-    settings = settings_at(config, None)
-    found = {name: settings.tariff_of(name) for name in models or ()}
-    rows = list(found.items()) or [(_tariff_names(row), row) for row in settings.tariff_table.all_tariffs()]
-    if as_json:
-        print_json([{"model": name if found else None, **asdict(row)} for name, row in rows])
-        return
-    for line in _tariff_lines([(escape_unsafe(name), row) for name, row in rows]):
-        print_line(line)
-
-
-def _tariff_lines(rows: Sequence[tuple[str, Tariff]]) -> list[str]:
-    def texts(cells: Iterable[str], name: str, rank: int, least: int = 0) -> TableColumn:
-        return TableColumn(name, tuple(cells), rank, least, is_number=False)
-
-    def numbers(cells: Iterable[str], name: str, rank: int = 0) -> TableColumn:
-        return TableColumn(name, tuple(cells), rank)
-
-    found = [row for _, row in rows]
-    columns = (
-        texts((name for name, _ in rows), "model", 0, 18),
-        numbers((f"{row.input:g}" for row in found), "in $"),
-        numbers(("?" if row.output is None else f"{row.output:g}" for row in found), "out $"),
-        numbers((f"{row.read:g}" for row in found), "read"),
-        numbers((f"{row.write:g}" for row in found), "write"),
-        numbers((f"{row.minimum:,}" for row in found), "minimum", 5),
-        numbers((f"{row.step:,}" for row in found), "step", 7),
-        numbers((f"{row.ttl_s:,}" for row in found), "ttl s", 6),
-        numbers((f"{row.window:,}{'' if row.window_known else '?'}" for row in found), "window", 1),
-        numbers((f"{row.max_output:,}" for row in found), "answer", 8),
-        numbers((f"{row.long_context:,}" if row.long_context else "-" for row in found), "long above", 9),
-        texts((traits_of(row) for row in found), "traits", 4, 24),
-        texts((row.source for row in found), "row", 0, 8),
-        texts((row.as_of or "undated" for row in found), "as of", 2),
-    )
-    return format_columns(columns, output_width())
-
-
-def _tariff_names(row: Tariff) -> str:
-    """Names as users write them; both spellings of a version count as one."""
-    return "any other" if row.names == ("*",) and not row.known else " ".join(row.names).replace("[-.]", ".")
-
-
-def traits_of(row: Tariff) -> str:
-    """What a model requires of a rewritten history; empty where it accepts any."""
-    said = (
-        (f"reasoning bound ({row.binding})", row.binding != "none"),
-        ("reasoning in tool loops", row.thinking_in_loop == "required"),
-        (f"needs {' '.join(row.required)}", bool(row.required)),
-        ("no user after tool", row.after_tool == "suffix"),
-        ("roles alternate", row.roles == "alternate"),
-        (f"appends {' '.join(row.append)}", bool(row.append)),
-    )
-    return ", ".join(word for word, holds in said if holds)
-
-
+# ------------------------------------------------------------------------------------------------------------ regrets
 NO_RULE = "none"
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
-from proxy.accounting import UNKNOWN_TARIFF, ConfiguredTariff, Tariff, Tariffs
+from proxy.accounting import UNKNOWN_TARIFF, ConfiguredTariff, Tariff, Tariffs, updated_rows
 from proxy.config.sections import (
     BlockFormat,
     Budgets,
@@ -398,12 +398,13 @@ class Config(StrictModel):
 
     @cached_property
     def tariff_table(self) -> Tariffs:
-        """The configured rows, followed by the built-in ones."""
+        """The configured rows, followed by those of an update and the built-in ones."""
         configured = [
             ConfiguredTariff(f"tariffs.{key}", row.names or (key.strip().lower(),), _configured_fields(row))
             for key, row in self.tariffs.items()
         ]
-        return Tariffs(configured, replace(UNKNOWN_TARIFF, **self.default_tariff.model_dump()))
+        default = replace(UNKNOWN_TARIFF, **self.default_tariff.model_dump())
+        return Tariffs(configured, default, updated=updated_rows(self.updated_models_path))
 
     @field_validator("observe")
     @classmethod
@@ -502,6 +503,11 @@ class Config(StrictModel):
         if self.is_store_in_memory or self.is_store_shared:
             return None
         return self.data / "callstack.db" if self.store == "sqlite" else Path(self.store.removeprefix("sqlite:"))
+
+    @property
+    def updated_models_path(self) -> Path:
+        """File of the prices that `callstack inspect tariffs --update` took over."""
+        return self.data / "models.json"
 
     @property
     def keys_path(self) -> Path:

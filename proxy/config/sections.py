@@ -282,6 +282,12 @@ class TariffSettings(StrictModel):
     ttl_s: Tokens = UNKNOWN_TARIFF.ttl_s
     """Seconds a cached prefix lives after its last use."""
 
+    long_write: Price = UNKNOWN_TARIFF.long_write
+    """As `write`, for a cache that shall live `long_ttl_s`: 2."""
+
+    long_ttl_s: Tokens = UNKNOWN_TARIFF.long_ttl_s
+    """Seconds of the longer one of two lifetimes that a provider sells: 3600."""
+
     window: Tokens = UNKNOWN_TARIFF.window
     """Tokens the model can hold."""
 

@@ -35,11 +35,20 @@ from proxy.dialects.secret_members import without_secrets
 from proxy.dialects.strict_tools import common_strictness, with_strictness
 from proxy.dialects.synthetic_responses import OwnResponse, previous_id_in
 from proxy.dialects.tool_references import loaded_tools
-from proxy.dialects.usage import compaction_usages, merge_usage, tells_cached_tokens, usage_of
+from proxy.dialects.usage import (
+    COST_HEADER,
+    compaction_usages,
+    cost_of_header,
+    cost_of_usage,
+    merge_usage,
+    tells_cached_tokens,
+    usage_of,
+)
 
 __all__ = [
     "ANTHROPIC_MESSAGES",
     "CLIENT_RESPONSE_KEY",
+    "COST_HEADER",
     "DIALECTS",
     "OPENAI_CHAT",
     "OPENAI_RESPONSES",
@@ -59,6 +68,8 @@ __all__ = [
     "body",
     "common_strictness",
     "compaction_usages",
+    "cost_of_header",
+    "cost_of_usage",
     "countable_text",
     "countable_texts",
     "dialect_at",

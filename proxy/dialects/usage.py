@@ -40,6 +40,10 @@ CACHE_MEMBERS = frozenset(member for member, _ in (*CACHE_READ_FIELDS, *CACHE_WR
 OUTPUT_MEMBERS = ("completion_tokens", "output_tokens")
 MAX_PLAUSIBLE_TOKENS = 10**12
 """Tokens that a figure can mean. What is more is no count, and would make every sum it stands in worthless."""
+MAX_PLAUSIBLE_COST = 10_000.0
+"""USD that one answer can cost."""
+COST_HEADER = b"x-litellm-response-cost"
+"""In which a proxy of litellm names the cost of an answer that is not streamed."""
 _NUMBER = (int, float)
 OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details", "server_tool_use")
 
@@ -77,6 +81,25 @@ def usage_of_timings(told: Mapping[str, Any]) -> Usage | None:
     `cache_n` tokens of the prompt were in its cache and `prompt_n` were read. None where they are not told."""
     read, cached = _token_count(told.get("prompt_n")), _token_count(told.get("cache_n"))
     return Usage(read + cached, _token_count(told.get("predicted_n")), cached) if read else None
+
+
+def cost_of_usage(told: Mapping[str, Any]) -> float | None:
+    """What the answer names as its cost, in USD (OpenRouter's `cost`; with a key of the user's own that is a fee, and
+    what its provider charges stands beside it). None where it names none."""
+    cost, details = told.get("cost"), told.get("cost_details")
+    beside = _at(details, "upstream_inference_cost") if told.get("is_byok") else None
+    amounts = [float(amount) for amount in (cost, beside) if isinstance(amount, _NUMBER) and amount is not True]
+    total = sum(amounts)
+    return total if 0 < total < MAX_PLAUSIBLE_COST else None
+
+
+def cost_of_header(value: str) -> float | None:
+    """The same from a header, in USD; None where it is none."""
+    try:
+        cost = float(value)
+    except ValueError:
+        return None
+    return cost if 0 < cost < MAX_PLAUSIBLE_COST else None
 
 
 def compaction_usages(told: Mapping[str, Any]) -> tuple[Usage, ...]:

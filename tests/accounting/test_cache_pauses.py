@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.accounting.cache_pauses import MAX_PINGS, ping_cost, pings_that_pay, return_chance
-from proxy.accounting.model_prices import UNKNOWN_TARIFF, Tariff
+from proxy.accounting.tariff import UNKNOWN_TARIFF, Tariff
 
 MODEL = Tariff(("m",), input=2.0, output=10.0, read=0.1, write=1.25, ttl_s=300)
 

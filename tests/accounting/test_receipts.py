@@ -30,7 +30,7 @@ from proxy.accounting import (
     sum_receipts,
     without_fixed,
 )
-from proxy.accounting.model_prices import Tariff
+from proxy.accounting.tariff import Tariff
 from proxy.accounting.text_tables import TableColumn, format_columns
 from proxy.core.ledger.messages import Usage
 from proxy.core.recall.reread_stats import RereadCount
@@ -542,6 +542,21 @@ def test_a_cache_that_lives_longer_than_we_think_makes_no_saving(accountant: Acc
 
     # Untouched: 12,500 cached after all, 100 new. Sent, as reported: 3,500 cached, 100 new.
     assert receipt.saved == pytest.approx((1350 - 450) * 2e-6)
+
+
+@pytest.mark.rows("X-62")
+def test_where_the_head_alone_lives_longer_the_rest_is_not_taken_as_cached(
+    accountant: Accountant, clock: Clock
+) -> None:
+    """Claude Code keeps its head for an hour, and its messages for five minutes."""
+    long, short = [HEAD, ("a", 500), ("frame", 10_000)], [HEAD, ("a", 500), ("result", 1000)]
+    settled(accountant, long, short, usage=(Usage(3500, 0, cached=1),))
+    clock.now += 301_000
+
+    receipt = settled(accountant, [*long, ("b", 100)], [*short, ("b", 100)], usage=(Usage(3600, 0, cached=2000),))
+
+    # Untouched: the head of 2,000 cached, 10,600 paid in full. Sent, as reported: 2,000 cached, 1,600 in full.
+    assert receipt.saved == pytest.approx((10_600 - 1_600) * 2e-6)
 
 
 def test_a_refused_request_costs_nothing_either_way(accountant: Accountant) -> None:

@@ -4,13 +4,14 @@ import json
 import socket
 import sqlite3
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from proxy.accounting import Receipt
+from proxy.accounting import Receipt, Tariff
 from proxy.accounting.model_prices import tariff_for
 from proxy.cli.doctor import check_requests, check_tools
 from proxy.management.views.totals import decode_receipt
@@ -32,6 +33,7 @@ def test_a_healthy_store_has_no_finding_and_what_cannot_bejudged_is_said(stocked
     assert found["upstream"][0] == "unsure"
     assert {name for name, (state, _) in found.items() if state == "ok"} == {
         "configuration", "port", "tokenizer", "data", "store", "conversations", "bypass", "errors", "history",
+        "price",
     }  # fmt: skip
 
 
@@ -123,12 +125,12 @@ def test_a_history_beyond_the_window_and_a_share_of_bypasses_are_findings() -> N
 def test_a_history_beyond_a_window_that_is_only_assumed_is_no_finding() -> None:
     """Nobody knows whether it would fit: nothing is trimmed because of it either."""
     record, receipt = stored_request()
-    long = with_receipt(record, receipt, tokens_in=200_000, status="full")
+    long = with_receipt(record, msgspec.structs.replace(receipt, model="house-7"), tokens_in=200_000, status="full")
 
     (told,) = [check for check in check_requests([long], tariff_for) if check.about == "history"]
 
     assert told.state == "unsure"
-    assert "72,000 tokens longer than the 128,000 assumed for gpt-5; set its window under `tariffs`" in told.text
+    assert "72,000 tokens longer than the 128,000 assumed for house-7; set its window under `tariffs`" in told.text
 
 
 def test_a_share_of_failed_requests_is_a_finding_and_one_that_its_client_ended_did_not_fail() -> None:
@@ -147,16 +149,36 @@ def test_a_share_of_failed_requests_is_a_finding_and_one_that_its_client_ended_d
     assert errors(left, left) == ("ok", "0 of the newest 2 requests failed")
 
 
+@pytest.mark.rows("X-62")
+def test_the_doctor_warns_of_prices_that_are_older_than_sixty_days() -> None:
+    record, receipt = stored_request()
+    of_model = replace(record, receipt=msgspec.json.encode(msgspec.structs.replace(receipt, model="gpt-5.4")))
+    row = msgspec.structs.replace(tariff_for("gpt-5.4"), as_of="2026-01-05")
+
+    (told,) = [check for check in check_requests([of_model], lambda _: row) if check.about == "price"]
+
+    assert told.state == "unsure"
+    assert "days ago (2026-01-05)" in told.text
+    assert "callstack inspect tariffs --update" in told.text
+
+
 def test_the_doctor_says_which_row_of_prices_each_model_got() -> None:
     """The models of the newest requests: a model in no table is told with the key to set."""
     record, receipt = stored_request()
-    priced = replace(record, receipt=msgspec.json.encode(msgspec.structs.replace(receipt, model="gpt-5.4")))
+    of_model = (
+        replace(record, receipt=msgspec.json.encode(msgspec.structs.replace(receipt, model=model)))
+        for model in ("house-7", "gpt-6.9-sol", "gpt-5.4")
+    )
 
-    unknown, known = [check for check in check_requests([record, priced], tariff_for) if check.about == "price"]
+    def fresh(model: str) -> Tariff:
+        return msgspec.structs.replace(tariff_for(model), as_of=f"{datetime.now(UTC):%Y-%m-%d}")
 
-    assert (unknown.state, known.state) == ("unsure", "ok")
-    assert "gpt-5: in no price table" in unknown.text
+    unknown, like, known = [check for check in check_requests(of_model, fresh) if check.about == "price"]
+
+    assert (unknown.state, like.state, known.state) == ("unsure", "unsure", "ok")
+    assert "house-7: in no price table, 1 USD per million stands in" in unknown.text
     assert "`tariffs`" in unknown.text
+    assert "gpt-6.9-sol: in no price table, 2 USD per million (family of gpt-6.2-sol) stands in" in like.text
     assert "gpt-5.4: 2.5 USD" in known.text
     assert "built-in" in known.text
 

@@ -6,13 +6,17 @@ import asyncio
 import csv
 import io
 import json
+import re
+import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from proxy.accounting import GateDecision, Receipt
+from proxy.accounting import GateDecision, Receipt, tariff_for
+from proxy.accounting.model_facts import MODELS_FILE
 from proxy.store.interface import RequestRecord
 from proxy.store.sql import open_store
 from tests.cli.conftest import Shell, Stocked
@@ -57,11 +61,17 @@ def test_a_report_adds_up_and_says_what_is_estimated(stocked: Stocked) -> None:
 
     assert shown.code == 0
     assert stocked.older.conversation[:12] in shown.out
-    assert "Make the suite green" in shown.out
+    assert "Make the suite" in shown.out
     assert "total: 2 requests; 18,200 tokens came, 4,200 were sent, 14,000 saved" in shown.out
     assert "saved so far: $" in shown.out
     assert "cost estimated for 2 of 2" in shown.out
-    assert "2 of 2: model in no price table, `default_tariff` stands in" in shown.out
+
+
+@pytest.mark.rows("X-62")
+def test_a_report_says_for_how_many_requests_prices_are_assumed(tmp_path: Path) -> None:
+    shell = stored(tmp_path, {"priced": False}, {"priced": True})
+
+    assert "1 of 2: model in no price table, its prices are assumed" in shell.on_data("report").out
 
 
 @pytest.mark.parametrize(("by", "columns"), [("frame", 80), ("request", 80), ("conversation", 100)])
@@ -202,7 +212,7 @@ def test_tariffs_say_which_row_a_model_gets(shell: Shell) -> None:
 
     assert [(row["source"], row["input"], row["as_of"]) for row in told] == [
         ("tariffs.house", 9.0, "2026-10-31"),
-        ("built-in", 5.0, "2026-11-21"),
+        ("built-in", 5.0, tariff_for("gpt-5.5").as_of),
         ("default_tariff", 1.0, ""),
     ]
     assert told[0]["window"] == 1_050_000
@@ -218,6 +228,88 @@ def test_the_list_of_tariffs_fits_the_terminal(shell: Shell, columns: int) -> No
     for heading in ("model", "in $", "out $", "read", "write", "window", "row", "as of"):
         assert heading in head
     assert rows[-1].startswith("any other")
+
+
+@pytest.mark.rows("X-62")
+def test_the_age_of_each_row_is_told_and_old_ones_are_a_warning(shell: Shell) -> None:
+    newest = f"{datetime.now(UTC):%Y-%m-%d}"
+    (shell.home / "proxy.yaml").write_text(
+        f"tariffs: {{old: {{input: 1, as_of: 2026-01-05}}, new: {{input: 1, as_of: {newest}}}, some: {{input: 1}}}}"
+    )
+    old, new = (shell.run("tariffs", "--check", *models) for models in (("old", "new", "some"), ("new",)))
+
+    assert (old.code, new.code) == (1, 0)
+    assert "1 of 3 rows checked more than 60 days ago" in old.out
+    assert "--update" in old.out
+    assert "1 row without a day" in old.out
+    assert re.search(rf"^new +0 +{newest}", old.out, re.MULTILINE)
+    assert "no row was checked more than 60 days ago" in new.out
+
+
+LITELLM_TABLE = {
+    "sample_spec": {"mode": "one of"},
+    "gpt-5.4": {
+        "mode": "chat", "litellm_provider": "openai", "input_cost_per_token": 3e-06, "output_cost_per_token": 1.8e-05,
+        "cache_read_input_token_cost": 3e-07, "max_input_tokens": 922_000, "max_output_tokens": 128_000,
+        "input_cost_per_token_above_272k_tokens": 6e-06, "output_cost_per_token_above_272k_tokens": 2.7e-05,
+    },
+    "house/house-7": {
+        "mode": "chat", "litellm_provider": "house", "input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06,
+        "cache_creation_input_token_cost": 1.25e-06, "cache_creation_input_token_cost_above_1hr": 2e-06,
+        "max_input_tokens": 64_000, "max_output_tokens": 8_000,
+    },
+    "house/pictures": {"mode": "image_generation", "input_cost_per_token": 1e-06},
+}  # fmt: skip
+
+
+@pytest.mark.rows("X-62")
+def test_an_update_takes_prices_from_a_table_of_litellm_and_the_configuration_wins(shell: Shell) -> None:
+    (shell.home / "prices.json").write_text(json.dumps(LITELLM_TABLE))
+    data = ("--data", str(shell.data))
+    before = json.loads(shell.run("tariffs", "gpt-5.4", *data, "--json").out)[0]
+
+    done = shell.run("tariffs", "--update", "prices.json", *data)
+    listed, house, other = json.loads(shell.run("tariffs", "gpt-5.4", "house-7", "pictures", *data, "--json").out)
+    (shell.home / "proxy.yaml").write_text("tariffs: {house-*: {input: 9}, gpt-5.4: {output: 1}}")
+    ours, theirs = json.loads(shell.run("tariffs", "house-7", "gpt-5.4", *data, "--json").out)
+
+    assert (done.code, done.out.startswith("2 models written to")) == (0, True)
+    prices = ("input", "output", "read", "write", "long_context", "long_input", "source")
+    assert [listed[name] for name in prices] == [3.0, 18.0, 0.1, 1.0, 272_000, 2.0, "updated"]
+    assert [listed[name] for name in ("window", "ttl_s", "step")] == [
+        before[name] for name in ("window", "ttl_s", "step")
+    ]
+    assert [house[name] for name in prices] == [1.0, 2.0, 1.0, 1.25, 0, 2.0, "updated"]
+    assert (house["window"], house["known"], house["long_write"]) == (64_000, True, 2.0)
+    assert other["source"] == "default_tariff"
+    assert (ours["input"], ours["output"], ours["source"]) == (9.0, 2.0, "tariffs.house-*")
+    assert (theirs["input"], theirs["output"], theirs["source"]) == (3.0, 1.0, "tariffs.gpt-5.4")
+
+
+@pytest.mark.rows("X-62")
+def test_an_update_takes_a_list_in_the_form_of_the_shipped_one(shell: Shell) -> None:
+    shutil.copy(MODELS_FILE, shell.home / "mine.toml")
+    text = (shell.home / "mine.toml").read_text()
+    (shell.home / "mine.toml").write_text(text.replace("input = 8.0", "input = 7.5"))
+
+    done = shell.run("tariffs", "--update", "mine.toml", "--data", str(shell.data))
+    (row,) = json.loads(shell.run("tariffs", "claude-fable-5-2", "--data", str(shell.data), "--json").out)
+
+    assert done.code == 0
+    assert (row["input"], row["source"], row["binding"]) == (7.5, "updated", "error")
+
+
+@pytest.mark.rows("X-62")
+@pytest.mark.parametrize("source", ["none.json", "broken.json", "empty.json"])
+def test_an_update_that_cannot_be_read_changes_nothing_and_says_so(shell: Shell, source: str) -> None:
+    (shell.home / "broken.json").write_text("{")
+    (shell.home / "empty.json").write_text("{}")
+
+    done = shell.run("tariffs", "--update", source, "--data", str(shell.data))
+
+    assert done.code == 2
+    assert source in done.errors
+    assert not (shell.data / "models.json").exists()
 
 
 def test_a_wrong_tariff_is_one_message_and_exit_code_2(shell: Shell) -> None:

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Usage
-from proxy.dialects.usage import compaction_usages, merge_usage, usage_for_client, usage_of, usage_of_timings
+from proxy.dialects.usage import (
+    compaction_usages,
+    cost_of_header,
+    cost_of_usage,
+    merge_usage,
+    usage_for_client,
+    usage_of,
+    usage_of_timings,
+)
 
 OPENAI = {"prompt_tokens": 100, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 60}}
 DEEPSEEK = {
@@ -149,3 +157,31 @@ def test_each_compaction_of_the_provider_is_told_by_itself() -> None:
         == compaction_usages({})
         == ()
     )
+
+
+@pytest.mark.rows("X-62")
+@pytest.mark.parametrize(
+    ("told", "cost"),
+    [
+        ({"cost": 0.25}, 0.25),
+        ({"cost": 1}, 1.0),
+        ({"cost": 0.01, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.19}}, 0.2),
+        ({"cost": 0.25, "is_byok": False, "cost_details": {"upstream_inference_cost": 0.19}}, 0.25),
+        ({"cost": 0}, None),
+        ({"cost": -1.0}, None),
+        ({"cost": True}, None),
+        ({"cost": "0.25"}, None),
+        ({"cost": {"total_cost": 0.25}}, None),
+        ({"cost": float("inf")}, None),
+        ({"cost": float("nan")}, None),
+        ({}, None),
+    ],
+)
+def test_what_an_answer_names_as_its_cost(told: dict[str, Any], cost: float | None) -> None:
+    assert cost_of_usage(told) == (None if cost is None else pytest.approx(cost))
+
+
+@pytest.mark.rows("X-62")
+def test_what_a_header_names_as_the_cost() -> None:
+    assert cost_of_header("0.0123") == 0.0123
+    assert [cost_of_header(value) for value in ("", "0", "-1", "n/a", "inf", "nan", "None")] == [None] * 7

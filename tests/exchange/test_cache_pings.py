@@ -15,8 +15,8 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, Usage, says
 from proxy.accounting import Accountant, RequestOutcome
-from proxy.accounting.model_prices import Tariff
 from proxy.accounting.prompt_cache import hash_chain
+from proxy.accounting.tariff import Tariff
 from proxy.config import CacheKeepAliveSettings
 from proxy.config.sources import load_config
 from proxy.core.ledger import Usage as ReportedUsage

@@ -132,7 +132,7 @@ def folded(conversations: ConversationCache) -> tuple[CachedConversation, Placem
         ({"upstreams.writer.key": None}, ["summaries.upstream", "no key of its own", "upstreams.writer.key"]),
         ({"summaries.upstream": "nobody"}, ["summaries.upstream", "no upstream 'nobody'", "writer"]),
         ({"summaries.model": "some-model-of-mine"}, ["summaries.model", "not known", "tariffs"]),
-        ({"summaries.model": "gpt-5.4-mini"}, ["summaries.model", "not known", "output"]),
+        ({"summaries.model": "half", "tariffs.half.input": "1"}, ["summaries.model", "not known", "output"]),
         ({"summaries.usd_per_day": "-1"}, ["summaries.usd_per_day"]),
     ],
 )

@@ -75,15 +75,15 @@ def test_marked_a_prefix_further_back_than_twenty_parts_is_not_found() -> None:
 )
 def test_an_entry_lives_so_long_since_its_last_use(name: str, lifetime: float) -> None:
     simulated, clock = cache(name)
-    simulated.use(turn("a", "b"))
+    simulated.use(turn("a", "b", tokens=2_000))
     clock.seconds += lifetime
-    kept = simulated.use(turn("a", "b")).cached
+    kept = simulated.use(turn("a", "b", tokens=2_000)).cached
     clock.seconds += lifetime
-    refreshed = simulated.use(turn("a", "b")).cached
+    refreshed = simulated.use(turn("a", "b", tokens=2_000)).cached
     clock.seconds += lifetime + 1
 
     assert kept == refreshed > 0
-    assert simulated.use(turn("a", "b")).cached == 0
+    assert simulated.use(turn("a", "b", tokens=2_000)).cached == 0
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_an_entry_lives_so_long_since_its_last_use(name: str, lifetime: float) -
         ("anthropic", 1023, 1024, 1024),
         ("openai", 1023, 1024, 1024),
         ("deepseek", 63, 64, 64),
-        ("gemini", 2047, 2048, 2048),
+        ("gemini", 4095, 4096, 4096),
     ],
 )
 def test_a_prefix_below_the_minimum_is_not_cached(name: str, below: int, least: int, cached: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proxy.accounting.model_prices import Tariff
+from proxy.accounting.tariff import Tariff
 from proxy.core.ledger.messages import Request
 from proxy.dialects.dialect_list import ANTHROPIC_MESSAGES, ParseCache
 from proxy.dialects.parse_cache import countable_texts, with_token_counts

@@ -12,7 +12,7 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, says, status
 from llm_test_provider.script import ReceivedRequest
-from proxy.accounting.model_prices import Tariff
+from proxy.accounting.tariff import Tariff
 from tests.bill import sum_charged
 from tests.client_dialects import MESSAGES
 from tests.clocks import Clock

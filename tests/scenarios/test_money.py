@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from llm_test_provider import Ending, Model, ScriptedProvider, Usage, overflow, says, status
 from llm_test_provider.tokens import Counter
-from proxy.accounting.model_prices import Tariff, tariff_for
+from proxy.accounting.model_prices import tariff_for
+from proxy.accounting.tariff import Tariff
 from tests.bill import MILLION, charged, sum_charged
 from tests.client_dialects import messages
 from tests.harness import NUMBER, Conversation, Stage, activate, bash, does, plan, pop, push, recall, texts
@@ -39,7 +40,7 @@ def begin(provider: ScriptedProvider, chat: Conversation) -> None:
     """A small question, and one that is large enough to wake the latest riser."""
     provider.will(says("Ask."), says("I see."))
     chat.says("May I ask something?")
-    chat.says(f"This is it: {LONG * 3}")
+    chat.says(f"This is it: {LONG * 4}")
 
 
 def frames(provider: ScriptedProvider, chat: Conversation) -> None:

@@ -22,6 +22,7 @@ from proxy.core.compaction.facts import REASON_SEPARATOR, artifacts_in_facts, fa
 from proxy.core.compaction.fold_cost import (
     PRESSURE_SHARE,
     CachePrices,
+    LongRequestPrice,
     evaluate_rewrite,
     expected_requests,
     untouched_cost,
@@ -66,6 +67,7 @@ __all__ = [
     "CompactionPlan",
     "FoldRules",
     "FoldingLevel",
+    "LongRequestPrice",
     "OutputRule",
     "OutputRules",
     "OverflowNotes",

@@ -380,9 +380,10 @@ def _evaluate_candidates(
         return replace(verdict, is_worth_it=False, reason=GateReason.PROVIDER_TRIMMED)
     summarized = all(s.is_summarized for s in parts) and _may_compact_early(by_place, compaction_input)
     too_short = 0 < part_tokens <= compaction_input.shortest_part and not summarized
-    if too_short or (
-        verdict.reason is GateReason.GATE and not breaks_prefix and behind > TAIL_REWRITE_SHARE * (removed - compaction)
-    ):
+    resends_much = not breaks_prefix and behind > TAIL_REWRITE_SHARE * (removed - compaction)
+    if resends_much and verdict.reason is GateReason.GATE and verdict.band > verdict.cost:
+        verdict = replace(verdict, reason=GateReason.BAND)
+    if too_short or (verdict.reason is GateReason.GATE and resends_much):
         return replace(verdict, is_worth_it=False, reason=GateReason.NOT_YET)
     return verdict
 

@@ -2,7 +2,8 @@
 
 A cached token costs a tenth of a fresh one or less, so removing tokens is no saving by itself: everything behind the
 cut has to be written to the provider's cache again. A rewrite passes if it pays within the requests still expected, if
-the cache is cold, or if the window is nearly full. Every verdict carries its figures, so that receipts can show them.
+the cache is cold, or if the window is nearly full. Where long requests cost more, staying short is worth what that
+costs. Every verdict carries its figures, so that receipts can show them.
 """
 
 from __future__ import annotations
@@ -35,11 +36,25 @@ it some conversations with small tools and system text grew to 80,000 tokens."""
 LONG_WAKE_OUTLAY_SHARE = 0.06
 
 
+class LongRequestPrice(msgspec.Struct, frozen=True):
+    """A request of more than `above` tokens costs `factor` times as much, all of it; a request of the conversation has
+    `growth` tokens more than the one before it."""
+
+    above: float
+    factor: float
+    growth: float = 0.0
+
+
 class CachePrices(msgspec.Struct, frozen=True):
-    """Prices of reading and writing a cached token, as multiples of the fresh input price."""
+    """Prices of reading and writing a cached token, as multiples of the fresh input price, and of long requests."""
 
     read: float
     write: float
+    long: LongRequestPrice | None = None
+
+    def factor_of(self, tokens: float) -> float:
+        """How many times as much a request of so many tokens costs."""
+        return self.long.factor if self.long and tokens > self.long.above else 1.0
 
 
 class ContextRewrite(msgspec.Struct, frozen=True):
@@ -58,6 +73,8 @@ class ContextRewrite(msgspec.Struct, frozen=True):
 class GateReason(StrEnum):
     GATE = "gate"
     COLD = "cold"
+    BAND = "band"
+    """It pays because the request stays below the length from which it would cost more."""
     PRESSURE = "pressure"
     ASKED = "asked"
     """A person asked for it."""
@@ -67,7 +84,8 @@ class GateReason(StrEnum):
 
 
 class GateVerdict(msgspec.Struct, frozen=True):
-    """`gain` and `cost` are in fresh input tokens over the `requests` still expected."""
+    """`gain` and `cost` are in fresh input tokens over the `requests` still expected; `band` is the part of `gain` that
+    comes from staying below the length from which a request costs more."""
 
     is_worth_it: bool
     reason: GateReason
@@ -76,6 +94,7 @@ class GateVerdict(msgspec.Struct, frozen=True):
     prices: CachePrices
     gain: float
     cost: float
+    band: float = 0.0
 
 
 def expected_requests(done: int) -> int:
@@ -87,9 +106,12 @@ def evaluate_rewrite(
 ) -> GateVerdict:
     """`cold` means that the provider caches nothing of the context. `window` is in tokens, 0 if unknown."""
     saved = rewrite.removed - rewrite.compaction - rewrite.added
+    dear = _paid_for_length(rewrite, saved, prices)
+    band = dear * prices.read * _requests_below(rewrite.context_tokens - saved, prices, requests) if dear else 0.0
     gain = saved * prices.read * requests
     if cold:  # all of it would have to be written anew with this request
         gain += saved * (prices.write - prices.read)
+        band += dear * (prices.write - prices.read)
     resend = 0.0 if cold else rewrite.behind * (prices.write - prices.read)
     recall = (
         RECALL_PROBABILITY * (RECALL_TOKENS * prices.write + rewrite.context_tokens * prices.read)
@@ -99,19 +121,36 @@ def evaluate_rewrite(
     cost = resend + (rewrite.compaction + rewrite.added) * prices.write + recall + rewrite.reasoning
     if window and rewrite.context_tokens > window * PRESSURE_SHARE and saved > 0:
         reason = GateReason.PRESSURE
-    elif gain <= cost:
+    elif gain + band <= cost:
         reason = GateReason.NOT_YET
+    elif gain <= cost:
+        reason = GateReason.BAND
     else:
         reason = GateReason.COLD if cold else GateReason.GATE
-    return GateVerdict(reason is not GateReason.NOT_YET, reason, rewrite, requests, prices, gain, cost)
+    return GateVerdict(reason is not GateReason.NOT_YET, reason, rewrite, requests, prices, gain + band, cost, band)
+
+
+def _paid_for_length(rewrite: ContextRewrite, saved: int, prices: CachePrices) -> float:
+    """Tokens that the request without the rewrite is charged on top, for its length alone; 0 where it is as dear with
+    it, or as cheap without it."""
+    before, after = rewrite.context_tokens, rewrite.context_tokens - saved
+    return (prices.factor_of(before) / prices.factor_of(after) - 1) * before if after < before else 0.0
+
+
+def _requests_below(tokens: float, prices: CachePrices, requests: int) -> float:
+    """In how many of the requests expected a context of `tokens` stays below the length from which it costs more."""
+    if prices.long is None or prices.long.growth <= 0:
+        return requests
+    return min(requests, 1 + (prices.long.above - tokens) / prices.long.growth)
 
 
 def outlay(rewrite: ContextRewrite, prices: CachePrices, *, cold: bool) -> float:
     """How much dearer the rewrite makes this one request, in fresh input tokens; negative if it saves at once."""
     came_in = (rewrite.compaction + rewrite.added) * prices.write
+    dear = _paid_for_length(rewrite, rewrite.removed - rewrite.compaction - rewrite.added, prices)
     if cold:
-        return came_in - rewrite.removed * prices.write
-    return came_in + rewrite.behind * (prices.write - prices.read) - rewrite.removed * prices.read
+        return came_in - (rewrite.removed + dear) * prices.write
+    return came_in + rewrite.behind * (prices.write - prices.read) - (rewrite.removed + dear) * prices.read
 
 
 def within_outlay(verdict: GateVerdict, paid: float | None, *, cold: bool) -> GateVerdict:
@@ -131,7 +170,7 @@ def untouched_cost(messages: Sequence[Message], head: int, prices: CachePrices) 
     total, written, paid = head, 0, 0.0
     for message in messages:
         if message.role == "assistant":
-            paid += written * prices.read + (total - written) * prices.write
+            paid += prices.factor_of(total) * (written * prices.read + (total - written) * prices.write)
             written = total
         total += message.tokens
     return paid

@@ -39,6 +39,7 @@ from proxy.core.ledger import PROVIDER_COMPACTIONS_KEY, LedgerEvent, Message, Mo
 from proxy.dialects import (
     Dialect,
     compaction_usages,
+    cost_of_usage,
     object_in,
     replace_surrogates,
     tells_cached_tokens,
@@ -111,6 +112,10 @@ class RequestRecordBuilder(msgspec.Struct):
     usages: list[Usage | None] = []
     unreported_outputs: dict[int, int] = {}
     """Tokens of ours of the answers whose usage was not reported, by the number of the round."""
+    bills: dict[int, float] = {}
+    """What answers named as their cost (USD), by the number of the round."""
+    header_cost: float | None = None
+    """The same from the header of the answer that is read now."""
     sent_bodies: list[SentRecord] = []
     finish_reason: str = ""
     upstream_status: int = 0
@@ -182,10 +187,15 @@ class RequestRecordBuilder(msgspec.Struct):
         """`unreported_output`: our tokens of an answer whose usage the provider did not report."""
         if unreported_output:
             self.unreported_outputs[len(self.usages)] = unreported_output
+        account, reported = self.account, object_in(spoken.extra, "usage")
+        billed = cost_of_usage(reported)
+        if billed is None:
+            billed = self.header_cost
+        if billed is not None:
+            self.bills[len(self.usages)] = billed
         self.usages.append(spoken.usage)
         self.finish_reason = spoken.finish
-        account = self.account
-        if account and not account.is_cache_reported and tells_cached_tokens(object_in(spoken.extra, "usage")):
+        if account and not account.is_cache_reported and tells_cached_tokens(reported):
             account.note_cache_reported()
         # An answer that is a compaction and nothing else tells no figures besides: then we go by what was sent.
         if PROVIDER_COMPACTIONS_KEY in spoken.extra and spoken.usage and spoken.usage.input and self.account:
@@ -257,7 +267,7 @@ class RequestRecordBuilder(msgspec.Struct):
         """None before the end, or where nothing was charged. Computed on demand: only a plain answer's headers need it
         early."""
         if self.final_receipt is None and self.account is not None and self.outcome is not None:
-            self.final_receipt = self.account.settle(self.outcome, self.usages, self.unreported_outputs)
+            self.final_receipt = self.account.settle(self.outcome, self.usages, self.unreported_outputs, self.bills)
         return self.final_receipt
 
     def _publish(self, outcome: RequestOutcome, level: int) -> None:
@@ -391,6 +401,7 @@ def receipt_decision(decided: folding.CompactionDecision) -> GateDecision:
         verdict.gain,
         rewrite.added,
         rewrite.reasoning,
+        verdict.band,
     )
 
 

@@ -32,7 +32,7 @@ from proxy.core.frames import FrameEvent, ReasoningRemoved
 from proxy.core.ledger import ModelResponse, Request
 from proxy.core.observers import message_of
 from proxy.core.tools import UNBOUNDED
-from proxy.dialects import Body, RenderOptions
+from proxy.dialects import COST_HEADER, Body, RenderOptions, cost_of_header
 from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.exchange.background.recorder import RequestRecordBuilder, sent_chain
 from proxy.exchange.client_response import ClientResponse
@@ -618,6 +618,7 @@ class RoundSender:
         got = await upstream.send(client_request.method, client_request.path, client_request.query, headers, body)
         self._record.upstream_status = got.status
         note_rest(upstream, got, self._services.now())
+        self._record.header_cost = cost_of_header(dict(got.headers).get(COST_HEADER, b"").decode("latin-1"))
         return got
 
 

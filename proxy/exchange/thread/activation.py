@@ -16,7 +16,7 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from proxy.accounting import HOUR, Tariff, family_of
+from proxy.accounting import Tariff, family_of
 from proxy.config import Config
 from proxy.core.compaction import (
     PRESSURE_SHARE,
@@ -25,7 +25,9 @@ from proxy.core.compaction import (
     CompactionInput,
     CompactionPlan,
     FoldRules,
+    LongRequestPrice,
     TraceWriter,
+    count_context_tokens,
     evaluate_rewrite,
     expected_requests,
     is_compaction_due,
@@ -76,6 +78,8 @@ MAX_ROOT_TOKENS = 120
 """Tokens of a root's own part of its block, at most: its criterion is the first user message."""
 USER_TURN_FRAME_SHARE = 0.8
 """Share of `frame_max_tokens` that starts a cut at a user message, a natural border."""
+LONG_REQUEST_FRAME_SHARE = 0.25
+"""The same where the request is so long that all of it costs more: a fold pays by what it keeps below that length."""
 NEWEST_SHARE, MAX_NEWEST_TOKENS = 1 / 8, 4_000
 """Of unfinished work that is cut, the newest steps stay: this share of `frame_max_tokens`, and at most so many
 tokens."""
@@ -90,6 +94,8 @@ RECALL_WINDOW_DIVISOR = 4
 NO_TOOLS = "[]"
 PLAN_TOOL = '"stack_frame_plan"'
 """How a JSON array of tools names it."""
+MAX_PROVIDER_RATIO = 2.0
+"""Tokens of the provider for one of ours, or of ours for one of the provider's, at most."""
 UNCACHED_ROUNDS_LIMIT = 2
 """After so many rounds in a row without cached tokens, from a provider that reported some, nothing is assumed
 cached."""
@@ -433,6 +439,8 @@ class ContextPolicy:
         if window.is_binding and "frame_max_tokens" not in self.config.model_fields_set:
             longest = min(longest, int(window.tokens * PART_WINDOW_SHARE))
         part_tokens = int(longest * (USER_TURN_FRAME_SHARE if at_words else 1))
+        if self._costs_more_for_length(here):
+            part_tokens = int(longest * LONG_REQUEST_FRAME_SHARE)
         match self.config.folding:
             case "full":
                 return FoldRules(part_tokens, folds_items=True)
@@ -440,6 +448,17 @@ class ContextPolicy:
                 return FoldRules(part_tokens, min(MAX_NEWEST_TOKENS, int(longest * NEWEST_SHARE)))
             case "requests":
                 return FoldRules(max(longest, int(window.tokens * PRESSURE_SHARE)), MAX_NEWEST_TOKENS)
+
+    def _costs_more_for_length(self, here: PolicyInput) -> bool:
+        """Whether the context is so long that its model charges more for all of it."""
+        tariff = self._tariff(here)
+        long = _gate_prices(tariff, here).long
+        if long is None:
+            return False
+        return (
+            _tokens_around_messages(here.request) + count_context_tokens(here.path_state, self.count_tokens)
+            > long.above
+        )
 
     def _compaction_input(
         self,
@@ -456,7 +475,7 @@ class ContextPolicy:
         return CompactionInput(
             newest_entry=here.entry_id,
             now=here.now,
-            prices=CachePrices(1.0, 1.0) if uncached else CachePrices(tariff.read, tariff.write),
+            prices=_gate_prices(tariff, here, uncached=uncached),
             requests=expected_requests(len(usages)),
             cold=self._is_cold(here),
             window=window.tokens if window.is_binding else 0,
@@ -472,9 +491,7 @@ class ContextPolicy:
     def _paid_untouched(self, here: PolicyInput) -> float:
         """What the conversation has cost so far without us."""
         tariff, request = self._tariff(here), here.request
-        return untouched_cost(
-            request.messages, _tokens_around_messages(request), CachePrices(tariff.read, tariff.write)
-        )
+        return untouched_cost(request.messages, _tokens_around_messages(request), _gate_prices(tariff, here))
 
     def _is_cold(self, here: PolicyInput) -> bool:
         """Whether the provider caches nothing of this thread any more."""
@@ -580,11 +597,34 @@ def _cache_is_cold(here: PolicyInput, ttl_s: int) -> bool:
 
 
 def _tariff_in_use(tariff: Tariff, usages: list[Usage]) -> Tariff:
-    """The tariff with the one-hour cache's price and lifetime, if the provider's last cache writes were for an hour."""
+    """The tariff with the longer cache's price and lifetime, if the provider's last cache writes were for that."""
     newest = next((usage for usage in reversed(usages) if usage.written), None)
     if newest is None or newest.written_long < newest.written:
         return tariff
-    return replace(tariff, write=tariff.write_long, ttl_s=max(tariff.ttl_s, HOUR))
+    return replace(tariff, write=tariff.write_long, ttl_s=max(tariff.ttl_s, tariff.long_ttl_s))
+
+
+def _gate_prices(tariff: Tariff, here: PolicyInput, *, uncached: bool = False) -> CachePrices:
+    """The prices that the cost gate works with; `uncached`: the provider reads nothing from its cache."""
+    read, write = (1.0, 1.0) if uncached else (tariff.read, tariff.write)
+    if not tariff.long_context:
+        return CachePrices(read, write)
+    around = _tokens_around_messages(here.request)
+    above = tariff.long_context / _provider_ratio(here, around)
+    growth = sum(m.tokens for m in here.request.messages) / max(1, sum(1 for _ in rounds_of(here.path_state.entries)))
+    return CachePrices(read, write, LongRequestPrice(above, tariff.long_input, growth))
+
+
+def _provider_ratio(here: PolicyInput, around: int) -> float:
+    """The provider's tokens for each of ours, by the first request whose usage it reported: nothing had left it yet."""
+    ours = around
+    for path_entry in here.path_state.entries:
+        usage = path_entry.round.spoken.usage if path_entry.round else None
+        if usage and usage.input and ours:
+            return min(MAX_PROVIDER_RATIO, max(1 / MAX_PROVIDER_RATIO, usage.input / ours))
+        message = message_of(path_entry)
+        ours += message.tokens if message else 0
+    return 1.0
 
 
 def _stopped_reporting_cache(usages: list[Usage]) -> bool:

@@ -308,7 +308,8 @@ class CostDecisionView(TypedDict):
     others. In tokens: `removed` leave the line, `compaction` stands for them, `behind` stay behind the cut and are
     written to the provider's cache again, `added` comes with it for good, `reasoning` can no longer be sent.
     `requests` were still expected; `read` and `write` are prices as multiples of the input price; `cost` and `gain`
-    are input tokens that would be paid in full."""
+    are input tokens that would be paid in full, and `band` is the part of `gain` that comes from staying below the
+    length from which a request costs more."""
 
     kind: str
     subject: str
@@ -324,6 +325,7 @@ class CostDecisionView(TypedDict):
     gain: float
     added: int
     reasoning: int
+    band: float
 
 
 class CacheTokensView(TypedDict):
@@ -398,6 +400,8 @@ class ReceiptView(TypedDict, total=False):
     priced: bool
     output_priced: bool
     tariffs_as_of: str
+    price_factor: float
+    billed: bool
     counter: str
     form: str
     fixed_untouched: CacheTokensView

@@ -16,8 +16,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
+from proxy.accounting.model_facts import MODELS_FILE, built_in_rows, read_facts, write_facts
 from proxy.cli import demo
 from proxy.store import UsageRecord, open_store
 from tests.cli.snapshots.demo_session import play_demo
@@ -141,6 +143,8 @@ class Place:
         assert conversation is not None
         self._names = {"conversation": conversation[1], "request": request}
         shutil.copytree(self.folder / "data", self.folder / "acted-on")
+        fresh = [replace(fact, checked=datetime.now(UTC).date()) for fact in read_facts(MODELS_FILE)]
+        write_facts(self.folder / "data" / "models.json", fresh)  # or `doctor` would warn of old prices some day
         for words in DONE_BEFORE:
             self.run(words, 80)
         return printed
@@ -162,6 +166,8 @@ class Place:
             text = re.sub(
                 rf"{day:%Y-%m-%d}( \d\d:\d\d:\d\d)?", lambda found: "2026-12-01 12:00:00"[: len(found[0])], text
             )
+        for checked in {row.as_of for row in built_in_rows().exact}:
+            text = text.replace(checked, "2026-12-01")
         text = text.replace(str(self.folder), SAME_LENGTH_HOME).replace("python -m tests.callstack", "callstack")
         text = re.sub(r"127\.0\.0\.1:\d{5}", "127.0.0.1:49152", text)
         text = re.sub(r" +\d+ d ago", lambda found: "9 d ago".rjust(len(found[0])), text)

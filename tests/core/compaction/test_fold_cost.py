@@ -17,6 +17,7 @@ from proxy.core.compaction.fold_cost import (
     CachePrices,
     ContextRewrite,
     GateReason,
+    LongRequestPrice,
     evaluate_rewrite,
     expected_requests,
 )
@@ -42,6 +43,49 @@ def test_much_behind_the_cut_is_not_worth_it() -> None:
 
     assert (verdict.is_worth_it, verdict.reason) == (False, GateReason.NOT_YET)
     assert verdict.cost > verdict.gain
+
+
+BANDED = CachePrices(0.1, 1.25, LongRequestPrice(above=100_000, factor=5.0))
+LONG_FOLD = ContextRewrite(removed=20_000, compaction=1_000, behind=90_000, context_tokens=110_000)
+
+
+@pytest.mark.rows("X-62")
+def test_a_fold_that_keeps_a_request_below_a_band_is_worth_what_the_band_costs() -> None:
+    flat = evaluate_rewrite(LONG_FOLD, WARM, 50, cold=False)
+    banded = evaluate_rewrite(LONG_FOLD, BANDED, 50, cold=False)
+
+    assert (flat.is_worth_it, flat.band) == (False, 0.0)
+    assert (banded.is_worth_it, banded.reason) == (True, GateReason.BAND)
+    assert banded.band == pytest.approx(4 * 110_000 * 0.1 * 50)
+    assert [banded.gain, banded.cost] == pytest.approx([flat.gain + banded.band, flat.cost])
+
+
+@pytest.mark.rows("X-62")
+@pytest.mark.parametrize(
+    ("context_tokens", "removed"),
+    [(90_000, 20_000), (100_000, 20_000), (150_000, 20_000)],
+    ids=["below with and without", "at the band", "above with and without"],
+)
+def test_a_fold_that_crosses_no_band_is_weighed_as_ever(context_tokens: int, removed: int) -> None:
+    fold = replace(LONG_FOLD, context_tokens=context_tokens, removed=removed)
+    flat, banded = (evaluate_rewrite(fold, prices, 50, cold=False) for prices in (WARM, BANDED))
+
+    assert (banded.is_worth_it, banded.gain, banded.cost) == (flat.is_worth_it, flat.gain, flat.cost)
+
+
+@pytest.mark.rows("X-62")
+def test_a_band_counts_for_as_many_requests_as_the_context_stays_below_it() -> None:
+    growing = replace(BANDED, long=LongRequestPrice(above=100_000, factor=5.0, growth=3_000))
+
+    assert evaluate_rewrite(LONG_FOLD, growing, 50, cold=False).band == pytest.approx(4 * 110_000 * 0.1 * (1 + 9 / 3))
+    assert evaluate_rewrite(LONG_FOLD, growing, 2, cold=False).band == pytest.approx(4 * 110_000 * 0.1 * 2)
+
+
+@pytest.mark.rows("X-62")
+def test_behind_a_cold_cache_a_band_is_worth_the_write_as_well() -> None:
+    cold = evaluate_rewrite(LONG_FOLD, BANDED, 50, cold=True)
+
+    assert cold.band == pytest.approx(4 * 110_000 * (0.1 * 50 + 1.15))
 
 
 def test_lost_reasoning_is_a_cost() -> None:

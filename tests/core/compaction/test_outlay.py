@@ -11,6 +11,7 @@ from proxy.core.compaction.fold_cost import (
     CachePrices,
     ContextRewrite,
     GateReason,
+    LongRequestPrice,
     evaluate_rewrite,
     outlay,
     untouched_cost,
@@ -60,3 +61,20 @@ def test_the_untouched_cost_reads_what_was_written_and_writes_what_is_new() -> N
     history = [said("user", 100), said("assistant", 50), said("tool", 500), said("assistant", 20), said("user", 9)]
 
     assert untouched_cost(history, 1_000, PRICES) == pytest.approx(1_100 * 1.25 + (1_100 * 0.1 + 550 * 1.25))
+
+
+@pytest.mark.rows("X-62")
+def test_a_request_that_stays_below_a_band_costs_less_at_once() -> None:
+    banded = replace(PRICES, long=LongRequestPrice(above=15_000, factor=5.0))
+
+    assert outlay(REWRITE, banded, cold=False) == pytest.approx(outlay(REWRITE, PRICES, cold=False) - 4 * 20_000 * 0.1)
+    assert outlay(REWRITE, banded, cold=True) == pytest.approx(outlay(REWRITE, PRICES, cold=True) - 4 * 20_000 * 1.25)
+
+
+@pytest.mark.rows("X-62")
+def test_the_untouched_cost_counts_the_requests_above_a_band() -> None:
+    history = [said("user", 100), said("assistant", 50), said("tool", 500), said("assistant", 20), said("user", 9)]
+    banded = replace(PRICES, long=LongRequestPrice(above=1_200, factor=2.0))
+
+    first, second = 1_100 * 1.25, 1_100 * 0.1 + 550 * 1.25
+    assert untouched_cost(history, 1_000, banded) == pytest.approx(first + 2 * second)

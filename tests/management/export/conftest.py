@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from llm_test_provider import Model, ScriptedProvider
-from proxy.accounting.model_prices import ReasoningBinding
+from proxy.accounting.tariff import ReasoningBinding
 from proxy.management.export import files as writing
 from proxy.management.export.export_formats import ExportOptions, format_named
 from proxy.management.export.importer import ImportResult, import_conversation
