@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ROOT.parent / "shared" / "cases" / "faults"
 LIMIT_S = 400
@@ -36,7 +35,7 @@ def callstack(tmp_path: Path) -> Path:
 def first_of_free_ports(count: int) -> int:
     """The scripts take neighbouring ports. They lie below those that the system gives out by itself."""
     while True:
-        first = random.randint(15_000, 30_000)  # noqa: S311
+        first = random.randint(15_000, 30_000)
         try:
             for port in range(first, first + count):
                 with socket.socket() as place:
