@@ -6,6 +6,8 @@ from proxy.exchange.rounds.client_request import (
     ClientRequest,
     Services,
     count_request_tokens,
+    is_too_long,
+    model_in,
     parse_client_request,
     without_refused_usage,
 )
@@ -26,6 +28,8 @@ __all__ = [
     "RoundSender",
     "Services",
     "count_request_tokens",
+    "is_too_long",
+    "model_in",
     "parse_client_request",
     "quotes_of",
     "shorten_request",
