@@ -477,8 +477,9 @@ class App:
             headers = self._front.without_name(headers)
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         path = raw.split(b"?", 1)[0].decode("latin-1")
+        limits = tenant.limits if self._front is None else self._user_limits.of(tenant.name)
         return ClientRequest(
-            request, tenant.id, scope["method"], path, scope["query_string"], headers, body, tenant.mode
+            request, tenant.id, scope["method"], path, scope["query_string"], headers, body, tenant.mode, limits.models
         )
 
     async def _dispatch(self, path: str, client_request: ClientRequest, reply: AsgiReply) -> None:

@@ -11,6 +11,7 @@ from proxy.exchange.rounds.client_request import (
     parse_client_request,
     without_refused_usage,
 )
+from proxy.exchange.rounds.fallbacks import Fallbacks
 from proxy.exchange.rounds.round_sender import REFUSALS_IGNORED_MS, ContextRejected, RoundSender
 from proxy.exchange.rounds.shorten_request import (
     OversizedRequest,
@@ -24,6 +25,7 @@ __all__ = [
     "REFUSALS_IGNORED_MS",
     "ClientRequest",
     "ContextRejected",
+    "Fallbacks",
     "OversizedRequest",
     "RoundSender",
     "Services",

@@ -73,6 +73,8 @@ class ClientRequest(msgspec.Struct, frozen=True):
     body: bytes
     mode: str = ""
     """The mode of its client key, or empty."""
+    allowed_models: tuple[str, ...] = ()
+    """Names or globs of the models that the client may ask for; empty for all."""
     arrived: float = msgspec.field(default_factory=time.perf_counter)
 
 
