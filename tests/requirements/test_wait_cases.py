@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.postgresql_server import PostgresServer
+
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ROOT.parent / "shared" / "cases" / "faults"
 LIMIT_S = 400
@@ -61,3 +63,8 @@ def play(script: str, callstack: Path, *arguments: str) -> None:
 @pytest.mark.rows("X-54")
 def test_broken_framing_is_heard_of(callstack: Path) -> None:
     play("rel_bad_chunk.py", callstack, str(first_of_free_ports(2)))
+
+
+@pytest.mark.rows("X-55")
+def test_a_replica_that_stands_still_holds_nobody_up(callstack: Path, postgres: PostgresServer) -> None:
+    play("rel_paused_replica.py", callstack, postgres.new_database(), str(first_of_free_ports(3)))
