@@ -42,6 +42,7 @@ from proxy.exchange.rounds import (
     is_too_long,
     model_in,
     parse_client_request,
+    placement_patience_s,
 )
 from proxy.exchange.slash_commands import handle_slash_commands
 from proxy.exchange.thread.activation import RECALL_WINDOW_DIVISOR
@@ -124,7 +125,7 @@ async def _resolve_placement(parts: Services, client_request: ClientRequest, req
         raise ContextRejected("there are too many messages to place", code="too_many_messages")
     if (trouble := parts.recorder.store.write_error()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
-    patience_s = parts.config.assembly_budget_ms / 1000
+    patience_s = placement_patience_s(parts)
     request, kept_there = await with_timeout(patience_s, resolve_references(parts, client_request, request))
     request = await count_request_tokens(parts, request)
     if any(message.tokens > MAX_MESSAGE_TOKENS for message in request.messages):

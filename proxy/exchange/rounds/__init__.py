@@ -9,6 +9,7 @@ from proxy.exchange.rounds.client_request import (
     is_too_long,
     model_in,
     parse_client_request,
+    placement_patience_s,
     without_refused_usage,
 )
 from proxy.exchange.rounds.fallbacks import Fallbacks
@@ -33,6 +34,7 @@ __all__ = [
     "is_too_long",
     "model_in",
     "parse_client_request",
+    "placement_patience_s",
     "quotes_of",
     "shorten_request",
     "without_refused_usage",

@@ -53,6 +53,9 @@ MAX_PLACED_BODY_BYTES = 48 << 20
 MIN_FILE_BYTES = 1200
 FILE_MARKERS = (b";base64,", b'data"')
 """What stands before a file in a body: a data URL, or the name of a member that holds bare base64."""
+SHARED_STORE_PATIENCE_S = 2.0
+"""Seconds that a request may wait for a store on another machine, beside `assembly_budget_ms` for our own work: a
+dozen round trips, of which others may have theirs before."""
 SCANNED_BYTES = 2 << 20
 """Bytes searched in one go: 3 ms."""
 ROLE_KEY = b'"role"'
@@ -111,6 +114,12 @@ class Services:
     """(upstream, model) pairs that refuse reasoning in messages, with the time of the first refusal in ms."""
     models_ignoring_refusals: dict[tuple[str, str], int] = field(default_factory=dict)
     """(upstream, model) pairs that called our tools though they were told not to, with the time of it in ms."""
+
+
+def placement_patience_s(parts: Services) -> float:
+    """Seconds within which a request has to be placed."""
+    own = parts.config.assembly_budget_ms / 1000
+    return own + SHARED_STORE_PATIENCE_S if parts.conversation_cache.is_shared else own
 
 
 async def is_too_long(body: bytes) -> bool:
