@@ -136,6 +136,21 @@ class RequestAccount:
         self._own = (own_tools, own_texts, own_traces)
         self.tokens_sent += line.total
 
+    def switch_model(self, key: CacheKey) -> None:
+        """The last round went to another model instead, which has neither request in its cache unless it had it
+        before. Its prices count for both."""
+        accountant, now = self._accountant, self._accountant.clock()
+        self._key, self._tariff = key, accountant.tariff_of(key[2])
+        self._untouched, self._untouched_known = accountant.untouched_cache.record_and_recall(
+            key, self._hashed_chain, self._tariff, now, warm=False
+        )
+        self._unmarked = self._hashed_chain.behind_marker(self._tariff)
+        if self._rounds:
+            last, line = self._rounds.pop(), self.newest_chain
+            use, known = accountant.sent_cache.record_and_recall(key, line, self._tariff, now, warm=False)
+            unmarked = line.behind_marker(self._tariff)
+            self._rounds.append(msgspec.structs.replace(last, use=use, known=known, unmarked=unmarked))
+
     @property
     def is_taken_as_warm(self) -> bool:
         """Whether the next round is taken to continue what another process sent."""

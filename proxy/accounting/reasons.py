@@ -36,6 +36,7 @@ REASON_MEANINGS = {
     "compaction": "the client compacts its own history with it",
     "no_messages": "there is no message in it",
     "too_many_messages": "it has more messages than the proxy follows",
+    "too_long": "it holds more text than any model reads, so the proxy does not follow it",
     "law_pairing": "a tool call would have been sent without its result",
     "unreadable": "the body is no request that the proxy can read",
     "too_slow": "the proxy was not ready in time (`assembly_budget_ms`)",

@@ -10,6 +10,7 @@ import asyncio
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,7 +39,7 @@ from proxy.config import Config, UpstreamSettings
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.management.views import ConversationRow, decode_receipt, recent_conversation_rows
 from proxy.server import bind
-from proxy.store import RequestRecord, all_conversations, as_store_error
+from proxy.store import RequestRecord, Store, all_conversations, as_store_error
 from proxy.upstream import ConnectionPool, HttpUpstream, outgoing_headers, unavailable_reason
 
 MAX_REQUESTS_CHECKED = 1_000
@@ -55,6 +56,9 @@ MAX_ERROR_SHARE = 0.05
 """A larger share of failed requests is a finding; providers fail now and then."""
 MAX_TOOLS = 40
 """More tools of the messages API in one request, none of them deferred, are a finding."""
+DISTANCE_READS = 5
+NEAR_READ_MS = 30.0
+"""A small read of a server in the same data centre takes 1 to 5 ms."""
 MAX_BODIES_CHECKED = 20
 """The newest requests are checked for their tools, at most so many."""
 TOOLS_TEXT = (
@@ -275,16 +279,33 @@ async def _check_contents(config: Config) -> list[Check]:
                 pass  # reading their names finds damaged ones
             newest = [await store.request(None, record.id) for record in records[:MAX_BODIES_CHECKED]]
             health = store.health()
+            distance = [await _check_store_distance(store)] if config.is_store_shared else []
     except ProxyError as error:
         return [Check("finding", "store", f"{error} ({error.code})")]
     size = f"{health.where}: {pluralize(health.conversations, 'conversation')}, {health.size_bytes:,} bytes"
     return [
         Check("ok", "store", size),
+        *distance,
         *_check_damage(health.damaged),
         _check_readable(rows),
         *check_requests(records, config.tariff_of),
         *check_tools(b"".join(stored.record.body) for stored in newest if stored is not None),
     ]
+
+
+async def _check_store_distance(store: Store) -> Check:
+    """Measures the shortest of a few small reads, which are three round trips each."""
+    took = []
+    for _ in range(DISTANCE_READS):
+        began = time.perf_counter()
+        await store.newest_record_time()
+        took.append(time.perf_counter() - began)
+    read_ms = min(took) * 1000
+    told = f"a small read takes {read_ms:.0f} ms"
+    if read_ms <= NEAR_READ_MS:
+        return Check("ok", "store distance", told)
+    text = f"{told}, so each request waits for the store for about {2 * read_ms:.0f} ms before it leaves, and as long"
+    return Check("unsure", "store distance", f"{text} at its end; run the proxy nearer to its database")
 
 
 def _check_damage(damaged: int) -> Iterator[Check]:

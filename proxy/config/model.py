@@ -264,7 +264,8 @@ class Config(StrictModel):
     Operators are not counted, so neither is anybody with `tenancy: single`."""
 
     assembly_budget_ms: int = Field(default=1000, ge=1)
-    """Milliseconds the rewriting of one request may take; then the original goes upstream."""
+    """Milliseconds the rewriting of one request may take; then the original goes upstream. With a database that several
+    proxies share, a request waits for that up to two seconds longer."""
 
     keep_alive_s: float = Field(default=15.0, gt=0)
     """Seconds of silence in a stream of ours before a comment keeps the connection open."""

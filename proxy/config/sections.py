@@ -92,6 +92,10 @@ class UpstreamSettings(StrictModel):
     aliases: dict[str, str] = {}
     """Name the client asks for -> name sent to this upstream. An alias is also a name served here."""
 
+    fallbacks: NameList = ()
+    """Models, or upstreams for the same model, that are asked in this order where this one answers 429, 529 or another
+    5xx, cannot be reached, or refuses a context that cannot be made to fit."""
+
     model_prefix: str = ""
     """Put before names that have no alias when they are sent: `anthropic/`, `gemini/`, `bedrock/`."""
 
@@ -246,6 +250,9 @@ class ModelSettings(StrictModel):
 
     alias: str | None = None
     """Name sent upstream instead of the one the client asked for."""
+
+    fallbacks: NameList = ()
+    """Overrides the `fallbacks` of the upstream for this model."""
 
     view: View | None = None
     """Overrides `view` for this model."""

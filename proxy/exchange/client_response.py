@@ -85,6 +85,8 @@ class ClientResponse:
         """What has come of an answer under another label than asked, or compressed; None for any other."""
         self._upstream_answer: Answer | None = None
         self._keep_alive_task: asyncio.Task[None] | None = None
+        self._sent_tail = b""
+        """The last bytes of a stream that left."""
         self.writer: ResponseWriter = dialect.new_response_writer(request, intercept=intercept)
 
     async def begin_round(self, got: Answer) -> None:
@@ -146,6 +148,7 @@ class ClientResponse:
         if not self.reply.started and self.writer.is_error and self._upstream_answer:
             await self._start(self._upstream_answer)
         if self.reply.started:
+            self._sent_tail = out[-4:]
             await self.reply.send(out)
             return
         self._held.append(out)
@@ -210,11 +213,22 @@ class ClientResponse:
         await self.reply.end(body)
 
     async def send_error(self, error: ProxyError) -> None:
-        """Send our own or a transport error. A stream that has begun gets the dialect's error event, if there is one,
-        and is broken off."""
-        if self.reply.started and self._is_stream and (word := self.writer.closing_error(str(error))):
-            await self.reply.send(word)
+        """Send our own or a transport error. A stream that has begun gets the dialect's error event, or a comment that
+        says why, and is broken off."""
+        if self.reply.started and self._is_stream:
+            words = str(error)
+            if last := self.writer.closing_error(words) or self._closing_comment(words):
+                await self.reply.send(last)
         await send_error_response(self.reply, error, self._stack_headers(), self._dialect)
+
+    def _closing_comment(self, words: str) -> bytes:
+        """A comment for people who read what came; clients read none, and ask again where a connection breaks. Nothing
+        behind half an event, which it would become a part of, and nothing that an announced length would count."""
+        got = self._upstream_answer
+        has_length = got is not None and not self._is_intercepted and bool(got.header(b"content-length"))
+        if has_length or self.writer.is_error or not self._sent_tail.endswith((b"\n\n", b"\r\n\r\n")):
+            return b""
+        return b": callstack: %b\n\n" % " ".join(words.split()).encode("utf-8", "replace")
 
     async def send_failure(self, error: ProxyError) -> None:
         """Send an error of ours for a round that failed as a whole; a stream that has begun ends with it, as its API

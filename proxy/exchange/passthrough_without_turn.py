@@ -22,6 +22,7 @@ from proxy.exchange.client_response import Reply, cancel_reason, send_error_resp
 from proxy.exchange.previous_responses import has_references
 from proxy.exchange.rounds import (
     ClientRequest,
+    Fallbacks,
     OversizedRequest,
     Services,
     count_request_tokens,
@@ -138,7 +139,7 @@ async def _forward_recorded(passing: PassthroughRequest, reply: Reply, record: R
 
 
 async def _send_and_copy(passing: PassthroughRequest, reply: Reply, record: RequestRecordBuilder) -> None:
-    got = await _send_upstream(passing, passing.client_request.body)
+    got = await _send_upstream(passing, passing.client_request.body, record)
     record.upstream_status = got.status
     is_stripped = bool(passing.untouched_body) and not is_success(got)
     if passing.request is not None and (is_stripped or got.status in overflow.OVERFLOW_STATUSES):
@@ -151,7 +152,7 @@ async def _send_and_copy(passing: PassthroughRequest, reply: Reply, record: Requ
             await reply.start(got.status, [*got.headers, *record.headers()])
             await reply.end(refusal)
             return
-        got = await _send_upstream(passing, shorter.body if shorter else passing.untouched_body)
+        got = await _send_upstream(passing, shorter.body if shorter else passing.untouched_body, record)
         record.upstream_status = got.status
     if not record.status and not is_success(got):
         record.mark_failed("upstream_error")
@@ -162,9 +163,12 @@ async def _send_and_copy(passing: PassthroughRequest, reply: Reply, record: Requ
         await reply.end()
 
 
-async def _send_upstream(passing: PassthroughRequest, body: bytes) -> Answer:
+async def _send_upstream(passing: PassthroughRequest, body: bytes, record: RequestRecordBuilder) -> Answer:
     incoming, upstream = passing.client_request, passing.route.upstream
-    headers = outgoing_headers(incoming.headers, upstream.settings, readable=passing.request is not None)
+    if passing.request is not None:
+        others = Fallbacks(passing.services, incoming, passing.route, passing.request.model or "", record.switch_route)
+        return await others.send(body, readable=True)
+    headers = outgoing_headers(incoming.headers, upstream.settings, readable=False)
     got = await upstream.send(incoming.method, incoming.path, incoming.query, headers, body)
     note_rest(upstream, got, passing.services.now())
     return got

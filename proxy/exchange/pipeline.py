@@ -39,7 +39,10 @@ from proxy.exchange.rounds import (
     ContextRejected,
     Services,
     count_request_tokens,
+    is_too_long,
+    model_in,
     parse_client_request,
+    placement_patience_s,
 )
 from proxy.exchange.slash_commands import handle_slash_commands
 from proxy.exchange.thread.activation import RECALL_WINDOW_DIVISOR
@@ -49,12 +52,21 @@ from proxy.exchange.turn import Turn
 
 log = logging.getLogger(__name__)
 
+MAX_MESSAGE_TOKENS = 1_000_000
+"""Tokens of one message of a request that is placed; each step over a longer one holds up everybody else."""
 UNCHANGED_STATUSES = ("off", "shadow")
 """Statuses of requests that go upstream as the client wrote them, slash commands included."""
 
 
 async def handle(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
     """Answer one request. Raises ProxyError if it is refused before anything is sent upstream."""
+    if await is_too_long(client_request.body):
+        await _pass_unread(parts, client_request, reply)
+    else:
+        await _read_and_answer(parts, client_request, reply)
+
+
+async def _read_and_answer(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
     try:
         request = await parse_client_request(parts, client_request.body)
     except RequestParseError:
@@ -98,6 +110,14 @@ async def handle(parts: Services, client_request: ClientRequest, reply: Reply) -
         await _run(RequestHandler(parts, client_request, reply, route, placement), _answer)
 
 
+async def _pass_unread(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
+    """Forward a request that is too long to be read. Raises UnknownModel and FailClosedError."""
+    model = await model_in(client_request.body)
+    route = parts.routes.choose(model, client_request.path)
+    client_request = await asyncio.to_thread(with_upstream_model, client_request, model, route)  # it may be rewritten
+    await _bypass_or_refuse(PassthroughRequest(parts, client_request, route), reply, "too_long")
+
+
 async def _resolve_placement(parts: Services, client_request: ClientRequest, request: Request) -> Placement:
     if not request.messages:
         raise ContextRejected("there is no message to place", code="no_messages")
@@ -105,9 +125,11 @@ async def _resolve_placement(parts: Services, client_request: ClientRequest, req
         raise ContextRejected("there are too many messages to place", code="too_many_messages")
     if (trouble := parts.recorder.store.write_error()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
-    patience_s = parts.config.assembly_budget_ms / 1000
+    patience_s = placement_patience_s(parts)
     request, kept_there = await with_timeout(patience_s, resolve_references(parts, client_request, request))
     request = await count_request_tokens(parts, request)
+    if any(message.tokens > MAX_MESSAGE_TOKENS for message in request.messages):
+        raise ContextRejected("a message is too long to place", code="too_long")
     if len(request.body) >= HASHED_APART_BYTES:
         await asyncio.to_thread(getattr, request, "digest")  # computes the cached property in a thread
     parsed = ParsedRequest(client_request.tenant, client_request.headers, request, parts.now(), client_request.mode)

@@ -100,7 +100,8 @@ async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
     got = await handler.round_sender.send_original(own)
     is_stripped = own.body is not handler.client_request.body and not is_success(got)
     may_shorten = not kept_there and (grown or handler.round_sender.quotes.is_possible)
-    if not is_stripped and (got.status not in overflow.OVERFLOW_STATUSES or not may_shorten):
+    may_be_longer = may_shorten or bool(handler.round_sender.fallbacks)
+    if not is_stripped and (got.status not in overflow.OVERFLOW_STATUSES or not may_be_longer):
         return got
     async with aclosing(got):
         refusal = await got.body()
@@ -112,6 +113,8 @@ async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
         untouched = replace(own, body=handler.client_request.body)
         handler.record.add_relayed_round(untouched)
         return await handler.round_sender.send_original(untouched)
+    if other := await handler.round_sender.send_to_larger(own.body, got.status, refusal):
+        return other
     handler.record.form = ""
     handler.record.mark_failed("upstream_error")
     handler.record.finish(got.status)

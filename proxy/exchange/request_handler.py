@@ -118,6 +118,8 @@ class RequestHandler:
 
     async def receive_round(self, turn: Turn | None, got: Answer) -> tuple[bool, ModelResponse]:
         """Forward one round; returns whether it arrived completely, and what it said."""
+        if turn is not None:
+            turn.is_by_other_maker = turn.is_by_other_maker or self.round_sender.fallbacks.is_by_other_maker
         try:
             await self.client_response.begin_round(got)
             complete = await self.forward_chunks(turn, got)

@@ -27,7 +27,7 @@ from proxy.exchange.passthrough_without_turn import PassthroughRequest, bypass, 
 from proxy.exchange.previous_responses import has_references
 from proxy.exchange.relay_unchanged_turn import relay
 from proxy.exchange.request_handler import RequestHandler
-from proxy.exchange.rounds import count_request_tokens
+from proxy.exchange.rounds import count_request_tokens, placement_patience_s
 from proxy.exchange.thread.placement import ParsedRequest, Placement
 from proxy.upstream import Answer
 from proxy.upstream import overflow_errors as overflow
@@ -78,7 +78,7 @@ async def _find_placement(passing: PassthroughRequest) -> Placement | None:
         return None
     request = await count_request_tokens(parts, request)
     parsed = ParsedRequest(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
-    patience_s = parts.config.assembly_budget_ms / 1000
+    patience_s = placement_patience_s(parts)
     return await with_timeout(patience_s, parts.resolver.resolve_beside(parsed, REASON))
 
 

@@ -124,6 +124,8 @@ class Turn(msgspec.Struct, eq=False):
     recalled_tokens: int = 0
     is_relayed: bool = False
     """It answers the client's own bytes."""
+    is_by_other_maker: bool = False
+    """A model of another maker answered in place of the one that was asked: its reasoning goes to nobody else."""
     form: RequestForm = RequestForm.FULL
     """How much of ours its requests carry: less than all where the provider refused that."""
 
@@ -305,16 +307,15 @@ class Turn(msgspec.Struct, eq=False):
 
     def _unwritten_items(self) -> list[Entry | LedgerEvent]:
         """The turn's entry, if nothing of it is stored yet: a failed request leaves no turn. A relayed answer of an
-        awake thread loses reasoning that the model binds to its prefix."""
+        awake thread loses reasoning that the model binds to its prefix, and so does the answer of another maker."""
         ledger, entry, standing = self.placement.ledger, self.entry, self.placement
         if entry.id in ledger.entries:
             return []
         entry = entry if entry.seq == ledger.next_seq else replace(entry, seq=ledger.next_seq)
-        if not (
-            self.is_relayed
-            and standing.path_state.tree.is_awake
-            and self.toolkit.binds_reasoning(standing.request.model)
-        ):
+        does_not_fit = self.is_by_other_maker or (
+            self.is_relayed and self.toolkit.binds_reasoning(standing.request.model)
+        )
+        if not (does_not_fit and standing.path_state.tree.is_awake):
             return [entry]
         return [
             entry,

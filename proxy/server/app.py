@@ -568,6 +568,7 @@ class App:
             headers = self._front.without_name(headers)
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         path = raw.split(b"?", 1)[0].decode("latin-1")
+        limits = tenant.limits if self._front is None else self._user_limits.of(tenant.name)
         return ClientRequest(
             request,
             tenant.id,
@@ -578,6 +579,7 @@ class App:
             body,
             tenant.mode,
             limits.slash_commands == "on",
+            limits.models,
         )
 
     async def _dispatch(self, path: str, client_request: ClientRequest, reply: Reply) -> None:

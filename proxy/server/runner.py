@@ -1,8 +1,8 @@
 """Runs the application on a socket with uvicorn, and adds deadlines to its connections: `header_deadline_s` for
 headers, `body_deadline_s` for each 4 KiB of a body. Headers beyond 64 KiB are refused, trailers dropped.
 
-SIGTERM, SIGHUP and Ctrl-C drain: running answers get `drain_s` seconds, then the exit status is 0; a second Ctrl-C
-ends at once. `tests/server/test_library_contract.py` names the private parts of uvicorn in use.
+SIGTERM, SIGHUP, SIGUSR1 and Ctrl-C drain: running answers get `drain_s` seconds, then the exit status is 0; a second
+Ctrl-C ends at once. `tests/server/test_library_contract.py` names the private parts of uvicorn in use.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def serve(app: Application, config: Config, hooks: ServerHooks, listener: socket
         )
         server = _Server(settings, lambda: hooks.ready(base_url(listener)), hooks.draining)
         logging.getLogger("uvicorn.error").addFilter(server.should_log)
-        with _hangup_drains(server):
+        with _more_signals_drain(server):
             server.run(sockets=[listener])
 
 
@@ -176,17 +176,18 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def _hangup_drains(server: _Server) -> Iterator[None]:
-    """A closed terminal (SIGHUP) drains as SIGTERM does; under `nohup`, where the signal is ignored, it stays so."""
-    before = signal.getsignal(signal.SIGHUP)
-    if before == signal.SIG_IGN:
-        yield
-        return
-    signal.signal(signal.SIGHUP, server.handle_exit)
+def _more_signals_drain(server: _Server) -> Iterator[None]:
+    """A closed terminal (SIGHUP) and SIGUSR1, by which some supervisors ask for a graceful stop, drain as SIGTERM does;
+    under `nohup`, where the first is ignored, it stays so."""
+    before = {each: signal.getsignal(each) for each in (signal.SIGHUP, signal.SIGUSR1)}
+    taken = {each: handler for each, handler in before.items() if handler != signal.SIG_IGN}
+    for each in taken:
+        signal.signal(each, server.handle_exit)
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, before)
+        for each, handler in taken.items():
+            signal.signal(each, handler)
 
 
 class _ResponseCycle(RequestResponseCycle):

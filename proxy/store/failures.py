@@ -37,6 +37,7 @@ CODE_BY_SQLSTATE = {
     "55P03": "store_locked",
     "40P01": "store_locked",
     "40001": "store_locked",
+    "25P03": "store_locked",
     "57014": "store_busy",
     "53300": "store_busy",
 }

@@ -15,7 +15,7 @@ from proxy.upstream.learned_traits import LearnedTrait, TraitKind
 from proxy.upstream.litellm.loader import unavailable_reason
 from proxy.upstream.request_forms import FORMS_WITHOUT_RECALL, LearnedForms, RequestForm
 from proxy.upstream.retry_after import is_busy, is_resting, note_rest, retry_after_s
-from proxy.upstream.routing import Route, Routes, UnknownModel, outgoing_headers
+from proxy.upstream.routing import Route, Routes, UnknownModel, outgoing_headers, without_credentials
 
 __all__ = [
     "FORMS_WITHOUT_RECALL",
@@ -47,4 +47,5 @@ __all__ = [
     "request_forms",
     "retry_after_s",
     "unavailable_reason",
+    "without_credentials",
 ]

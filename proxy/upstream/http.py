@@ -27,6 +27,7 @@ from urllib.parse import quote_from_bytes, urlsplit
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
+from aiohttp.helpers import _EXC_SENTINEL
 from aiohttp.http import HttpProcessingError, RawResponseMessage
 from aiohttp.streams import StreamReader
 from multidict import CIMultiDict
@@ -92,8 +93,6 @@ _STALE_CONNECTION_S = 0.5
 """A stale idle connection shows within a round trip (0.3 s around the earth). A later loss may be one of a server that
 was already working on the request."""
 
-"""Largest decompressed body, against decompression bombs."""
-
 
 class Answer(ABC):
     """A provider's answer. Close it, or read it to its end."""
@@ -146,14 +145,20 @@ class Upstream(ABC):
 class HttpAnswer(Answer):
     """An answer as received, without hop-by-hop headers. Its connection returns to the pool with the last byte."""
 
-    __slots__ = ("_connection", "_content", "_upstream")
+    __slots__ = ("_connection", "_content", "_idle_timeout_s", "_upstream")
 
     def __init__(
-        self, message: RawResponseMessage, content: StreamReader, connection: Connection, upstream: str
+        self,
+        message: RawResponseMessage,
+        content: StreamReader,
+        connection: Connection,
+        upstream: str,
+        idle_timeout_s: float,
     ) -> None:
         self.status = message.code
         self.headers = end_to_end_headers(message.raw_headers)
         self._upstream = upstream
+        self._idle_timeout_s = idle_timeout_s
         self._content = content
         self._connection: Connection | None = connection
         content.on_eof(self._release_connection)
@@ -161,17 +166,35 @@ class HttpAnswer(Answer):
     async def chunks(self) -> AsyncIterator[bytes]:
         content = self._content
         try:
-            while chunk := await content.readany():
+            while chunk := await self._read():
                 yield chunk
-        except aiohttp.ServerTimeoutError as error:
-            raise UpstreamTimeout(f"upstream {self._upstream} fell silent in the middle of its answer") from error
+        except TimeoutError as error:
+            raise UpstreamTimeout(
+                f"upstream {self._upstream} fell silent in the middle of its answer: nothing of it came for "
+                f"{self._idle_timeout_s:g} s (idle_timeout_s). Send the request again."
+            ) from error
         except (aiohttp.ClientError, OSError) as error:
             # The library raises before it hands out what had arrived; a partial answer is kept, so take it first.
             if arrived := b"".join(content._buffer):
                 yield arrived
-            raise UpstreamClosed(f"upstream {self._upstream} closed the connection before its answer ended") from error
+            if isinstance(error, BrokenFraming):
+                did = "broke the framing of its answer (what came is not HTTP)"
+            else:
+                did = "closed the connection before its answer ended"
+            raise UpstreamClosed(f"upstream {self._upstream} {did}. Send the request again.") from error
         finally:
             await self.aclose()
+
+    async def _read(self) -> bytes:
+        """The next bytes of the body; empty at its end. Raises TimeoutError after `idle_timeout_s` without one.
+
+        The library's own clock starts anew with every byte of the framing, and stops for good where its parser fails.
+        """
+        content = self._content
+        if content.is_eof() or content._buffer:
+            return await content.readany()
+        async with asyncio.timeout(self._idle_timeout_s):
+            return await content.readany()
 
     async def aclose(self) -> None:
         connection, self._connection = self._connection, None
@@ -260,12 +283,12 @@ class HttpUpstream(Upstream):
                 max_field_size=_MAX_HEADER_LINE_BYTES,
             )
             protocol.write_request(head, body)
-            message, content = await protocol.read_answer_head()
+            message, content = await protocol.read_answer_head(self.settings.idle_timeout_s)
             answered = protocol.was_used = True
         finally:
             if not answered:
                 connection.close()
-        return HttpAnswer(message, content, connection, self.name)
+        return HttpAnswer(message, content, connection, self.name, self.settings.idle_timeout_s)
 
     @property
     def _destination(self) -> aiohttp.ClientRequest:
@@ -310,7 +333,11 @@ class HttpUpstream(Upstream):
                 seconds = self.settings.connect_timeout_s
                 return UpstreamTimeout(f"upstream {self.name} did not accept a connection in {seconds:g} s")
             case TimeoutError():
-                return UpstreamTimeout(f"upstream {self.name} sent nothing for {self.settings.idle_timeout_s:g} s")
+                silent_s = f"{self.settings.idle_timeout_s:g} s"
+                return UpstreamTimeout(
+                    f"upstream {self.name} sent nothing for {silent_s} (idle_timeout_s). Send the request again, or "
+                    f"raise upstreams.{self.name}.idle_timeout_s if it takes longer."
+                )
             case aiohttp.ClientProxyConnectionError():
                 reason = _connect_failure_reason(error)
                 return UpstreamUnreachable(f"upstream {self.name}: the HTTP proxy to it cannot be reached: {reason}")
@@ -335,12 +362,18 @@ def _may_retry(method: str, error: Exception, after_s: float, *, reused: bool) -
     return was_sent and method in _IDEMPOTENT_METHODS
 
 
+class BrokenFraming(aiohttp.ClientPayloadError):
+    """A body whose framing is not HTTP's."""
+
+
 class _Connection(ResponseHandler):
     """A connection that refuses unrequested answers, and starts the idle timeout when the whole request is written."""
 
     was_used = False
     """Whether an earlier request was answered on it."""
     _is_sending = False
+    _open_body: StreamReader | None = None
+    """The body that is being read."""
 
     def is_connected(self) -> bool:
         """Whether a request may be sent. False also if an unrequested answer waits (some servers send 408 when idle),
@@ -362,21 +395,53 @@ class _Connection(ResponseHandler):
         if not self._is_sending:
             self.start_timeout()
 
+    def close(self) -> None:
+        """Close at once where bytes wait to be read by the provider: a transport waits for it, if need be for ever."""
+        if self._unsent_bytes:
+            self.abort()
+        else:
+            super().close()
+
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._is_sending:
             self._is_sending = False
             self.start_timeout()
 
-    async def read_answer_head(self) -> tuple[RawResponseMessage, StreamReader]:
-        """Head of the answer, and its body to come. Raises HttpProcessingError if the provider switches protocols:
-        nobody asked for it, and a client would wait for an answer for ever."""
+    def set_exception(self, exc: BaseException, exc_cause: BaseException = _EXC_SENTINEL) -> None:
+        """Fail the answer that is being read too: where the parser fails in the middle of a body, the library tells
+        only who waits for the next answer, and forgets the body, so that its reader would wait for ever."""
+        body, self._open_body = self._open_body, None
+        if body is not None and not body.is_eof() and body.exception() is None:
+            body.set_exception(BrokenFraming() if isinstance(exc, HttpProcessingError) else exc, exc)
+        super().set_exception(exc, exc_cause)
+
+    async def read_answer_head(self, idle_timeout_s: float) -> tuple[RawResponseMessage, StreamReader]:
+        """Head of the answer, and its body to come. Raises TimeoutError if for `idle_timeout_s` none came and nothing
+        of the request left, and HttpProcessingError if the provider switches protocols: nobody asked for it, and a
+        client would wait for an answer for ever."""
         while True:
-            message, content = await self.read()
+            message, content = await self._read_head(idle_timeout_s)
             if message.code == SWITCHING_PROTOCOLS:
                 raise HttpProcessingError(code=SWITCHING_PROTOCOLS, message="another protocol that nobody asked for")
             if not 100 <= message.code <= 199:
+                self._open_body = content
                 return message, content
+
+    async def _read_head(self, idle_timeout_s: float) -> tuple[RawResponseMessage, StreamReader]:
+        while True:
+            unsent = self._unsent_bytes
+            try:
+                async with asyncio.timeout(idle_timeout_s):
+                    return await self.read()
+            except TimeoutError:
+                # A long request may take its time to leave; a provider that stops reading is as silent as any.
+                if self._unsent_bytes >= unsent:
+                    raise
+
+    @property
+    def _unsent_bytes(self) -> int:
+        return self.transport.get_write_buffer_size() if self.transport is not None else 0
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - the library's signature
         super().resume_reading(resume_parser)

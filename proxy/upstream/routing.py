@@ -23,7 +23,17 @@ from proxy.upstream.http import (
 )
 from proxy.upstream.litellm import LitellmUpstream
 
-__all__ = ["Answer", "ConnectionPool", "RawHeaders", "Route", "Routes", "UnknownModel", "Upstream", "outgoing_headers"]
+__all__ = [
+    "Answer",
+    "ConnectionPool",
+    "RawHeaders",
+    "Route",
+    "Routes",
+    "UnknownModel",
+    "Upstream",
+    "outgoing_headers",
+    "without_credentials",
+]
 
 _DROPPED_HEADERS = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"cookie"}
 """Not sent upstream: framing is made anew, and cookies belong to one origin."""
@@ -84,6 +94,14 @@ class Routes:
         upstreams that speak the dialect of `path` (raw). None stands for a request without a model. Raises
         UnknownModel."""
         return self._cached_choice(model, wire_format_of(path))
+
+    def choose_upstream(self, name: str, model: str, path: str) -> Route:
+        """The route for a model to the upstream of this name. Raises UnknownModel where it does not speak the dialect
+        of `path`."""
+        upstream, spoken = self.upstreams[name], wire_format_of(path)
+        if spoken is not None and not _speaks_format(upstream.settings, spoken):
+            raise DialectNotServed(f"Upstream {name} is not asked in {spoken}. {_speaks_hint(spoken, name)}")
+        return Route(upstream, upstream.settings.upstream_model_of(model))
 
     def choose_for_endpoint(self, model: str | None, path: str, headers: RawHeaders) -> Route:
         """The route to an endpoint that the proxy does not handle. A client that names Anthropic's version speaks
@@ -204,6 +222,11 @@ def outgoing_headers(
         if settings.key_header == "x-api-key" and ANTHROPIC_VERSION_HEADER[0] not in dict(headers):
             headers.append(ANTHROPIC_VERSION_HEADER)
     return headers
+
+
+def without_credentials(client: Iterable[tuple[bytes, bytes]]) -> RawHeaders:
+    """The client's headers without the key for a provider, for a request that goes to another one."""
+    return [header for header in client if header[0] not in _CREDENTIAL_HEADERS]
 
 
 @cache

@@ -17,7 +17,13 @@ from tiktoken_ext import openai_public  # type: ignore[import-untyped]
 
 from proxy.accounting import load_o200k, o200k
 from proxy.accounting import token_counter as tokens
-from proxy.accounting.token_counter import DATA_URL_TOKENS, SLICE_CHARACTERS, TokenCounter, sliced
+from proxy.accounting.token_counter import (
+    DATA_URL_TOKENS,
+    MAX_COUNTED_CHARACTERS,
+    SLICE_CHARACTERS,
+    TokenCounter,
+    sliced,
+)
 from tests.pace import slowness, within
 
 COUNTER = TokenCounter()
@@ -153,6 +159,20 @@ def test_slices_are_the_text(text: str) -> None:
 def test_a_text_without_borders_is_cut_all_the_same_and_hardly_miscounted() -> None:
     text = "7" * (4 * SLICE_CHARACTERS)
     assert abs(COUNTER.count(text) - whole(text)) <= 8
+
+
+def test_of_a_huge_text_parts_are_counted_and_stand_for_the_rest() -> None:
+    text = prose(50_000)
+    huge = text * (4 * MAX_COUNTED_CHARACTERS // len(text))
+    expected = COUNTER.count(text) * len(huge) / len(text)
+    assert COUNTER.count(huge) == COUNTER.count(huge) == pytest.approx(expected, rel=0.03)
+
+
+async def test_one_letter_sixty_million_times_is_counted_in_the_time_of_a_million() -> None:
+    await COUNTER.preload()
+    with within(1.5):
+        [counted] = await COUNTER.count_all(["a" * 60_000_000])
+    assert counted == pytest.approx(60_000_000 / 8, rel=0.02)
 
 
 @pytest.mark.parametrize("head", ["data:image/png;base64,", "data:;base64,", "data:text/plain;charset=utf-8;base64,"])

@@ -167,6 +167,30 @@ def test_ctrl_c_says_what_is_waited_for_and_once_more_ends_at_once(shell: Shell,
     assert (booked["key"], booked["status"]) == (ended["id"], "error"), "what it cost is paid, and on disk"
 
 
+@pytest.mark.parametrize("tools", [True, False], ids=["awake", "asleep"])
+def test_a_stream_that_the_end_of_the_drain_cuts_says_so(shell: Shell, started: Starting, tools: bool) -> None:
+    (shell.home / "slow.yaml").write_text('answers: [{text: "one two three", pace_ms: 1500}]')
+    model = re.search(r"http://[\d.:]+", line_of(started("provider", "slow.yaml", "--port", "0").stdout))
+    assert model is not None
+    settings = ("--set", "drain_s=1", "--set", "wake_at_tokens=0")
+    proxy = Proxy(started("serve", "--upstream", f"{model[0]}/v1", "--port", "0", "--data", str(shell.data), *settings))
+    address = urlsplit(proxy.url)
+    client = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
+    offered = {"tools": [{"type": "function", "function": {"name": "look", "parameters": {}}}]} if tools else {}
+    body = {"model": "gpt-5.4", "messages": [{"role": "user", "content": "hi"}], "stream": True, **offered}
+    client.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+    answer = client.getresponse()
+    seen = answer.read1()
+
+    proxy.process.send_signal(signal.SIGUSR1)
+    with pytest.raises(http.client.IncompleteRead) as cut:
+        answer.read()
+    seen += cut.value.partial
+
+    assert seen.endswith(b": callstack: The proxy was stopped before the answer was whole. Send it again.\n\n")
+    assert proxy.process.wait(20) == 0
+
+
 def test_a_conversation_is_seen_by_every_command_and_no_key_is_kept(
     shell: Shell, serving: Callable[..., Proxy]
 ) -> None:

@@ -98,7 +98,7 @@ def test_port_0_takes_a_free_port_and_says_which(start: Start, host: str) -> Non
         assert connection.recv(65536).startswith(b"HTTP/1.1 200")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
 def test_s13_a_signal_lets_running_streams_finish_and_exits_with_0(start: Start, number: signal.Signals) -> None:
     served = start()
     with served.connect() as streaming, served.connect() as idle:

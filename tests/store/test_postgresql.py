@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from proxy.store.database import PostgresDatabase
 from proxy.store.failures import CircuitBreaker, as_store_error
 from proxy.store.interface import LedgerRecord
 from proxy.store.sql import SqlStore, copy_store, open_store
+from tests.pace import slowness
 from tests.postgresql_server import PostgresServer
 from tests.store.values import entry, opened
 
@@ -87,6 +89,40 @@ async def test_what_another_process_wrote_is_in_the_same_object_at_the_next_requ
     assert "m2" not in held.ledger.entries
     assert await cached(ours) is held
     assert "m2" in held.ledger.entries
+
+
+@pytest.mark.rows("X-55")
+async def test_a_process_that_stands_still_in_a_commit_holds_nobody_up_and_loses_nothing(
+    opening: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = await opening(), await opening()
+    await here.wait_until_durable(here.write("a", opened("c1", entry("m1"))))
+    stands, goes_on = threading.Event(), threading.Event()
+    announce = here._database.announce
+
+    def stand_still(connection: Connection, news: Sequence[str]) -> None:
+        if not stands.is_set():
+            stands.set()
+            goes_on.wait(SOON_S)
+        announce(connection, news)
+
+    monkeypatch.setattr(here._database, "announce", stand_still)
+    ticket = here.write("a", [LedgerRecord("c1", entry("m2", "m1", seq=2))])
+    news = asyncio.create_task(here.wait_until_durable(ticket))
+    here.announce("something to say")
+    await asyncio.to_thread(stands.wait, SOON_S)
+    began = time.monotonic()
+    await there.wait_until_durable(there.write("a", [LedgerRecord("c1", entry("m3", "m1", seq=3))]))
+    waited = time.monotonic() - began
+    goes_on.set()
+    await asyncio.gather(news, return_exceptions=True)  # whoever waited for it may have been told that it is late
+
+    assert waited < 2.0 * slowness()
+    caches = ConversationCache(there)
+    async with asyncio.timeout(SOON_S):
+        while "m2" not in (await cached(caches)).ledger.entries:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert {"m1", "m2", "m3"} <= set((await cached(caches)).ledger.entries)
 
 
 async def test_only_what_is_new_is_read(opening: Opening) -> None:

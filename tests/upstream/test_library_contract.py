@@ -6,6 +6,8 @@ from unittest.mock import Mock
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.helpers import _EXC_SENTINEL
+from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 METHODS = {
@@ -14,6 +16,9 @@ METHODS = {
     "start_timeout": [],
     "resume_reading": ["resume_parser"],
     "_drop_timeout": [],
+    "close": [],
+    "abort": [],
+    "set_exception": ["exc", "exc_cause"],
 }
 RESPONSE_OPTIONS = {
     "skip_payload",
@@ -45,6 +50,18 @@ async def test_an_answer_is_read_from_the_connection_and_what_waits_of_a_body_st
     protocol.connection_lost(None)
     assert isinstance(content.exception(), aiohttp.ClientPayloadError)
     assert b"".join(content._buffer) == b"ab"
+
+
+async def test_broken_framing_reaches_the_connection_as_an_error_of_its_own_class() -> None:
+    protocol = ResponseHandler(asyncio.get_running_loop())
+    protocol.connection_made(Mock())
+    protocol.set_response_params(read_until_eof=True, auto_decompress=False, read_bufsize=2048)
+    protocol.data_received(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n")
+    _, content = await protocol.read()
+    protocol.data_received(b"zz\r\n")
+    assert isinstance(protocol.exception(), HttpProcessingError)
+    assert (content.exception(), content.is_eof()) == (None, False)  # when this changes, ours need not tell the body
+    assert inspect.signature(ResponseHandler.set_exception).parameters["exc_cause"].default is _EXC_SENTINEL
 
 
 async def test_a_connector_makes_connections_by_its_factory_and_finds_them_by_a_request() -> None:

@@ -33,7 +33,7 @@ START_TIMEOUT_S = 60.0
 RESTART_PAUSE_S = 1.0
 MAX_ENDS, ENDS_WINDOW_S = 10, 60.0
 """So many workers that end by themselves within this time end all: something is wrong that a start does not mend."""
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Worker(msgspec.Struct):

@@ -51,7 +51,7 @@ from proxy.exchange.thread.placement import Placement
 from proxy.exchange.thread.session_headers import client_name
 from proxy.store import Body, RequestRecord, SentRecord, Store, UsageRecord
 from proxy.telemetry import MAX_FIELD_CHARS, EventBus, LogFields, Metrics, log_field, truncate_field
-from proxy.upstream import RawHeaders
+from proxy.upstream import RawHeaders, Route
 
 log = logging.getLogger(__name__)
 
@@ -220,6 +220,12 @@ class RequestRecordBuilder(msgspec.Struct):
     def add_decisions(self, decisions: Iterable[GateDecision]) -> None:
         """The cost gate's decisions, also those not to compact."""
         self.decisions += decisions
+
+    def switch_route(self, route: Route) -> None:
+        """Another model answers in place of the one that was asked, at its own price."""
+        self.upstream, self.model = route.upstream.name, route.model
+        if self.account:
+            self.account.switch_model((self.tenant, self.upstream, self.model))
 
     def mark_bypassed(self, reason: str) -> None:
         """The client's request is sent unchanged, from now on or for all of it."""

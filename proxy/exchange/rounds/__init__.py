@@ -6,9 +6,13 @@ from proxy.exchange.rounds.client_request import (
     ClientRequest,
     Services,
     count_request_tokens,
+    is_too_long,
+    model_in,
     parse_client_request,
+    placement_patience_s,
     without_refused_usage,
 )
+from proxy.exchange.rounds.fallbacks import Fallbacks
 from proxy.exchange.rounds.round_sender import REFUSALS_IGNORED_MS, ContextRejected, RoundSender
 from proxy.exchange.rounds.shorten_request import (
     OversizedRequest,
@@ -22,11 +26,15 @@ __all__ = [
     "REFUSALS_IGNORED_MS",
     "ClientRequest",
     "ContextRejected",
+    "Fallbacks",
     "OversizedRequest",
     "RoundSender",
     "Services",
     "count_request_tokens",
+    "is_too_long",
+    "model_in",
     "parse_client_request",
+    "placement_patience_s",
     "quotes_of",
     "shorten_request",
     "without_refused_usage",

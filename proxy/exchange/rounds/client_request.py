@@ -45,6 +45,19 @@ s, and two such bodies would push all else out of the cache."""
 MAX_MESSAGES = 50_000
 """Messages of a request that is placed. Placing a new message blocks for 40 us, and a body may hold two million; the
 longest conversation in a window of a million tokens has a tenth of these."""
+MAX_PLACED_TEXT_BYTES = 16 << 20
+"""Text of a request that is placed: over four million tokens, and no model reads two. Each step over a text of 60 MB
+holds up everybody else for a tenth of a second, and there are dozens."""
+MAX_PLACED_BODY_BYTES = 48 << 20
+"""Bytes of a request that is placed, files included. Providers take 20 to 50 MB."""
+MIN_FILE_BYTES = 1200
+FILE_MARKERS = (b";base64,", b'data"')
+"""What stands before a file in a body: a data URL, or the name of a member that holds bare base64."""
+SHARED_STORE_PATIENCE_S = 2.0
+"""Seconds that a request may wait for a store on another machine, beside `assembly_budget_ms` for our own work: a
+dozen round trips, of which others may have theirs before."""
+SCANNED_BYTES = 2 << 20
+"""Bytes searched in one go: 3 ms."""
 ROLE_KEY = b'"role"'
 HASHED_APART_BYTES = 1 << 20
 """Bodies from this size are hashed in a thread: 40 MiB take 0.1 s."""
@@ -65,6 +78,8 @@ class ClientRequest(msgspec.Struct, frozen=True):
     """The mode of its client key, or empty."""
     takes_slash_commands: bool = True
     """Whether its client key allows commands in the chat."""
+    allowed_models: tuple[str, ...] = ()
+    """Names or globs of the models that the client may ask for; empty for all."""
     arrived: float = msgspec.field(default_factory=time.perf_counter)
 
 
@@ -101,6 +116,53 @@ class Services:
     """(upstream, model) pairs that refuse reasoning in messages, with the time of the first refusal in ms."""
     models_ignoring_refusals: dict[tuple[str, str], int] = field(default_factory=dict)
     """(upstream, model) pairs that called our tools though they were told not to, with the time of it in ms."""
+
+
+def placement_patience_s(parts: Services) -> float:
+    """Seconds within which a request has to be placed."""
+    own = parts.config.assembly_budget_ms / 1000
+    return own + SHARED_STORE_PATIENCE_S if parts.conversation_cache.is_shared else own
+
+
+async def is_too_long(body: bytes) -> bool:
+    """Whether the proxy lets a request pass without reading it, because no model reads so much. Estimated without
+    parsing, by what the body holds beside files in base64."""
+    if len(body) <= MAX_PLACED_TEXT_BYTES:
+        return False
+    return len(body) > MAX_PLACED_BODY_BYTES or len(body) - await _file_bytes(body) > MAX_PLACED_TEXT_BYTES
+
+
+async def _file_bytes(body: bytes) -> int:
+    total = 0
+    for marker in FILE_MARKERS:
+        at = 0
+        while at < len(body):
+            await asyncio.sleep(0)
+            # The windows overlap, because a marker may lie on a border.
+            found = body.find(marker, at, at + SCANNED_BYTES + len(marker))
+            if found < 0:
+                at += SCANNED_BYTES
+                continue
+            begins = found + len(marker)
+            if marker.endswith(b'"'):
+                begins = body.find(b'"', begins) + 1 or len(body)
+            ends = body.find(b'"', begins)
+            at = ends if ends >= 0 else len(body)
+            total += at - begins if at - begins >= MIN_FILE_BYTES else 0
+    return total
+
+
+class _NamedModel(msgspec.Struct):
+    model: msgspec.Raw = msgspec.Raw(b"null")
+
+
+async def model_in(body: bytes) -> str | None:
+    """The model that a long body names, read without the rest of it; None where it names none."""
+    try:
+        named = await asyncio.to_thread(lambda: msgspec.json.decode(msgspec.json.decode(body, type=_NamedModel).model))
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return None
+    return named if isinstance(named, str) else None
 
 
 async def parse_client_request(parts: Services, body: bytes) -> Request:

@@ -37,6 +37,7 @@ from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.exchange.background.recorder import RequestRecordBuilder, sent_chain
 from proxy.exchange.client_response import ClientResponse
 from proxy.exchange.rounds.client_request import ClientRequest, Services
+from proxy.exchange.rounds.fallbacks import Fallbacks
 from proxy.exchange.rounds.form_ladder import FormLadder
 from proxy.exchange.rounds.shorten_request import quotes_of, shortened_prompt_tokens
 from proxy.exchange.thread.bound_reasoning import (
@@ -54,8 +55,6 @@ from proxy.upstream import (
     RequestForm,
     Route,
     is_busy,
-    note_rest,
-    outgoing_headers,
     request_forms,
     retry_after_s,
 )
@@ -133,6 +132,8 @@ class RoundSender:
         self._request = request
         self._record = record
         conversation = record.placement.conversation if record.placement else ""
+        asked = record.placement.request.model if record.placement else ""
+        self.fallbacks = Fallbacks(parts, client_request, route, asked or "", record.switch_route)
         self._window_key = (route.upstream.name, route.model, conversation)
         self._sent_tokens = 0
         """Tokens of the last round sent."""
@@ -383,6 +384,8 @@ class RoundSender:
                 return None
             following = await self._remedy(turn, attempt, refused)
             if following is None:
+                if (other := await self.send_to_larger(b"".join(body), got.status, refusal)) is not None:
+                    return other
                 await self._reject_if_original_may_pass(delivery, got, refusal, again=attempt.line is not attempt.whole)
                 await self._pass_refusal(delivery, got, refusal)
                 return None
@@ -551,6 +554,8 @@ class RoundSender:
 
     def learn_from_response(self, spoken: ModelResponse) -> None:
         """Learn from the provider's token count how much fits, and which form it accepts."""
+        if self.fallbacks.is_switched:
+            return
         self._services.context_windows.learn_from_usage(*self._window_key, self._sent_tokens, spoken.usage)
         self._forms.learn(complete=spoken.complete)
 
@@ -609,15 +614,21 @@ class RoundSender:
         self._sent_tokens = request.tokens
         return await self._send_body(request.body)
 
+    async def send_to_larger(self, body: bytes, status: int, refusal: bytes) -> Answer | None:
+        """The answer of another model, where this one refused a body for its length and there is one that takes it."""
+        if not self.fallbacks or not overflow.is_overflow(status, refusal, self._sent_tokens):
+            return None
+        got = await self.fallbacks.send_to_next(body, readable=True)
+        if got is not None:
+            self._record.upstream_status = got.status
+        return got
+
     async def _send_body(self, body: bytes) -> Answer:
-        client_request, upstream = self._client_request, self._route.upstream
-        headers = outgoing_headers(client_request.headers, upstream.settings, readable=True)
         self._record.upstream_status = 0
         if self._services.cache_keep_alive is not None:  # else no body is held while its answer streams
             self.sent_body, self.sent_at = body, self._services.now()
-        got = await upstream.send(client_request.method, client_request.path, client_request.query, headers, body)
+        got = await self.fallbacks.send(body, readable=True)
         self._record.upstream_status = got.status
-        note_rest(upstream, got, self._services.now())
         self._record.header_cost = cost_of_header(dict(got.headers).get(COST_HEADER, b"").decode("latin-1"))
         return got
 

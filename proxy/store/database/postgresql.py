@@ -32,6 +32,10 @@ written fail, so this is longer than several replicas take for their turns when 
 that died holds no lock: the server ends its transaction."""
 STATEMENT_TIMEOUT_MS = 30_000
 """Longest statement: a search or a deletion in a large store takes seconds, a lost server no answer at all."""
+IDLE_IN_TRANSACTION_MS = 1_500
+"""How long a writer may stand still between two statements of a transaction. A process that is stopped, or whose
+machine is frozen, holds its tenants' locks so long; then the server ends its transaction, and when it goes on it tries
+again. No answer to a client waits longer than two seconds for it."""
 POOL_TIMEOUT_S = 5
 SIZE_INTERVAL_S = 60.0
 """How often the size of the database is asked for: PostgreSQL adds up the sizes of all files."""
@@ -132,7 +136,9 @@ class PostgresDatabase:
     def _connect_arguments(self, *, writes: bool) -> dict[str, object]:
         """What the URL says comes last, so that it wins."""
         options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS}"
-        if not writes:
+        if writes:
+            options += f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_MS}"
+        else:
             # A plan made once, for tables that were small then, would be used on until the server gathers statistics.
             options += " -c default_transaction_read_only=on -c plan_cache_mode=force_custom_plan"
         ours = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "callstack", **KEEPALIVE}

@@ -1,0 +1,41 @@
+"""Two proxies on a database that is 50 ms away: requests wait longer, and are served all the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import make_url
+
+from llm_test_provider import ScriptedProvider, says
+from proxy.cli.doctor import _check_contents
+from proxy.config.sources import load_config
+from tests.distant_server import at_distance
+from tests.harness import Conversation, Stage
+from tests.postgresql_server import PostgresServer
+
+ROUND_TRIP_S = 0.05
+
+
+@pytest.mark.rows("X-55")
+async def test_a_database_50_ms_away_is_no_reason_to_stand_aside(postgres: PostgresServer, tmp_path: Path) -> None:
+    near = make_url(postgres.new_database())
+    assert near.port
+    with ScriptedProvider() as provider, at_distance(near.port, ROUND_TRIP_S) as port:
+        provider.when(lambda _: True, says("fine"), loop=True)
+        url = near.set(port=port).render_as_string(hide_password=False)
+        stage = Stage(provider, tmp_path, streamed=False)
+        try:
+            here, there = (stage.proxy(store=url, assembly_budget_ms=1000) for _ in range(2))
+            chat = Conversation(here, streamed=False)
+            statuses = []
+            for number in range(6):
+                chat.proxy = (here, there)[number % 2]
+                statuses.append(chat.says(f"question {number}").stack_status)
+        finally:
+            stage.stop()
+        checks = await _check_contents(load_config({"store": url, "data": str(tmp_path / "d")}))
+
+    assert statuses == ["full"] * 6
+    [told] = [check for check in checks if check.about == "store distance"]
+    assert told.state == "unsure"
