@@ -6,9 +6,11 @@ from __future__ import annotations
 import pytest
 
 from llm_test_provider import ScriptedProvider, call, says
+from tests.clocks import HOUR_MS, set_clock
 from tests.harness import Conversation, Stage, bash, does
 
 CLIENT = ["bash", "read"]
+DAY_MS = 24 * HOUR_MS
 FRAMES = ["stack_frame_push", "stack_frame_pop", "stack_recall"]
 CORE = ["stack_frame_push", "stack_frame_pop", "stack_frame_plan", "stack_recall", "stack"]
 
@@ -128,17 +130,20 @@ def test_a_retry_of_the_first_request_is_offered_the_same(stage: Stage, provider
 
 
 @pytest.mark.rows("X-40")
-def test_the_core_tools_come_as_the_client_changes_its_own_head(stage: Stage, provider: ScriptedProvider) -> None:
-    """The prefix breaks anyway; and not inside a tool loop."""
-    chat = client_of(stage, 5_000)
-    provider.will(says("hello"), does(bash("ls")), says("seen"), says("ok"))
-    chat.says("hello")
-    assert provider.received[-1].tool_names == [*CLIENT, "stack_recall"]
+def test_the_tools_for_frames_come_when_the_cache_is_cold(stage: Stage, provider: ScriptedProvider) -> None:
+    """Not where the client changes its head: what stands behind the part that it left is still cached."""
+    with set_clock() as clock:
+        chat = client_of(stage, 5_000)
+        provider.will(says("hello"), says("quick"), does(bash("ls")), says("seen"))
+        chat.says("hello")
+        chat.system = f"You are quick. {words(32_000)}"
+        stage.excuse()
+        chat.says("go on")
+        assert provider.received[-1].tool_names == [*CLIENT, "stack_recall"]
 
-    chat.system = f"You are quick. {words(32_000)}"
-    stage.excuse()
-    chat.says("go on")
-
-    assert provider.received[-1].tool_names == CLIENT + CORE
-    chat.returns("a.py")
-    assert provider.received[-1].tool_names == CLIENT + CORE
+        clock.set_by += DAY_MS
+        stage.excuse()
+        chat.says("go on")
+        assert provider.received[-1].tool_names == CLIENT + CORE
+        chat.returns("a.py")
+        assert provider.received[-1].tool_names == CLIENT + CORE

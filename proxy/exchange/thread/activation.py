@@ -91,6 +91,8 @@ MAX_COMPACTED_BLOCK_TOKENS = 300
 """Tokens of the block behind a client's own summary, at most."""
 RECALL_WINDOW_DIVISOR = 4
 """Restored file contents may fill one part in so many of the window."""
+MIN_RECALL_WAKE_TOKENS = 20_000
+"""A smaller thread does not wake for recall alone: it saves cents there, and its client gets its own bytes."""
 NO_TOOLS = "[]"
 PLAN_TOOL = '"stack_frame_plan"'
 """How a JSON array of tools names it."""
@@ -218,16 +220,11 @@ class ContextPolicy:
         return ThreadWoken("", self.tools_by_mode["passive"])
 
     def _add_core_tools(self, here: PolicyInput) -> tuple[FrameEvent, ...]:
-        """Offer the core tools to a thread that has `stack_recall` alone, where its cache is cold or its client changes
-        the head anyway."""
-        tree, request, since = here.path_state.tree, here.request, here.previous_thread
+        """Offer the tools for frames to a thread that has `stack_recall` alone, where its cache is cold."""
+        tree, request = here.path_state.tree, here.request
         if self.config.wake_at_tokens is not None or here.mode == "passive" or tree.offers_frames:
             return ()
-        changed = since is not None and (since.system_hash, since.tools_hash) != (
-            request.system_hash,
-            request.tools_hash,
-        )
-        if not (changed or self._is_cold(here)) or not ends_with_user_message(request.messages):
+        if not (self._is_cold(here) and ends_with_user_message(request.messages)):
             return ()
         woken = self._offer_event(here)
         if woken is None or not woken.guidance:
@@ -254,7 +251,8 @@ class ContextPolicy:
             return PolicyDecision(reason="in_loop")
         woken = self._wake_event(here, wanted=wanted)
         decision = self._wake_with(here, woken, in_loop=in_loop, must_pay=must_pay)
-        if decision.events or not woken.guidance or self.config.wake_at_tokens is not None:
+        is_small = here.request.tokens < MIN_RECALL_WAKE_TOKENS
+        if decision.events or not woken.guidance or is_small or self.config.wake_at_tokens is not None:
             return decision
         return self._wake_with(here, self._recall_offer, in_loop=in_loop, must_pay=must_pay)  # a fifth of the tokens
 
