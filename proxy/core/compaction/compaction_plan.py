@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
-from operator import attrgetter
 
 import msgspec
 from msgspec.structs import replace
@@ -60,7 +59,6 @@ from proxy.core.compaction.trace import (
 )
 from proxy.core.context import MessageComposer, context_entries, owner_of
 from proxy.core.frames import (
-    CHANGED,
     FINAL_STATUSES,
     PLAN_ORIGIN,
     Frame,
@@ -89,7 +87,6 @@ from proxy.core.observers import (
     message_of,
     messages_of,
     names_still_visible,
-    touched_files_of,
 )
 from proxy.core.text import CountTokens
 
@@ -223,8 +220,6 @@ def plan_compaction(path_state: PathState, compaction_input: CompactionInput, wr
     segments = segments_of(path_state, context, by_place, compaction_input.rules)
     if awaits_closing_words(path_state) and not _window_fills_up(by_place, compaction_input):
         segments = []
-    if not (compaction_input.rules.folds_items or _window_fills_up(by_place, compaction_input)):
-        segments = [s for s in segments if not _was_read_for_next_request(path_state, s, writer.names)]
     if not sum(s.tokens for s in segments if s.path_entries and s.is_part) > compaction_input.shortest_part:
         early = _may_compact_early(by_place, compaction_input)
         segments = [s for s in segments if not s.is_part or (s.is_summarized and early)]
@@ -248,19 +243,6 @@ def plan_compaction(path_state: PathState, compaction_input: CompactionInput, wr
     return CompactionPlan(
         tuple(event for w in written for event in w.events), (CompactionDecision(kind, frames, verdict),)
     )
-
-
-def _was_read_for_next_request(path_state: PathState, segment: Segment, names: ToolRoles) -> bool:
-    """Whether this is the request that ended last, and it read files and changed none: what the user orders next is
-    mostly about these."""
-    tree = path_state.tree
-    if segment.is_part or segment.trace is not None or tree.frames[segment.frame].origin != "request":
-        return False
-    ended = (f for f in tree.frames.values() if f.origin == "request" and f.status in FINAL_STATUSES)
-    if max(ended, key=attrgetter("order")).id != segment.frame:
-        return False
-    touched = touched_files_of(segment.path_entries, names)
-    return bool(touched) and not any(file.how == CHANGED for file in touched)
 
 
 def _may_compact_early(by_place: TokensByPlace, compaction_input: CompactionInput) -> bool:

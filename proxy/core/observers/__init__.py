@@ -19,7 +19,6 @@ from proxy.core.observers.files import (
     iter_touched_files,
     observe_files,
     touched_file_labels,
-    touched_files_of,
 )
 from proxy.core.observers.keywords import (
     cache_names,
@@ -147,7 +146,6 @@ __all__ = [
     "texts_in",
     "topic_keywords",
     "touched_file_labels",
-    "touched_files_of",
     "typed_text_of",
     "without_client_elements",
 ]
