@@ -52,7 +52,7 @@ from proxy.exchange.turn import Turn
 
 log = logging.getLogger(__name__)
 
-MAX_MESSAGE_TOKENS = 1_000_000
+MAX_MESSAGE_TOKENS = 8_000_000
 """Tokens of one message of a request that is placed; each step over a longer one holds up everybody else."""
 UNCHANGED_STATUSES = ("off", "shadow")
 """Statuses of requests that go upstream as the client wrote them, slash commands included."""

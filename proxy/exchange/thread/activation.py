@@ -204,8 +204,8 @@ class ContextPolicy:
         return first_small_offer(here.request.tokens, (o for o in offers if self._fits_cap(here, o[0].tools)))
 
     def _frame_tools(self, here: PolicyInput) -> tuple[str, ...]:
-        """Our tools for frames, the most wanted first: a client with a plan tool of its own gets none to plan with. None
-        for a subagent, which is a frame itself."""
+        """Our tools for frames, the most wanted first: a client with a plan tool of its own gets none to plan with. A
+        subagent, which is a frame itself, gets none."""
         if here.mode == "passive" or here.is_subagent:
             return ()
         planned = has_plan_tool(here.request.tool_names, self.inference_rules.tool_roles)
