@@ -115,10 +115,10 @@ def test_a_difference_marks_what_was_left_out_and_inserted(stocked: Stocked) -> 
 def test_a_difference_says_what_the_request_cost_and_how_that_comes_about(stocked: Stocked) -> None:
     shown = " ".join(stocked.shell.on_data("diff", stocked.older.request).out.split())
 
-    assert "it cost $0.003125, and untouched it would have cost $0.011875: saved $0.008750 (73.7 %)" in shown
+    assert "it cost $0.0031, and untouched it would have cost $0.0119: saved $0.0088 (73.7 %)" in shown
     counted = "the provider counted 2,100 tokens and none from its cache yet"
     assert f"{counted}; we estimate 2,100 at full price, and 50 of the answer" in shown
-    assert "prices of gpt-5, assumed for a model in no table: $1 a million" in shown
+    assert "prices of gpt-5: $1.25 a million, 0.1 times that from the cache, $10 for the answer" in shown
 
 
 def test_a_difference_as_json_is_what_the_api_tells(stocked: Stocked) -> None:
