@@ -9,8 +9,8 @@ from typing import TypeVar
 FRAMES_SHARE = 0.032
 """Tools for frames and their guidance may take this share of the first request. They are 288 tokens, so a request of
 9,000 tokens gets them."""
-RECALL_SHARE = 0.022
-"""`stack_recall` alone may take this share: 84 tokens from 4,000 on."""
+RECALL_SHARE = 0.019
+"""`stack_recall` alone may take this share: 76 tokens from 4,000 on."""
 
 Offered = TypeVar("Offered")
 
