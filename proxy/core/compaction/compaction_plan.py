@@ -525,10 +525,14 @@ def _results_of_items(path_state: PathState, path_entries: Iterable[PathEntry], 
 
 
 def _open_plan_items(tree: Tree, removed: Iterable[Message], names: ToolRoles) -> tuple[str, ...]:
-    """Open items of the client's plan, if the calls that listed them are removed."""
+    """Open items of the client's newest plan, if calls that listed items are removed. What an earlier request left open
+    is no plan any more: each list replaces the one before."""
     if not any(names.role_of(call.name) in PLANNING_ROLES for message in removed for call in message.calls):
         return ()
-    open_ones = (f for f in tree.frames.values() if f.origin == "plan" and f.status not in FINAL_STATUSES)
+    items = [f for f in tree.frames.values() if f.origin == PLAN_ORIGIN]
+    newest = max(items, key=lambda item: (item.updated_at, item.order), default=None)
+    home = newest.parent if newest else ""
+    open_ones = (f for f in items if f.parent == home and f.status not in FINAL_STATUSES)
     return tuple(f.title if f.client_key in ("", f.title) else f"{f.client_key} {f.title}" for f in open_ones)
 
 

@@ -43,6 +43,7 @@ from proxy.core.observers import (
     step_line,
     steps_of,
     texts_in,
+    was_missing,
 )
 from proxy.core.text import CountTokens, cut_for_display
 
@@ -84,7 +85,7 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
         if edited := edit_lines(step, names):
             edits += edited
             unchecked = True
-        checks = [run for run in observed.commands if run.kind]
+        checks = [run for run in observed.commands if run.kind and not was_missing(run, step)]
         if checks and unchecked:
             edits[-1] += _check_text(checks[-1])
             unchecked = False
@@ -193,7 +194,7 @@ def describe_returned_frames(frames: Sequence[Frame], count: CountTokens) -> str
         RETURNED_FRAME_MAX_TOKENS, max(RETURNED_FRAME_MIN_TOKENS, RETURNED_FRAMES_TOKENS // max(1, len(frames)))
     )
     return "\n".join(
-        f"{cut_for_display(f.title)} ({f.id}, {f.status}): "
+        f"{cut_for_display(f.title)} ({f.id}, {f.status_text}): "
         f"{derive_compaction((f.results_compacted if f.opening else '') or f.results, count, limit)}"
         for f in frames
     )

@@ -68,6 +68,8 @@ MIN_NUMBER_DIGITS = 5
 MIN_RESULT_LINE = 12
 """Characters of a line of results from which on it is not said once more."""
 MAX_EDITS = 6
+EARLIER_EDITS_TOKENS = 10
+"""Tokens of the line that says how many edits are not listed."""
 FAILED_FACTOR = 2
 """A failed frame may say more about attempts and errors."""
 NAMES_PER_COUNT = 64
@@ -230,7 +232,7 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
             title, parent = parent or title, ""
         steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
         within = f" in {parent}" if parent else ""
-        ended = "" if self.frame.status is Status.COMPLETED else f", {self.frame.status}"
+        ended = "" if self.frame.status is Status.COMPLETED else f", {self.frame.status_text}"
         what = (
             f'Your earlier work on "{parent or title}", {steps}.'
             if self.is_part
@@ -270,7 +272,7 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
         BROKEN_SECTION: (BROKEN_SHARE, lambda left: _list_section(sources.broken, left, count)),
         "files": (FILES_SHARE, lambda left: _files_section(facts, left, left // 2, count)),
         "said": (SAID_SHARE, lambda left: _said_section(said, left, count)),
-        "edits": (EDITS_SHARE, lambda left: _list_section(facts.edits[-MAX_EDITS:], left, count)),
+        "edits": (EDITS_SHARE, lambda left: _edits_section(facts.edits, left, count)),
         "next": (NEXT_SHARE, lambda left: _next_section(sources.planned, left, count)),
         "decisions": (DECISIONS_SHARE, lambda left: _list_section(facts.decisions, left, count)),
         "errors": (ERRORS_SHARE * factor, lambda left: _list_section(facts.errors, left, count)),
@@ -384,6 +386,15 @@ def _paths_that_fit(paths: Sequence[str], budget: int, count: CountTokens) -> st
 def _list_section(items: Iterable[str], budget: int, count: CountTokens) -> str:
     """The newest items that fit, one per line, oldest first."""
     return "\n".join(_newest_items([f"- {item}" for item in items], budget, count))
+
+
+def _edits_section(edits: Sequence[str], budget: int, count: CountTokens) -> str:
+    """The newest edits that fit, and how many came before them."""
+    shown = _newest_items([f"- {edit}" for edit in edits[-MAX_EDITS:]], budget - EARLIER_EDITS_TOKENS, count)
+    earlier = len(edits) - len(shown)
+    if not earlier:
+        return "\n".join(shown)
+    return "\n".join([f"- {earlier} {'earlier ' if shown else ''}edit{'s' if earlier > 1 else ''}, not listed", *shown])
 
 
 def _newest_items(items: Sequence[str], budget: int, count: CountTokens) -> Sequence[str]:

@@ -114,6 +114,12 @@ class Frame(msgspec.Struct, frozen=True):
         return self.origin in INFERRED_ORIGINS
 
     @property
+    def status_text(self) -> str:
+        """The status in words: an item that the client left when its request ended was not blocked by anything."""
+        is_left = self.status is Status.BLOCKED and self.is_inferred and not self.results
+        return "left open" if is_left else str(self.status)
+
+    @property
     def is_part(self) -> bool:
         """Whether the proxy cut it off work that goes on. A part is no task: no position or list counts it."""
         return self.origin == PART_ORIGIN

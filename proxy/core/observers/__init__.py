@@ -9,6 +9,7 @@ from proxy.core.observers.commands import (
     command_lines_of,
     last_outcome_by_kind,
     observe_commands,
+    was_missing,
 )
 from proxy.core.observers.effects import is_waiting, may_have_side_effects
 from proxy.core.observers.errors import FAILED_AT_THE_END, ObservedError, resolution_of
@@ -147,5 +148,6 @@ __all__ = [
     "topic_keywords",
     "touched_file_labels",
     "typed_text_of",
+    "was_missing",
     "without_client_elements",
 ]

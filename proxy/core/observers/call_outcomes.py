@@ -28,6 +28,7 @@ _ERROR_START = re.compile(
           | (?:fatal|failure|failed|tool\sfailed|command\sfailed)\s*:
           | (?:the\s)?(?:tool|command|edit|patch|execution)\s(?:execution\s)?(?:failed|errored|timed\sout)\b
           | [\w.-]+\s(?:execution|process|command|request|tool|server)\s(?:failed|errored|crashed|timed\sout)\b
+          | [\w.-]+\s(?:verification|validation)\sfailed\b
           | failed\sto\s | unable\sto\s | could\snot\s | couldn't\s | cannot\s | can't\s
           | no\sreplacement\swas\s | string\sto\sreplace\snot\sfound
           | invalid\s(?:arguments?|parameters?|input|patch|tool|path)\b

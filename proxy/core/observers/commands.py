@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from proxy.core.observers.call_outcomes import batch_parts_of, exit_code
-from proxy.core.observers.command_outcomes import CommandOutcome, outcome_of_line, outcomes_of_checks
+from proxy.core.observers.command_outcomes import (
+    CommandOutcome,
+    is_missing,
+    missing_names,
+    outcome_of_line,
+    outcomes_of_checks,
+)
 from proxy.core.observers.shell import MAX_COMMAND_LINE_LENGTH, command_kind_of, parse_command_line
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, ToolSpec
@@ -24,6 +30,12 @@ class CommandRun(msgspec.Struct, frozen=True):
     command: str
     outcome: CommandOutcome
     kind: str = ""
+
+
+def was_missing(run: CommandRun, step: Step) -> bool:
+    """Whether the program or module of this run of the step was not there: then it says nothing about the work."""
+    missing = frozenset[str]().union(*(missing_names(execution.result) for execution in step.executions))
+    return bool(missing) and any(is_missing(command, missing) for command in parse_command_line(run.command))
 
 
 def observe_commands(step: Step, tool_roles: ToolRoles) -> tuple[CommandRun, ...]:

@@ -270,15 +270,21 @@ _MAX_REPORT_LENGTH = 6_000  # characters of a report that are read
 
 def _paths_reported(commands: Sequence[ShellCommand], result: str) -> Iterator[str]:
     """Files that the client or git reports as changed: the client's note behind a command, and `git diff --stat` of the
-    working tree. Between two revisions it tells of other people's changes too."""
+    working tree behind another command of the same line. Alone it shows what was changed at any time before, and
+    between two revisions what others changed."""
     if "[This command " in result:
         for note in _CLIENT_NOTE.findall(result):
             yield from _PATH_IN_NOTE.findall(note)
-    if " | " in result and any(_shows_working_tree(command.words) for command in commands):
+    is_report = any(_shows_working_tree(command.words) for command in commands)
+    if " | " in result and is_report and any(_may_change_files(command.words) for command in commands):
         for line in _STAT_LINE.findall(result[:_MAX_REPORT_LENGTH]):
             path = line.rpartition(" | ")[0].strip()
             if not path.startswith("...") and " => " not in path:
                 yield path
+
+
+def _may_change_files(words: Sequence[str]) -> bool:
+    return bool(words) and words[0].rpartition("/")[2] not in ("git", "cd", "echo", "cat", "ls", "head", "tail", "true")
 
 
 def _shows_working_tree(words: Sequence[str]) -> bool:

@@ -66,7 +66,7 @@ def frame_named(tree: Tree, reference: str) -> Frame:
 def known_frames_text(tree: Tree) -> str:
     """The newest frames, for an error the model can act on."""
     newest = sorted(tree.frames.values(), key=lambda f: -f.order)[:MAX_KNOWN_FRAMES]
-    return "Frames: " + "; ".join(f"{f.id} {cut_for_display(f.title)} ({f.status})" for f in newest) + "."
+    return "Frames: " + "; ".join(f"{f.id} {cut_for_display(f.title)} ({f.status_text})" for f in newest) + "."
 
 
 def _tree_with_artifacts(tool_context: ToolContext) -> Tree:

@@ -153,7 +153,7 @@ def _target_of_frame(tool_context: ToolContext, ledger: Ledger, path_state: Path
     own_pieces = _pieces_of_frames(ledger, tree, frame_ids, pieces)
     own_piece_ids = set(map(id, own_pieces))
     pieces_below = _pieces_of_frames(ledger, tree, {f.id for f in descendants(tree, frame.id)}, pieces)
-    title = f"Frame {frame.id} ({cut_for_display(frame.title)}), {frame.status}.{children_note}"
+    title = f"Frame {frame.id} ({cut_for_display(frame.title)}), {frame.status_text}.{children_note}"
     subagent_pieces = _pieces_of_subagents(tool_context, (frame, *descendants(tree, frame.id)))
     return RecallTarget(
         title, (*own_pieces, *(p for p in pieces_below if id(p) not in own_piece_ids), *subagent_pieces)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from proxy.core.compaction.compaction_plan import _open_plan_items
 from proxy.core.compaction.facts import artifacts_in_facts, facts_of
 from proxy.core.compaction.trace import SpanFacts, merge_facts
 from proxy.core.context import entries_owned_by
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
-from proxy.core.observers.step import steps_of
+from proxy.core.observers.step import message_of, steps_of
 from tests.core.working import GrowingConversation, bash, todo
 
 Made = tuple[str, dict[str, Any]]
@@ -264,3 +265,37 @@ def test_the_last_sentence_of_results_is_never_cut() -> None:
     for results in (lexer.results, lexer.results_compacted):
         assert results.startswith("It was long work.")
         assert results.endswith("[...] The offset is mended: one column too far left.")
+
+
+@pytest.mark.rows("S0-54", "S0-55")
+def test_a_check_that_is_not_installed_here_says_nothing_of_an_edit() -> None:
+    made = ([edit("a.py")], ["The file a.py has been updated."])
+    missing = ([bash("python -m flake8 a.py")], ["/usr/bin/python: No module named flake8"])
+
+    assert known(made, missing).edits == ("a.py: a -> b",)
+    passed = ([bash("pytest -q")], ["3 passed in 0.1s"])
+    assert known(made, missing, passed).edits == ("a.py: a -> b (then pytest -q: ok)",)
+
+
+@pytest.mark.rows("S0-55")
+def test_a_patch_that_did_not_match_is_no_edit() -> None:
+    refused = "apply_patch verification failed: Error: Failed to find expected lines in a.py"
+    patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-a\n+b\n*** End Patch"
+
+    assert known(([("apply_patch", {"patchText": patch})], [refused])).edits == ()
+    assert known(([("apply_patch", {"patchText": patch})], ["Success. Updated a.py"])).edits == ("a.py: a -> b",)
+
+
+@pytest.mark.rows("S0-54", "S0-55")
+def test_open_is_what_the_newest_list_of_the_client_has_open() -> None:
+    """Each list replaces the one before; what an earlier request left in it is planned no more."""
+    watched = GrowingConversation(folds=False).user("Answer three questions about the parser.")
+    watched.does(todo("[>] Answer them | [ ] Note them"), results=["ok"]).says("They are these.")
+    watched.user("Now write documentation for the installer.")
+    watched.does(todo("[>] Write it | [ ] Check it"), results=["ok"]).does(bash("ls"), results=["a.md"])
+    messages = [m for p in watched.story.entries if (m := message_of(p))]
+
+    assert _open_plan_items(watched.story.tree, messages, DEFAULT_TOOL_ROLES) == ("Write it", "Check it")
+
+    watched.does(todo("[x] Write it | [x] Check it"), results=["ok"]).does(bash("ls"), results=["a.md"])
+    assert _open_plan_items(watched.story.tree, messages, DEFAULT_TOOL_ROLES) == ()

@@ -487,3 +487,24 @@ def test_several_earlier_traces_are_merged_set_by_set() -> None:
     assert told.told_steps == ("make lexer: ok", "make parser: ok")
     assert told.changed == ("src/lexer.py", "src/parser.py")
     assert told.steps == 7
+
+
+@pytest.mark.rows("S0-54")
+def test_edits_that_are_not_listed_are_counted() -> None:
+    """A list of the newest reads as all that was done."""
+    made = tuple(f"part_{n}.py: a -> b" for n in range(9))
+
+    first, *listed = sections(traced(facts=replace(FACTS, edits=made)))["edits"].splitlines()
+
+    assert first == f"- {9 - len(listed)} earlier edits, not listed"
+    assert listed == [f"- {edit}" for edit in made[-len(listed) :]]
+    assert "not listed" not in sections(traced())["edits"]
+
+
+@pytest.mark.rows("S0-55")
+def test_an_item_that_was_left_open_is_not_told_as_blocked() -> None:
+    left = replace(FRAME, status=Status.BLOCKED, origin="plan")
+
+    assert "left open" in traced(left)
+    assert "blocked" not in traced(left)
+    assert "blocked" in traced(replace(left, results="The key is missing."))

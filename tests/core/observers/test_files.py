@@ -126,7 +126,9 @@ STAT = " src/a.py | 12 +++---\n logo.png | Bin 0 -> 9 bytes\n .../deep/c.py | 2 
     [
         ("make codegen", NOTE, ["src/a.py", "docs/b.md"]),
         ("make codegen; git diff --stat", STAT, ["src/a.py", "logo.png"]),
-        ("git diff --stat HEAD -- src docs", STAT, ["src/a.py", "logo.png"]),
+        ("make codegen && git diff --stat HEAD -- src docs", STAT, ["src/a.py", "logo.png"]),
+        ("git diff --stat", STAT, []),
+        ("cd src && git diff --stat HEAD", STAT, []),
         ("git diff --stat main...HEAD", STAT, []),
         ("git log --stat", STAT, []),
         ("echo 'a | 2 +-'", " a | 2 +-", []),
