@@ -22,6 +22,7 @@ from proxy.core.ledger import Message
 from proxy.core.observers import (
     FAILED_AT_THE_END,
     clean_name,
+    decode_json_or_text,
     files_touched_by,
     names_in_messages,
     names_in_text,
@@ -189,7 +190,9 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         parts["results"] = "\n".join(filter(None, (known_results, remove_illegal_xml(noted))))
         budget += count(noted)
     shown = around.to_xml(parts)
-    candidates = _interleave(previous.names, rank_names(messages, known))
+    of_tools = _words_of_calls(messages)
+    ranked = (name for name in rank_names(messages, known) if name not in of_tools)
+    candidates = _interleave(previous.names, ranked)
     kept_names = min(count(" ".join(previous.names)) + MIN_SECTION_TOKENS, int(MAX_TRACE_TOKENS * NAMES_SHARE))
     name_tokens = max(MIN_NAMES_TOKENS, int((budget - bare) * NAMES_SHARE), kept_names if previous.names else 0)
     name_limit = min(budget, count(shown) + name_tokens) - count(_EMPTY_NAMES)
@@ -409,6 +412,14 @@ def _newest_items(items: Sequence[str], budget: int, count: CountTokens) -> Sequ
 def _interleave(earlier: Iterable[str], new: Iterable[str]) -> Iterator[str]:
     """Alternate between two rankings, so that neither crowds out the other."""
     return filter(None, dict.fromkeys(chain.from_iterable(zip_longest(earlier, new))))
+
+
+def _words_of_calls(messages: Iterable[Message]) -> frozenset[str]:
+    """Names of tools and of their arguments: the client's words, in no file of the work."""
+    calls = [call for message in messages for call in message.calls]
+    decoded = (decode_json_or_text(call.arguments) for call in calls)
+    keys = (key for value in decoded if isinstance(value, dict) for key in value)
+    return frozenset(call.name for call in calls) | frozenset(keys)
 
 
 def _names_that_fit(candidates: Iterable[str], shown: str, budget: int, count: CountTokens) -> list[str]:

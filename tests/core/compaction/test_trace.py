@@ -508,3 +508,23 @@ def test_an_item_that_was_left_open_is_not_told_as_blocked() -> None:
     assert "left open" in traced(left)
     assert "blocked" not in traced(left)
     assert "blocked" in traced(replace(left, results="The key is missing."))
+
+
+@pytest.mark.rows("S0-54")
+def test_words_of_the_clients_tools_are_no_names_of_the_work() -> None:
+    work = (
+        Message(
+            "assistant",
+            b"",
+            "",
+            "",
+            (Call("c", "apply_patch", '{"patchText":"*** Update File: app.py\\n+load_rates()"}'),),
+        ),
+        said("tool", "def load_rates(): ...\n" * 30, 400),
+    )
+
+    names = sections(traced(messages=work))["names-you-can-query"]
+
+    assert "load_rates" in names
+    assert "apply_patch" not in names
+    assert "patchText" not in names
