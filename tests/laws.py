@@ -43,7 +43,7 @@ ATTEMPTED = re.compile(r'Earlier attempt \(ref="[^"]+", blocked\): .*\Z', re.DOT
 """What stands before the block of a frame that is resumed: what it came to when it was left."""
 LOOPING = "Error: not run. This call is part of a loop, and would give the same again."
 CLEARED = "[Old tool result content cleared]"
-GIVEN_AGAIN = "That earlier result is no longer in front of you."
+GIVEN_AGAIN = "Not all of that is in front of you any more."
 WITHHELD = "Error: this answer is left out, because your context window had no room for it."
 """An answer of a tool of ours that a window had no room for: it is told so when the line is trimmed."""
 CUT = re.compile(r"\n\[[\d,]+ of [\d,]+ characters left out here: .*stack_recall with ref=\"\w+\"\]\n")

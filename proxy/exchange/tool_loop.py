@@ -58,6 +58,8 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
         if not complete or not spoken.own_calls or _response_has_ended(handler):
             await _end_turn(handler, turn, spoken, got.status)
             return
+        if not turn.round_number:  # a model may think for minutes before its first call
+            handler.deadline = time.monotonic() + handler.services.config.stack_seconds
         ends, last_one = _judge_calls(handler, turn, spoken, were_refused=last_one)
         try:
             next_line = await _run_hidden_round(handler, turn, spoken, refuse=last_one, last=ends)

@@ -87,7 +87,8 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
             unchecked = True
         checks = [run for run in observed.commands if run.kind and not was_missing(run, step)]
         if checks and unchecked:
-            edits[-1] += _check_text(checks[-1])
+            tests = [run for run in checks if run.kind == "test"]
+            edits[-1] += _check_text((tests or checks)[-1])
             unchecked = False
         for file in observed.files:
             if file.action == "read":

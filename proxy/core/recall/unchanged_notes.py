@@ -43,7 +43,10 @@ WHOLE_FILE_ARGUMENTS = ("content", "file_text", "contents", "text")
 """Arguments in which a write call has the whole file."""
 MAX_OTHER_BRANCHES = 8
 """Number of abandoned branches that are searched, newest first."""
-STORED_CONTENT_HEADER = "That earlier result is no longer in front of you. Here is what was stored of it, unchanged:"
+STORED_CONTENT_HEADER = (
+    "Not all of that is in front of you any more. Here is what was stored of it, as it was; edits came after the text "
+    "that they follow:"
+)
 CONTENT_CUT_LINE = 'Cut here. The rest: stack_recall with ref "{entry}".'
 
 

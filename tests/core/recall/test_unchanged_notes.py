@@ -83,7 +83,8 @@ def test_a_note_whose_content_left_the_line_is_followed_by_the_content(note: str
 
     assert told(talk, earlier) == {
         again: f"{note}\n"
-        "That earlier result is no longer in front of you. Here is what was stored of it, unchanged:\n"
+        "Not all of that is in front of you any more. Here is what was stored of it, as it was; edits came after the "
+        "text that they follow:\n"
         f'<<recall ref="froot" entry="{earlier[:12]}" role="tool" source="{tool} src/a.py" nonce="n0nce">>\n'
         f'{CONTENT}\n<<end nonce="n0nce">>'
     }
