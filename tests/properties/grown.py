@@ -87,7 +87,11 @@ class GrownConversation:
         ours = [(c.name, json.dumps(c.arguments)) for c in made]
         theirs = [("bash", json.dumps({"command": f"step {n}"})) for n in range(played.client)]
         calls = tuple(Call(self._id(), name, arguments) for name, arguments in (*theirs[:1], *ours, *theirs[1:]))
-        wire = json.dumps([played.text, [[c.id, c.name, c.arguments] for c in calls]]).encode()
+        named = ((c.id, {"name": c.name, "arguments": c.arguments}) for c in calls)
+        told = [{"id": id_, "type": "function", "function": function} for id_, function in named]
+        wire = json.dumps(
+            {"role": "assistant", "content": played.text, **({"tool_calls": told} if told else {})}
+        ).encode()
         spoken = ModelResponse(
             Message("assistant", wire, identity_of("assistant", played.text, calls), played.text, calls)
         )

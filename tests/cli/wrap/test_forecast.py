@@ -14,7 +14,7 @@ from proxy.errors import ProxyError
 from tests.harness import RunningProxy, Stage, bash, does
 
 MODEL = "gpt-5.4"
-OUTPUT = "".join(f"{n}: a line of what the command printed\n" for n in range(200))
+OUTPUT = "".join(f"{n}: a line of what the command printed\n" for n in range(400))
 
 
 @pytest.fixture
