@@ -182,9 +182,9 @@ def test_a_file_damaged_while_it_is_used_is_set_aside_and_no_request_fails(agent
     answer, _ = agent.asks()
     agent.until_full()
 
-    reasons = ("store_corrupt", "store_failed")  # pages, or a text on a page, may be what is met first
-    found = (*(f"bypass; reason={reason}" for reason in reasons), "full")  # retention may have looked before it
-    assert answer.stack_status in found
+    # A page, a text on one or the log may be what is met first, and retention may have looked before.
+    assert answer.status == 200
+    assert answer.stack_status == "full" or answer.stack_status.startswith("bypass; reason=store_")
     assert list(proxy.data.glob("callstack.db.corrupt-*"))
 
 
