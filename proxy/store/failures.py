@@ -37,7 +37,6 @@ CODE_BY_SQLSTATE = {
     "55P03": "store_locked",
     "40P01": "store_locked",
     "40001": "store_locked",
-    "25P03": "store_locked",
     "57014": "store_busy",
     "53300": "store_busy",
 }
@@ -72,6 +71,13 @@ def _name_of(cause: BaseException) -> str:
     """The kind of failure. PostgreSQL's own words may quote values."""
     state = getattr(cause, "sqlstate", None)
     return f"{type(cause).__name__}, SQLSTATE {state}" if state else type(cause).__name__
+
+
+def is_session_ended(caught: BaseException) -> bool:
+    """Whether PostgreSQL ended the session in mid-transaction: it shuts down, or a writer that waited for it had it
+    ended. Nothing was committed."""
+    cause = caught.orig if isinstance(caught, DBAPIError) else caught
+    return getattr(cause, "sqlstate", None) == "57P01"
 
 
 def is_damaged_text(caught: BaseException) -> bool:

@@ -1,6 +1,7 @@
 """The thread that writes queued batches in order, as many as fit in one transaction. On a failure:
 
     locked       waiters fail after the first attempt (250 ms); the batches are tried again until the circuit opens
+    ended        PostgreSQL ended the session in mid-transaction; the batches are tried again once, on another
     other error  the group is dropped and counted, and its waiters fail; for a bad value it is tried batch by batch
     circuit      opens after 5 failures in 30 s, drops the queue and refuses for 10 s; then this thread probes
 
@@ -37,7 +38,7 @@ from proxy.store.commit import (
     memory_size_of,
 )
 from proxy.store.database import Database
-from proxy.store.failures import DATABASE_ERRORS, CircuitBreaker, as_store_error, is_damaged_text
+from proxy.store.failures import DATABASE_ERRORS, CircuitBreaker, as_store_error, is_damaged_text, is_session_ended
 from proxy.store.interface import Record, WrittenRows
 from proxy.store.statements import Statements, statements_for
 from proxy.store.tasks_view import TaskRowUpdater
@@ -319,6 +320,7 @@ class StoreWriter:
             self._finish_work([job], {})
 
     def _write(self, batches: list[Batch]) -> None:
+        may_repeat = True
         while True:
             fit, refused = self._split_off_lost(batches)
             try:
@@ -327,6 +329,9 @@ class StoreWriter:
                 error = self._handle_failure(caught)
                 if error.code == "store_locked" and not self._circuit.is_open:
                     self._stall(error)
+                    continue
+                if may_repeat and is_session_ended(caught):
+                    may_repeat = False
                     continue
                 if error.code == "store_failed" and len(batches) > 1:
                     for batch in batches:

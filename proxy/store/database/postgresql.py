@@ -32,10 +32,11 @@ written fail, so this is longer than several replicas take for their turns when 
 that died holds no lock: the server ends its transaction."""
 STATEMENT_TIMEOUT_MS = 30_000
 """Longest statement: a search or a deletion in a large store takes seconds, a lost server no answer at all."""
-IDLE_IN_TRANSACTION_MS = 1_500
-"""How long a writer may stand still between two statements of a transaction. A process that is stopped, or whose
-machine is frozen, holds its tenants' locks so long; then the server ends its transaction, and when it goes on it tries
-again. No answer to a client waits longer than two seconds for it."""
+STANDING_MS = 1_500
+"""A writer for which the server has waited so long in mid-transaction stands still: its process is stopped, or its
+machine frozen. Who waits for its locks ends its session, so that no answer to a client waits for two seconds; when it
+goes on it writes the same again. `idle_in_transaction_session_timeout` would not do: it does not count in the middle of
+a pipeline, nor behind one, because the driver sends a Flush after the Sync (PostgreSQL 16, psycopg 3.3)."""
 POOL_TIMEOUT_S = 5
 SIZE_INTERVAL_S = 60.0
 """How often the size of the database is asked for: PostgreSQL adds up the sizes of all files."""
@@ -43,11 +44,19 @@ KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count"
 """A server that vanished without a word is noticed within half a minute (s, s, attempts, ms)."""
 DRIVER = "postgresql+psycopg"
 
+LOCK_NOT_AVAILABLE = "55P03"
 CHANNEL = "callstack_news"
 LISTEN_POLL_S = 1.0
 """How often a listener looks whether it is to end."""
 LOCK_SQL = "pg_advisory_xact_lock({})"
 SHARE_SQL = "pg_advisory_xact_lock_shared({})"
+END_STANDING_SQL = """
+    SELECT pg_terminate_backend(held.pid) FROM pg_locks held JOIN pg_stat_activity session USING (pid)
+    WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 1
+      AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+      AND ((held.classid::bigint << 32) | held.objid::bigint) = ANY(%s)
+      AND session.wait_event = 'ClientRead' AND session.state <> 'idle'
+      AND session.state_change < clock_timestamp() - %s * interval '1 ms'"""
 CLOCK_SQL = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"  # us; evaluated last, when the locks are held
 
 
@@ -136,9 +145,7 @@ class PostgresDatabase:
     def _connect_arguments(self, *, writes: bool) -> dict[str, object]:
         """What the URL says comes last, so that it wins."""
         options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={LOCK_TIMEOUT_MS}"
-        if writes:
-            options += f" -c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_MS}"
-        else:
+        if not writes:
             # A plan made once, for tables that were small then, would be used on until the server gathers statistics.
             options += " -c default_transaction_read_only=on -c plan_cache_mode=force_custom_plan"
         ours = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "callstack", **KEEPALIVE}
@@ -171,8 +178,19 @@ class PostgresDatabase:
     def begin_write(self, connection: Connection, tenants: Collection[str]) -> int:
         keys = sorted(set(map(_lock_key, tenants)))  # sorted, so that two writers never wait for each other
         everyone = (SHARE_SQL if keys else LOCK_SQL).format(EVERYONE)
-        asked = ", ".join([everyone, *map(LOCK_SQL.format, keys), CLOCK_SQL])
-        return int(connection.exec_driver_sql(f"SELECT {asked}").one()[-1]) * 1_000
+        locks = ", ".join([everyone, *map(LOCK_SQL.format, keys)])
+        waits = "set_config('lock_timeout', '{}', true)".format
+        asked = f"SELECT {waits(STANDING_MS)}, {locks}, {waits(LOCK_TIMEOUT_MS)}, {CLOCK_SQL}"
+        until = time.monotonic() + LOCK_TIMEOUT_MS / 1_000
+        while True:
+            try:
+                return int(connection.exec_driver_sql(asked).one()[-1]) * 1_000
+            except DBAPIError as caught:
+                if getattr(caught.orig, "sqlstate", "") != LOCK_NOT_AVAILABLE or time.monotonic() > until:
+                    raise
+            connection.connection.rollback()  # nothing else is in the transaction yet
+            connection.exec_driver_sql(END_STANDING_SQL, ([EVERYONE, *keys], STANDING_MS))
+            connection.connection.rollback()
 
     @contextmanager
     def pipelined(self, connection: Connection) -> Iterator[None]:
@@ -184,9 +202,13 @@ class PostgresDatabase:
             with driver.pipeline():
                 yield
         except psycopg.Error as caught:  # SQLAlchemy has left the statement that it belongs to
-            lost = connection.dialect.is_disconnect(caught, None, None)  # type: ignore[arg-type]  # psycopg's is DB-API's
+            lost = driver.closed
+            # In a pipeline the server's last words are not read. Nothing was committed, so it may be written again.
+            said = psycopg.errors.AdminShutdown(str(caught)) if lost else caught
+            if lost:  # else the end of the transaction tries to roll back, and its error hides this one
+                connection.invalidate(caught)
             raise DBAPIError.instance(
-                None, None, caught, psycopg.Error, connection_invalidated=lost, dialect=connection.dialect
+                None, None, said, psycopg.Error, connection_invalidated=lost, dialect=connection.dialect
             ) from caught
 
     def announce(self, connection: Connection, news: Sequence[str]) -> None:
