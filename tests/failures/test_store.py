@@ -182,9 +182,7 @@ def test_a_file_damaged_while_it_is_used_is_set_aside_and_no_request_fails(agent
     answer, _ = agent.asks()
     agent.until_full()
 
-    # A page, a text on one or the log may be what is met first, and retention may have looked before.
-    assert answer.status == 200
-    assert answer.stack_status == "full" or answer.stack_status.startswith("bypass; reason=store_")
+    assert answer.stack_status in ("bypass; reason=store_corrupt", "full")  # retention may have looked before it
     assert list(proxy.data.glob("callstack.db.corrupt-*"))
 
 

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from sqlalchemy import Connection
 
 from proxy.core.ledger.ledger import Conversation, EntryKind, LedgerEvent, Round
 from proxy.core.ledger.messages import Call, ModelResponse
 from proxy.errors import StoreError
+from proxy.store.database import migrate
+from proxy.store.database.sqlite import SqliteFile
 from proxy.store.interface import AnchorRecord, DeletionResult, LedgerRecord, RequestRecord, SentRecord
 from proxy.store.rows import split_into_pages
 from proxy.store.sql import SqlStore, open_store
@@ -380,3 +383,22 @@ async def test_a_large_store_is_ready_at_once(making: Making, path: Path) -> Non
     assert time.perf_counter() - began < 2
     assert again.health().size_bytes > 60_000_000
     assert again.health().conversations == 60
+
+
+@pytest.mark.rows("X-14")
+def test_x_14_a_file_is_read_only_once_its_tables_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that met a store in the middle of being begun anew was told that it fails."""
+    database = SqliteFile(tmp_path / "callstack.db")
+    seen: list[bool] = []
+    create = migrate.create_schema
+
+    def looked_at(connection: Connection, secret: bytes) -> None:
+        seen.append(database.is_open)
+        create(connection, secret)
+        seen.append(database.is_open)
+
+    monkeypatch.setattr(migrate, "create_schema", looked_at)  # nobody else can look between two statements of it
+
+    database.open()
+    assert (seen, database.is_open) == ([False, False], True)
+    database.close()

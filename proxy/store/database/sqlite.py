@@ -116,20 +116,25 @@ class SqliteFile:
             self.notes.append("the store's file was gone; a new one was begun")
         self._engine = create_engine("sqlite://", creator=self._connect, poolclass=NullPool)
         event.listen(self._engine, "begin", _begin_immediate)
-        self._read_engine = create_engine(
+        reading = create_engine(
             "sqlite://",
             creator=self._connect_read_only,
             poolclass=QueuePool,
             pool_size=READERS + SEARCHERS,
             max_overflow=0,
         )
-        event.listen(self._read_engine, "begin", _begin_deferred)
-        self._write_connection = self._engine.connect()
-        _configure_durability(_raw_connection(self._write_connection), new=not was_there)
-        self._migrate()
-        with self._read_engine.connect() as connection:
-            self._secret = self._secret or migrating.secret_of(connection)
+        event.listen(reading, "begin", _begin_deferred)
+        try:
+            self._write_connection = self._engine.connect()
+            _configure_durability(_raw_connection(self._write_connection), new=not was_there)
+            self._migrate(reading)
+            with reading.connect() as connection:
+                self._secret = self._secret or migrating.secret_of(connection)
+        except BaseException:
+            reading.dispose()
+            raise
         self._identity = _file_identity(self.path)
+        self._read_engine = reading  # last: readers use it from here on, and find the tables
         self._opened_once = True
 
     def close(self) -> None:
@@ -268,15 +273,15 @@ class SqliteFile:
         connection.execute("PRAGMA query_only=ON")
         return connection
 
-    def _migrate(self) -> None:
+    def _migrate(self, reading: Engine) -> None:
         """Checked on a read-only connection, so that a store in use by another process opens at once."""
         assert self._write_connection is not None  # noqa: S101 - `_open` made it
-        with self.read_engine.connect() as connection:
+        with reading.connect() as connection:
             version = migrating.schema_version_of(connection)
         if migrating.is_current(version):
             return
         if version:
-            self._back_up(version)
+            self._back_up(reading, version)
         with self._write_connection.begin():
             version = migrating.schema_version_of(self._write_connection)  # another process may have been faster
             if not version:
@@ -286,12 +291,12 @@ class SqliteFile:
         if version:
             self.notes.append(f"the store was migrated from schema {version}; a copy was kept")
 
-    def _back_up(self, version: str) -> None:
+    def _back_up(self, reading: Engine, version: str) -> None:
         copy = self.path.with_name(f"{self.path.name}{BACKUP_SUFFIX}{version}")
         partial = copy.with_name(f"{copy.name}.partial")
         partial.unlink(missing_ok=True)
         _create_file(partial)
-        with self.read_engine.connect() as connection:
+        with reading.connect() as connection:
             raw = _raw_connection(connection)
             raw.execute("PRAGMA query_only=OFF")
             raw.execute("VACUUM INTO ?", (str(partial),))
