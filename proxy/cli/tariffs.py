@@ -138,7 +138,7 @@ def _tariff_lines(rows: Sequence[tuple[str, Tariff]]) -> list[str]:
         texts((name for name, _ in rows), "model", 0, 18),
         numbers((f"{row.input:g}" for row in found), "in $"),
         numbers(("?" if row.output is None else f"{row.output:g}" for row in found), "out $"),
-        numbers((f"{row.read:.3g}" for row in found), "read"),
+        numbers((f"{round(row.read, 3):.3g}" for row in found), "read"),
         numbers((f"{row.write:.3g}" for row in found), "write"),
         numbers((f"{row.minimum:,}" for row in found), "minimum", 5),
         numbers((f"{row.step:,}" for row in found), "step", 7),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+import math
 
 from msgspec.structs import replace
 
@@ -56,7 +56,8 @@ class RequestHandler:
         self.request = without_refused_usage(parts, route, with_model(placement.request, route.model))
         self.record = new_request_record(parts, client_request, route, placement.status).set_placement(placement)
         self.round_sender = RoundSender(parts, client_request, route, self.request, self.record)
-        self.deadline = time.monotonic() + parts.config.stack_seconds
+        self.deadline = math.inf
+        """Until when calls of ours are answered, by `time.monotonic`; set with the first of them."""
         self.stream_failure: UpstreamError | None = None
         self.interrupts = Interrupts(
             parts, client_request, placement, self.round_sender, lambda: self.client_response.writer

@@ -568,7 +568,6 @@ class App:
             headers = self._front.without_name(headers)
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         path = raw.split(b"?", 1)[0].decode("latin-1")
-        limits = tenant.limits if self._front is None else self._user_limits.of(tenant.name)
         return ClientRequest(
             request,
             tenant.id,

@@ -597,7 +597,7 @@ class RoundSender:
             messages = tuple(
                 m if m.role != "assistant" else self._services.dialect.without_reasoning(m) for m in messages
             )
-        elif wants_reasoning_back(self._route.model):
+        elif wants_reasoning_back(self._services.config, self._route.model):
             spoken = (m for p in turn.path_state.entries if (m := message_of(p)))
             messages = with_reasoning_back(self._services.dialect, messages, (*self._request.messages, *spoken))
         body = self._services.dialect.render(self._request, messages, head, wanted)

@@ -450,6 +450,8 @@ class ContextPolicy:
     def _costs_more_for_length(self, here: PolicyInput) -> bool:
         """Whether the context is so long that its model charges more for all of it."""
         tariff = self._tariff(here)
+        if MAX_PROVIDER_RATIO * here.request.tokens < tariff.long_context or not tariff.long_context:
+            return False  # not even as the client sends it
         long = _gate_prices(tariff, here).long
         if long is None:
             return False

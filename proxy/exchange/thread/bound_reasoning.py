@@ -21,9 +21,9 @@ UNKNOWN_REASONING = "(not kept)"
 """What stands for the reasoning of an answer that another model gave, for a provider that refuses one without."""
 UNPAIRED_FAMILIES = ("claude", "gemini")
 """Families of models for which no item needs the reasoning that it was made with, whoever serves them in which API."""
-RETURNED_FAMILIES = ("deepseek", "kimi", "mimo")
-"""Families whose providers bind no reasoning to a prefix, sign it or not, and refuse an answer with calls that comes
-back without it."""
+RETURNED = "reasoning_content"
+"""The required field (`Tariff.required`) of models whose providers bind no reasoning to a prefix, whatever API writes
+it, and refuse an answer with calls that comes back without."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def binds_reasoning(config: Config, dialect: Dialect, model: str) -> bool:
     """Whether this model's reasoning (by the upstream's name) must be dropped once its prefix changed. Signed reasoning
     is, unless its provider wants it back whole: we do not know every model that checks it, and one that does refuses
     the request."""
-    signed = dialect.has_signed_reasoning and family_of(model) not in RETURNED_FAMILIES
+    signed = dialect.has_signed_reasoning and not wants_reasoning_back(config, model)
     return signed or config.tariff_of(model).binding != "none"
 
 
@@ -117,9 +117,9 @@ def client_model_binds_reasoning(config: Config, dialect: Dialect, model: str) -
     return binds_reasoning(config, dialect, config.upstream_model_of(model))
 
 
-def wants_reasoning_back(model: str) -> bool:
+def wants_reasoning_back(config: Config, model: str) -> bool:
     """Whether this model's provider (by the upstream's name) refuses an answer with calls that lacks its reasoning."""
-    return family_of(model) in RETURNED_FAMILIES
+    return RETURNED in config.tariff_of(model).required
 
 
 def with_reasoning_back(dialect: Dialect, messages: Sequence[Message], known: Iterable[Message]) -> tuple[Message, ...]:
