@@ -194,6 +194,7 @@ class RunningProxy:
             lifespan="on",
             log_config=None,
             access_log=False,
+            timeout_keep_alive=75,  # as the proxy itself does; five seconds are over while a busy machine runs a tool
             timeout_graceful_shutdown=1,
         )
         settings.load()

@@ -19,6 +19,7 @@ from proxy.accounting.model_facts import (
 )
 from proxy.accounting.model_prices import Tariffs, family_of, tariff_for
 from proxy.accounting.o200k import load_o200k
+from proxy.accounting.period import ALL_TIME, Period, PeriodName, read_period
 from proxy.accounting.prompt_cache import (
     CacheKey,
     CacheUse,
@@ -52,6 +53,7 @@ from proxy.accounting.tariff import (
 )
 from proxy.accounting.text_tables import (
     TableColumn,
+    dearer_sentence,
     dollar_decimals,
     format_amounts,
     format_balance,
@@ -65,7 +67,9 @@ from proxy.accounting.totals import (
     GroupBy,
     ReceiptTotals,
     client_of,
+    dearer_conversations,
     group_receipts,
+    is_dearer,
     percent_saved,
     sum_balances,
     sum_receipts,
@@ -73,6 +77,7 @@ from proxy.accounting.totals import (
 )
 
 __all__ = [
+    "ALL_TIME",
     "ANSWERED_STATUS",
     "HOUR",
     "KEEP_ALIVE_STATUS",
@@ -95,6 +100,8 @@ __all__ = [
     "HashedChain",
     "KnownHistory",
     "ModelFacts",
+    "Period",
+    "PeriodName",
     "PromptCacheModel",
     "PromptChain",
     "PromptPiece",
@@ -112,6 +119,8 @@ __all__ = [
     "TokenCounterProtocol",
     "age_days",
     "client_of",
+    "dearer_conversations",
+    "dearer_sentence",
     "decision_meaning",
     "dollar_decimals",
     "estimate_request_tokens",
@@ -125,12 +134,14 @@ __all__ = [
     "format_usd",
     "group_receipts",
     "hash_chain",
+    "is_dearer",
     "load_o200k",
     "outcome_meaning",
     "percent_saved",
     "ping_cost",
     "pings_that_pay",
     "read_facts",
+    "read_period",
     "reason_meaning",
     "response_headers",
     "rows_of",

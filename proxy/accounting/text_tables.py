@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.accounting.totals import GroupBy, ReceiptTotals, percent_saved
+from proxy.accounting.totals import GroupBy, ReceiptTotals, is_dearer, percent_saved
 from proxy.core.text import cell_width, cut_at_word
 
 GAP = "  "
@@ -192,12 +192,23 @@ def _explanations(row: ReceiptTotals) -> list[str]:
     return words
 
 
-def format_balance(saved: float, untouched: float) -> str:
+def format_balance(saved: float, untouched: float, when: str = "so far") -> str:
     """`saved so far: $0.0312 of $0.2690 (11.6 %)`; a loss has a minus."""
     amount, whole = format_amounts([abs(saved), untouched])
     percent = percent_saved(saved, untouched)
     share = "" if percent is None else f" ({percent:.1f} %)"
-    return f"saved so far: {'-' if saved < 0 else ''}${amount} of ${whole}{share}"
+    return f"saved {when}: {'-' if saved < 0 else ''}${amount} of ${whole}{share}"
+
+
+def dearer_sentence(rows: Sequence[ReceiptTotals], noun: str) -> str:
+    """How many of `rows` cost more with the proxy than untouched, and how much; `noun` is what a row stands for."""
+    worse = [row for row in rows if is_dearer(row)]
+    if not worse:
+        return "Dearer with the proxy: none."
+    more = sum(row.cost - row.cost_untouched for row in worse)
+    worst = max(row.cost / row.cost_untouched for row in worse if row.cost_untouched) - 1
+    count = f"{len(worse):,} {noun}{'' if len(worse) == 1 else 's'}"
+    return f"Dearer with the proxy: {count}, ${more:.{dollar_decimals([more])}f} in all, at most {100 * worst:.1f} %."
 
 
 def _share(row: ReceiptTotals) -> str:

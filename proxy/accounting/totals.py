@@ -21,6 +21,8 @@ from proxy.core.recall import RereadCount
 GroupBy = Literal["request", "frame", "conversation", "model", "day", "client"]
 NO_FRAME = "(no frame)"
 NO_CLIENT = "(unnamed)"
+EVEN_SHARE = 0.001
+"""A conversation is dearer from this share of its untouched cost on."""
 
 
 class Balance(msgspec.Struct, kw_only=True, gc=False):
@@ -211,6 +213,17 @@ def group_receipts(
         key = key_of[by](receipt)
         _add(rows.setdefault(key, ReceiptTotals(key=key)), receipt, again)
     return tuple(rows.values())
+
+
+def is_dearer(row: ReceiptTotals) -> bool:
+    """Whether the proxy cost more than it saved, by more than what is a matter of rounding."""
+    return row.cost > row.cost_untouched * (1 + EVEN_SHARE)
+
+
+def dearer_conversations(receipts: Iterable[Receipt]) -> tuple[ReceiptTotals, ...]:
+    """A row for each conversation that was dearer than untouched, the greatest loss first."""
+    rows = filter(is_dearer, group_receipts(receipts, "conversation"))
+    return tuple(sorted(rows, key=lambda row: row.saved))
 
 
 def sum_receipts(receipts: Iterable[Receipt], *, again: Mapping[str, RereadCount] | None = None) -> ReceiptTotals:

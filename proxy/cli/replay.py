@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from proxy.accounting import ReceiptTotals, TableColumn, format_columns
+from proxy.accounting import ReceiptTotals, TableColumn, dearer_sentence, format_columns
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, load_settings, opened_store, settings_at
 from proxy.cli.output import (
     escape_unsafe,
@@ -26,7 +26,6 @@ from proxy.cli.output import (
     print_line,
     progress_bar,
 )
-from proxy.cli.savings.summary import dearer_sentence
 from proxy.config import Config, parse_assignments
 from proxy.replay import (
     FAR_REQUESTS,
@@ -142,7 +141,7 @@ def conclusion_lines(done: Sequence[ReplayResult], *, details: bool) -> Iterator
     """Money, names, requests, oddities, and the limits of a replay."""
     row, needs = sum_rows(done), sum_needs(done)
     yield _money_sentence(row)
-    yield dearer_sentence(done, "recording")
+    yield dearer_sentence([one.row for one in done], "recording")
     yield from _marker_sentences(done)
     yield from _name_sentences(needs)
     statuses = sum((Counter(one.statuses) for one in done), Counter())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -17,9 +18,16 @@ from typing_extensions import TypedDict
 
 from proxy.accounting import (
     GroupBy,
+    Period,
+    Receipt,
     ReceiptTotals,
+    dearer_conversations,
+    dearer_sentence,
+    format_amounts,
     format_statement,
     format_table,
+    percent_saved,
+    read_period,
 )
 from proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, opened_store, settings_at
 from proxy.cli.output import (
@@ -33,15 +41,28 @@ from proxy.cli.output import (
     print_line,
 )
 from proxy.config import Config
-from proxy.management.views import load_receipts, local_zone, lookup, sum_receipts_by, totals_view
+from proxy.management.views import (
+    load_receipts,
+    local_zone,
+    lookup,
+    sum_receipts_by,
+    totals_view,
+)
+from proxy.store import Store
 
 GROUPINGS: tuple[GroupBy, ...] = get_args(GroupBy)
+MAX_DEARER_SHOWN = 3
 
 
 # ------------------------------------------------------------------------------------------------------------- report
 def report(
     by: Annotated[str, typer.Option(help=f"{', '.join(GROUPINGS[:-1])} or {GROUPINGS[-1]}.")] = "day",
     conversation: Annotated[str, typer.Option(help="Only this one: an id, or its beginning.")] = "",
+    today: Annotated[bool, typer.Option("--today", help="Only today's requests.")] = False,
+    week: Annotated[bool, typer.Option("--week", help="Only those of the last 7 days, today included.")] = False,
+    month: Annotated[bool, typer.Option("--month", help="Only those of the last 30 days.")] = False,
+    since: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="From this day on.")] = "",
+    until: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="Up to this day, which counts.")] = "",
     without_fixed: Annotated[
         bool, typer.Option("--without-fixed", help="Leave out the client's own tools and system text.")
     ] = False,
@@ -53,15 +74,30 @@ def report(
     """Tokens and money: what clients sent, what was sent upstream, and the difference."""
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv: choose one")
+    named = [name for name, is_chosen in (("today", today), ("week", week), ("month", month)) if is_chosen]
+    if len(named) > 1:
+        raise typer.BadParameter(f"--{named[0]} and --{named[1]}: choose one")
     wanted, settings = _parse_grouping(by), settings_at(config, data)
+    chosen = _Chosen(wanted, conversation, read_period("".join(named), since, until), fixed=not without_fixed)
     if as_json or as_csv:
-        view = asyncio.run(_load_totals(settings, wanted, conversation, fixed=not without_fixed))
+        view = asyncio.run(_load_totals(settings, chosen))
         if as_json:
             print_json(view)
         else:
             print_csv(ReceiptTotals.__struct_fields__, view["rows"])
     else:
-        asyncio.run(_print_report(settings, wanted, conversation, fixed=not without_fixed))
+        asyncio.run(_print_report(settings, chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Which requests are told, and how. `conversation` is an id or its beginning, empty for all; `fixed`: with the
+    client's tools and system text."""
+
+    by: GroupBy
+    conversation: str
+    period: Period
+    fixed: bool
 
 
 def _parse_grouping(word: str) -> GroupBy:
@@ -71,36 +107,56 @@ def _parse_grouping(word: str) -> GroupBy:
     raise typer.BadParameter(f"{word!r}; allowed: {', '.join(GROUPINGS)}", param_hint="--by")
 
 
-async def _load_totals(config: Config, by: GroupBy, reference: str, *, fixed: bool) -> Any:
+async def _load_totals(config: Config, chosen: _Chosen) -> Any:
+    names, fixed, period = config.observed_tools, chosen.fixed, chosen.period
     async with opened_store(config) as store:
-        only = (await lookup.find_ledger(store, None, reference)).conversation.id if reference else ""
-        return await totals_view(store, None, by, only, names=config.observed_tools, fixed=fixed)
+        only = await _conversation_id(store, chosen)
+        return await totals_view(store, None, chosen.by, only, names=names, fixed=fixed, period=period)
 
 
-async def _print_report(config: Config, by: GroupBy, reference: str, *, fixed: bool) -> None:
+async def _conversation_id(store: Store, chosen: _Chosen) -> str:
+    """Empty for all conversations."""
+    found = await lookup.find_ledger(store, None, chosen.conversation) if chosen.conversation else None
+    return found.conversation.id if found else ""
+
+
+async def _print_report(config: Config, chosen: _Chosen) -> None:
+    by = chosen.by
     async with opened_store(config) as store:
-        only = (await lookup.find_ledger(store, None, reference)).conversation.id if reference else ""
-        read = await load_receipts(store, None, only, fixed=fixed)
+        only = await _conversation_id(store, chosen)
+        read = await load_receipts(store, None, only, fixed=chosen.fixed, period=chosen.period)
         added = await sum_receipts_by(store, None, by, read, config.observed_tools)
     if not added.rows and not read.unsettled:
-        print_line("No requests yet. Point a client at the proxy, and look again.")
+        print_line(_nothing_text(chosen.period))
         return
     if added.rows:
+        _print_answer(added.total, read.receipts, chosen.period)
         heading = f"day, {local_zone()}" if by == "day" else by
         print_line(format_table([_escape_row(row) for row in added.rows], by=by, heading=heading, width=output_width()))
         print_line()
-        _print_totals(added.total, fixed=fixed)
+        print_line(totals_line(added.total), "cyan")
+        print_line(format_statement(added.total, fixed=chosen.fixed))
     if read.unsettled:
         print_line(f"{pluralize(read.unsettled, 'request')} without a receipt: still being answered, or cut off")
     if read.capped:
         print_line(f"only the newest {len(read.receipts) + read.unsettled:,} requests; there are older ones")
 
 
-def _print_totals(whole: ReceiptTotals, *, fixed: bool) -> None:
-    """Prints the line of sums, then the sentences that explain it."""
-    print_line(totals_line(whole), "cyan")
-    print_balance(whole.saved, whole.cost_untouched)
-    print_line(format_statement(whole, fixed=fixed))
+def _nothing_text(period: Period) -> str:
+    if period.is_everything:
+        return "No requests yet. Point a client at the proxy, and look again."
+    return f"No requests {period.words}. Without a period, all are added up."
+
+
+def _print_answer(whole: ReceiptTotals, receipts: Sequence[Receipt], period: Period) -> None:
+    """Prints what was saved, and which conversations cost more than they would have."""
+    print_balance(whole.saved, whole.cost_untouched, period.words)
+    worse = dearer_conversations(receipts)
+    print_line(dearer_sentence(worse, "conversation"))
+    for row in worse[:MAX_DEARER_SHOWN]:
+        amount, percent = format_amounts([-row.saved])[0], percent_saved(-row.saved, row.cost_untouched) or 0.0
+        print_line(f"  {one_line(row.key)[:12]}  ${amount} ({percent:.1f} %)")
+    print_line()
 
 
 def totals_line(row: ReceiptTotals) -> str:

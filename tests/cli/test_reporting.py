@@ -8,6 +8,7 @@ import io
 import json
 import re
 import shutil
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -82,7 +83,51 @@ def test_a_report_fits_the_terminal(stocked: Stocked, by: str, columns: int) -> 
     assert shown.code == 0
     assert max(len(line) for line in shown.out.splitlines()) <= columns
     for heading in ("tokens in", "sent", "cost $", "saved $"):
-        assert heading in shown.out.splitlines()[0]
+        assert heading in shown.out.splitlines()[3]
+
+
+@pytest.mark.rows("X-65")
+def test_a_report_of_a_period_says_first_what_was_saved_in_it_and_what_was_dearer(tmp_path: Path) -> None:
+    """Requests of 40 days ago, of ten days ago and of now, the newest of them a loss."""
+    now, day = int(time.time() * 1000), 86_400_000
+    money = {now - 40 * day: (3.0, 4.0), now - 10 * day: (1.0, 2.0), now: (0.5, 0.25)}
+    rows: list[dict[str, object]] = [
+        {"created": created, "cost": cost, "cost_untouched": untouched, "saved": untouched - cost}
+        for created, (cost, untouched) in money.items()
+    ]
+    shell = stored(tmp_path, *rows)
+    lines = {word: shell.on_data("report", *word.split()).out.splitlines() for word in ("", "--week", "--month")}
+
+    assert lines[""][:2] == ["saved so far: $1.7500 of $6.2500 (28.0 %)", "Dearer with the proxy: none."]
+    assert lines["--month"][0] == "saved in the last 30 days: $0.7500 of $2.2500 (33.3 %)"
+    assert lines["--week"][:2] == [
+        "saved in the last 7 days: -$0.2500 of $0.2500 (-100.0 %)",
+        "Dearer with the proxy: 1 conversation, $0.2500 in all, at most 100.0 %.",
+    ]
+    assert lines["--week"][2].split() == ["aconversatio", "$0.2500", "(100.0", "%)"]
+    told = json.loads(shell.on_data("report", "--today", "--json").out)
+    assert (told["total"]["requests"], told["dearer"], told["capped"]) == (1, ["aconversation"], False)
+    oldest = time.strftime("%Y-%m-%d", time.localtime(now / 1000 - 40 * 86_400))
+    on_that_day = shell.on_data("report", "--since", oldest, "--until", oldest).out
+    assert on_that_day.startswith(f"saved on {oldest}: $1.0000 of $4.0000 (25.0 %)")
+    assert shell.on_data("report", "--until", "2001-01-01").out.startswith("No requests until 2001-01-01.")
+
+
+@pytest.mark.rows("X-65")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--today", "--week"), "--today and --week: choose one"),
+        (("--week", "--since", "2026-01-01"), "leave out the dates, or the period"),
+        (("--since", "2026-13-01"), "since '2026-13-01': no date; write it as YYYY-MM-DD"),
+        (("--since", "2026-02-02", "--until", "2026-02-01"), "until 2026-02-01 is before since 2026-02-02"),
+    ],
+)
+def test_a_period_that_is_none_is_said(tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+    shown = stored(tmp_path, {}).on_data("report", *words)
+
+    assert shown.code != 0
+    assert told in shown.errors.replace("\n", " ")
 
 
 @pytest.mark.parametrize("by", ["conversation", "frame"])

@@ -61,6 +61,7 @@ class ServedProxy:
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
+                timeout_keep_alive=75,
                 timeout_graceful_shutdown=1,
             )
         )

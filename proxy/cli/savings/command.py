@@ -19,6 +19,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from proxy.accounting import is_dearer
 from proxy.cli.context import AsJson, ConfigFile, load_settings
 from proxy.cli.output import (
     align_columns,
@@ -31,7 +32,7 @@ from proxy.cli.output import (
     progress_bar,
 )
 from proxy.cli.savings.page import savings_page
-from proxy.cli.savings.summary import client_of, detail_lines, is_dearer, summary_lines
+from proxy.cli.savings.summary import client_of, detail_lines, summary_lines
 from proxy.replay import (
     FORMATS,
     FoundLogs,
@@ -156,7 +157,7 @@ def _as_json(done: Sequence[ReplayResult], left_out: Mapping[str, str]) -> dict[
         "total": {
             "sessions": len(done),
             "clients": dict(Counter(map(client_of, done))),
-            "dearer": sum(map(is_dearer, done)),
+            "dearer": sum(is_dearer(one.row) for one in done),
             "row": msgspec.to_builtins(row),
             "needs": msgspec.to_builtins(sum_needs(done)),
         },

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
+from proxy.accounting import dearer_sentence
 from proxy.cli.output import align_columns, format_dollars, pluralize
 from proxy.replay import ReplayResult, sum_needs, sum_rows
 
 DAY_S = 86_400
-EVEN_SHARE = 0.001
-"""A session is dearer from this share of its untouched cost on; below it is a matter of rounding."""
 
 
 def summary_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
@@ -19,7 +18,7 @@ def summary_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
     row = sum_rows(done)
     yield f"{_found(done)} with {pluralize(row.requests, 'request')}."
     yield _money(row.cost, row.cost_untouched)
-    yield dearer_sentence(done)
+    yield dearer_sentence([one.row for one in done], "session")
     yield _context(done)
     yield from _assumptions(done)
 
@@ -43,22 +42,6 @@ def _money(cost: float, untouched: float) -> str:
         format_dollars(amount, (untouched, cost)) for amount in (untouched, cost, abs(untouched - cost))
     )
     return f"They cost {before} as they were, and {after} with the proxy: {between}{share} {word}."
-
-
-def dearer_sentence(done: Sequence[ReplayResult], noun: str = "session") -> str:
-    """How many of them would have cost more with the proxy, and how much; `noun` is what one of them is called."""
-    worse = [one for one in done if is_dearer(one)]
-    if not worse:
-        return "Dearer with the proxy: none."
-    more = sum(one.row.cost - one.row.cost_untouched for one in worse)
-    worst = max(one.row.cost / one.row.cost_untouched for one in worse if one.row.cost_untouched) - 1
-    sessions = pluralize(len(worse), noun)
-    return f"Dearer with the proxy: {sessions}, {format_dollars(more)} in all, at most {100 * worst:.1f} %."
-
-
-def is_dearer(one: ReplayResult) -> bool:
-    """Whether the proxy would have cost more than it saved in this session."""
-    return one.row.cost > one.row.cost_untouched * (1 + EVEN_SHARE)
 
 
 def _context(done: Sequence[ReplayResult]) -> str:

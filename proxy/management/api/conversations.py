@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from proxy.accounting import GroupBy
+from proxy.accounting import GroupBy, PeriodName, read_period
 from proxy.core.frames import Status
 from proxy.errors import StoreError
 from proxy.management.actions import frames as frame_actions
@@ -392,6 +392,9 @@ async def show_totals(
     conversation: Annotated[str, Query(description="Only requests of this conversation")] = "",
     client: Annotated[str, Query(description="Only requests of this client, by a row of `by=client`")] = "",
     fixed: Annotated[bool, Query(description="With the client's tools and system text")] = True,
+    period: Annotated[PeriodName, Query(description="The last 1, 7 or 30 days of the proxy's time zone")] = "all",
+    since: Annotated[str, Query(description="From this day on, `YYYY-MM-DD`")] = "",
+    until: Annotated[str, Query(description="Up to this day, which counts, `YYYY-MM-DD`")] = "",
     limit: Limit = 1000,
     offset: Offset = 0,
 ) -> Response:
@@ -400,7 +403,14 @@ async def show_totals(
     context = caller.context
     names = context.config.observed_tools
     view = await totals.totals_view(
-        context.store, caller.scope, by, conversation, names=names, fixed=fixed, client=client
+        context.store,
+        caller.scope,
+        by,
+        conversation,
+        names=names,
+        fixed=fixed,
+        client=client,
+        period=read_period(period, since, until),
     )
     end = max(0, len(view["rows"]) - offset)
     return JsonResponse({**view, "rows": view["rows"][max(0, end - limit) : end]})

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Literal, cast, get_args
 from urllib.parse import urlencode
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from proxy.accounting import GroupBy, Receipt, client_of
+from proxy.accounting import GroupBy, Period, PeriodName, Receipt, client_of, read_period
 from proxy.auth import list_keys, name_of_tenant, tenant_of_key
 from proxy.errors import BadRequest, Forbidden
 from proxy.management.console.rendering import Visitor
@@ -21,6 +21,14 @@ GROUPS: tuple[GroupBy, ...] = ("day", "model", "client", "conversation", "frame"
 CHARTS: tuple[Chart, ...] = get_args(Chart)
 MAX_OPTIONS = 200
 """Names in a list; an address may name any other."""
+PERIOD_WORDS: Mapping[PeriodName, str] = {
+    "all": "all time",
+    "today": "today",
+    "week": "last 7 days",
+    "month": "last 30 days",
+}
+EVERYTHING = {"client": "", "tenant": "", "period": "all", "since": "", "until": ""}
+"""What an address is changed to that shows all requests."""
 WHOSE = {"key": "client key", "header": "user", "credential": "credential"}
 """What a tenant is, by `tenancy`; with `single` there is only one."""
 
@@ -33,10 +41,18 @@ class OverviewFilter:
     chart: Chart = "money"
     client: str = ""
     tenant: str = ""
+    period: PeriodName = "all"
+    since: str = ""
+    until: str = ""
 
     @property
     def is_narrowed(self) -> bool:
-        return bool(self.client or self.tenant)
+        return bool(self.client or self.tenant or not self.days.is_everything)
+
+    @property
+    def days(self) -> Period:
+        """Raises BadRequest for a date that is none."""
+        return read_period(self.period, self.since, self.until)
 
     @property
     def tenant_name(self) -> str:
@@ -56,14 +72,18 @@ class OverviewFilter:
 
 
 def read_filter(request: Request) -> OverviewFilter:
-    """Raises BadRequest for a table or a chart that there is not."""
+    """Raises BadRequest for a table, a chart or a period that there is not."""
     params = request.query_params
     by, chart = params.get("by") or "day", params.get("chart") or "money"
     if by not in get_args(GroupBy):
         raise BadRequest(f"There is no table by that name; there are {', '.join(GROUPS)}.")
     if chart not in CHARTS:
         raise BadRequest(f"There is no such chart; there are {' and '.join(CHARTS)}.")
-    return OverviewFilter(cast(GroupBy, by), chart, params.get("client", ""), params.get("tenant", ""))
+    chosen = OverviewFilter(cast(GroupBy, by), chart, params.get("client", ""), params.get("tenant", ""))
+    since, until = params.get("since", ""), params.get("until", "")
+    period = "" if since or until else params.get("period", "")  # of a form with both the dates are what was typed
+    read_period(period, since, until)
+    return replace(chosen, period=cast(PeriodName, period or "all"), since=since, until=until)
 
 
 def client_options(receipts: Iterable[Receipt], chosen: str) -> list[str]:

@@ -14,11 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proxy.accounting import Receipt, outcome_meaning
+from proxy.accounting import Receipt, dearer_conversations, outcome_meaning
 from proxy.management.api import JsonResponse
 from proxy.management.console.overview_filter import (
     CHARTS,
+    EVERYTHING,
     GROUPS,
+    PERIOD_WORDS,
     WHOSE,
     Chart,
     client_options,
@@ -36,7 +38,7 @@ async def show(request: Request) -> Response:
     visitor = visitor_of(request)
     chosen = read_filter(request)
     context, scope, by = visitor.context, chosen.scope_of(visitor), chosen.by
-    everything = await load_receipts(context.store, scope)
+    everything = await load_receipts(context.store, scope, period=chosen.days)
     loaded = only_of_client(everything, chosen.client)
     sums = await sum_receipts_by(context.store, scope, by, loaded, context.config.observed_tools)
     rows = list(sums.rows)[-MAX_ROWS:]
@@ -51,6 +53,10 @@ async def show(request: Request) -> Response:
         clients=client_options(everything.receipts, chosen.client),
         tenants=await tenant_options(visitor, chosen.tenant),
         whose=WHOSE.get(context.config.tenancy, ""),
+        periods=PERIOD_WORDS,
+        everything=EVERYTHING,
+        dearer=dearer_conversations(loaded.receipts),
+        conversations=len({receipt.conversation for receipt in loaded.receipts}),
         rows=rows,
         left_out=max(0, len(sums.rows) - MAX_ROWS),
         total=sums.total,
@@ -110,7 +116,8 @@ async def totals_json(request: Request) -> Response:
 async def _totals(request: Request) -> Totals:
     visitor, chosen = visitor_of(request), read_filter(request)
     store, names = visitor.context.store, visitor.context.config.observed_tools
-    return await totals_view(store, chosen.scope_of(visitor), chosen.by, names=names, client=chosen.client)
+    scope, days = chosen.scope_of(visitor), chosen.days
+    return await totals_view(store, scope, chosen.by, names=names, client=chosen.client, period=days)
 
 
 async def totals_csv(request: Request) -> Response:

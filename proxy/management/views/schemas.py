@@ -467,12 +467,14 @@ class TotalsRow(TypedDict):
 
 class Totals(TypedDict):
     """`fixed`: with the client's tools and system text. `zone`: that of the days. `unsettled`: requests without a
-    receipt, most of them still being answered. `capped`: there are older requests than those added up."""
+    receipt, most of them still being answered. `capped`: there are older requests than those added up. `dearer`:
+    conversations that cost more than untouched, by id, the worst first."""
 
     by: str
     fixed: bool
     zone: str
     rows: list[TotalsRow]
     total: TotalsRow
+    dearer: list[str]
     unsettled: int
     capped: bool

@@ -12,11 +12,14 @@ from typing import cast
 import msgspec
 
 from proxy.accounting import (
+    ALL_TIME,
     OWN_REQUEST_STATUSES,
     GroupBy,
+    Period,
     Receipt,
     ReceiptTotals,
     client_of,
+    dearer_conversations,
     group_receipts,
     sum_receipts,
     without_fixed,
@@ -67,20 +70,29 @@ def only_of_client(loaded: LoadedReceipts, client: str) -> LoadedReceipts:
     return replace(loaded, receipts=[each for each in loaded.receipts if client_of(each) == client], unsettled=0)
 
 
-async def load_receipts(
-    store: Store, scope: TenantScope, conversation: str = "", *, fixed: bool = True, limit: int = MAX_RECEIPTS
+async def load_receipts(  # noqa: PLR0913  whose receipts, and which of them
+    store: Store,
+    scope: TenantScope,
+    conversation: str = "",
+    *,
+    fixed: bool = True,
+    limit: int = MAX_RECEIPTS,
+    period: Period = ALL_TIME,
 ) -> LoadedReceipts:
-    """The newest receipts. `fixed=False` subtracts the client's tools and system text."""
+    """The newest receipts of the period. `fixed=False` subtracts the client's tools and system text."""
     records = await store.requests(scope, conversation, limit)
-    return await asyncio.to_thread(_decode_receipts, records, limit, fixed=fixed)  # so many take seconds
+    return await asyncio.to_thread(_decode_receipts, records, limit, period, fixed=fixed)  # so many take seconds
 
 
-def _decode_receipts(records: Sequence[RequestRecord], limit: int, *, fixed: bool) -> LoadedReceipts:
+def _decode_receipts(newest: Sequence[RequestRecord], limit: int, period: Period, *, fixed: bool) -> LoadedReceipts:
+    since, until = period.starts_ms, period.ends_ms
+    records = [record for record in newest if since <= record.created < until]
+    are_older_left_out = len(newest) == limit and newest[-1].created >= since
     settled = [(record, receipt) for record in reversed(records) if (receipt := decode_receipt(record)) is not None]
     receipts = [receipt for _, receipt in settled]
     adjusted = receipts if fixed else [without_fixed(receipt) for receipt in receipts]
     entries = {receipt.id: record.entry for record, receipt in settled}
-    return LoadedReceipts(adjusted, len(records) - len(receipts), len(records) == limit, entries)
+    return LoadedReceipts(adjusted, len(records) - len(receipts), are_older_left_out, entries)
 
 
 def decode_receipt(record: RequestRecord) -> Receipt | None:
@@ -100,9 +112,10 @@ async def totals_view(  # noqa: PLR0913  whose receipts, which of them, and how 
     names: ToolRoles,
     fixed: bool = True,
     client: str = "",
+    period: Period = ALL_TIME,
 ) -> Totals:
     """The response of `/stack/totals`. `names` says which tools read files."""
-    loaded = only_of_client(await load_receipts(store, scope, conversation, fixed=fixed), client)
+    loaded = only_of_client(await load_receipts(store, scope, conversation, fixed=fixed, period=period), client)
     sums = await sum_receipts_by(store, scope, by, loaded, names)
     return {
         "by": by,
@@ -110,6 +123,7 @@ async def totals_view(  # noqa: PLR0913  whose receipts, which of them, and how 
         "zone": local_zone(),
         "rows": [_row(row) for row in sums.rows],
         "total": _row(sums.total),
+        "dearer": [row.key for row in dearer_conversations(loaded.receipts)],
         "unsettled": loaded.unsettled,
         "capped": loaded.capped,
     }

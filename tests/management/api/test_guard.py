@@ -174,6 +174,8 @@ WRONG = [
     ("GET", "/stack/conversations?offset=x", 400),
     ("DELETE", "/stack/conversations", 400),
     ("GET", "/stack/totals?by=mood", 400),
+    ("GET", "/stack/totals?period=year", 400),
+    ("GET", "/stack/totals?since=2026-02-30", 400),
     ("GET", "/docs", 404),
 ]
 

@@ -175,6 +175,16 @@ async def test_totals_of_one_client(served: Served) -> None:
     assert of_nobody["requests"] == 0
 
 
+@pytest.mark.rows("X-65")
+async def test_totals_of_a_period(served: Served) -> None:
+    found = {
+        query: (await served.ask(f"/stack/totals?{query}")).json["total"]["requests"]
+        for query in ("", "period=week", "since=2023-11-14&until=2023-11-15", "until=2023-11-01")
+    }
+
+    assert found == {"": 1, "period=week": 0, "since=2023-11-14&until=2023-11-15": 1, "until=2023-11-01": 0}
+
+
 async def test_a_mode_set_by_a_person_stays_and_can_be_taken_back(served: Served) -> None:
     path = f"/stack/conversations/{served.ours.conversation}"
     set_off = await served.ask(f"{path}/mode", method="PUT", json={"mode": "off"})

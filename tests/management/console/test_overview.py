@@ -128,10 +128,23 @@ def test_where_all_is_of_one_client_nothing_is_asked(tmp_path: Path) -> None:
         person = Person(running.origin)
         person.open_link()
 
-        assert "<select" not in page_of(person)
+        assert '<select name="client"' not in page_of(person)
 
 
-@pytest.mark.parametrize("query", ["?chart=x", "?by=x&client=claude-cli"])
+@pytest.mark.rows("X-65")
+def test_a_period_can_be_chosen_by_a_word_or_by_dates(person: Person) -> None:
+    week, before = page_of(person, "?period=week&client=claude-cli"), page_of(person, "?until=2001-01-01&period=week")
+
+    assert options(week, "period") == ["all time", "today", "*last 7 days", "last 30 days"]
+    assert requests_in(week) == 2
+    assert "Dearer than untouched: none (1 conversation in the last 7 days)." in week
+    assert 'href="/console?by=model&amp;client=claude-cli&amp;period=week"' in week
+    assert "There is no request until 2001-01-01" in before
+    assert (options(before, "period")[0], 'value="2001-01-01"' in before) == ("*all time", True)
+    assert json.loads(person.get("/console/totals.json?until=2001-01-01").body)["total"]["requests"] == 0
+
+
+@pytest.mark.parametrize("query", ["?chart=x", "?by=x&client=claude-cli", "?period=year", "?since=yesterday"])
 def test_a_chart_that_is_not_there_is_said(person: Person, query: str) -> None:
     assert person.get(f"/console{query}").status == 400
 
