@@ -1,8 +1,8 @@
 """What holds for every test, and which tests a run takes.
 
 pytest                 the quick ones: every scenario in one of the ways in which a client may ask; samples of grids
-pytest --take rest     what that leaves out: the other ways, and real clients, crashes, recordings
-pytest --take all      both
+pytest --take rest     what that leaves out: one or two ways more, and real clients, crashes, recordings
+pytest --take all      both, and every scenario in all of its ways
 pytest --replicas      of the scenarios a third, on two proxies that share a database; with --take all, all of them
 """
 
@@ -77,7 +77,7 @@ LONG = (
 """Places below `tests` whose tests take minutes, start dozens of processes, download packages, or try random input
 again and again. A quick run, which leaves them out, has to end within five
 minutes on two cores, installation included."""
-FIRST = ("yardstick/", "crash/")
+FIRST = ("yardstick/", "crash/", "requirements/")
 """Places whose tests take a minute each: at the end of a run they would leave the other cores idle."""
 SHARE_FOR_REPLICAS = 3
 """Every third scenario runs on two replicas; all of them take seven minutes."""
@@ -111,7 +111,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     take = config.getoption("--take")
     if take == "all":
         return
-    taken = [item for item in items if _is_long(item) is (take == "rest")]
+    taken = [item for item in items if _is_long(item) is (take == "rest") and not item.get_closest_marker("whole")]
     if config.getoption("--replicas"):
         taken = [item for item in taken if crc32(item.nodeid.encode()) % SHARE_FOR_REPLICAS == 0]
     taken.sort(key=lambda item: not _place_of(item).startswith(FIRST))

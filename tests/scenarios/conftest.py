@@ -2,7 +2,8 @@
 
 In chat completions it runs streamed and not; in the others too where it is about what a client is shown (`BOTH`), else
 streamed alone, which is how agents ask. A scenario about the bytes of single dialects says so, with its reason.
-A quick run takes each scenario in one of these ways; which one hangs on its name, so that all dialects are asked.
+A quick run takes each scenario in one of these ways, the long profiles in one or two more, and `--take all` in all of
+them; which ones, hangs on its name, so that all dialects are asked.
 """
 
 from collections.abc import Callable, Iterator
@@ -88,6 +89,8 @@ NOT_FOR_REPLICAS = {
     },
 }
 """Why scenarios, or modules of them, are left out with `--replicas`."""
+TURNS_OF_REST = (1, 4)
+"""Of the ways that a quick run leaves out the long profiles take the first, and a second where there are six."""
 BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity", "test_last_rung")
 SPOKEN_IN, ASKED = "spoken_in", "asked"
 
@@ -128,10 +131,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize(
         "manner",
         [
-            pytest.param(each, id=each.name, marks=() if at == quick else pytest.mark.long)
+            pytest.param(each, id=each.name, marks=_depth((at - quick) % len(wanted)))
             for at, each in enumerate(wanted)
         ],
     )
+
+
+def _depth(turn: int) -> tuple[pytest.MarkDecorator, ...]:
+    """How deep a run must be to take the way whose turn it is."""
+    return () if turn == 0 else (pytest.mark.long,) if turn in TURNS_OF_REST else (pytest.mark.long, pytest.mark.whole)
 
 
 @pytest.fixture
