@@ -74,6 +74,7 @@ from proxy.core.frames import (
     frame_id,
     groups_still_needed,
     reduce,
+    results_of_item,
     tasks_above,
     title_of,
 )
@@ -559,7 +560,7 @@ def _part_event(path_state: PathState, removed: _RemovedSpan, compaction_input: 
         frame_id(compaction_input.newest_entry, PART_NUMBER_BASE + parent.order),
         parent.id,
         f"Part {number} of: {title_of(parent.title)}",
-        removed.noted or (texts[-1] if texts else ""),
+        removed.noted or results_of_item(texts),
         (*replaced, *_entry_ids(candidate)),
         candidate.tokens,
         tuple(artifacts_in_facts(removed.facts)),

@@ -2,6 +2,7 @@
 replaces a finished frame."""
 
 from proxy.core.frames import branches
+from proxy.core.frames.announcements import announced_part, outcome_part
 from proxy.core.frames.branches import BRANCH_SWITCHED_KIND, MAIN_BRANCH, BranchState, Checkpoint, RequestFingerprint
 from proxy.core.frames.events import (
     HEAD_CHANGED,
@@ -78,14 +79,12 @@ from proxy.core.frames.results import (
     READ,
     FileAccess,
     PastSpeech,
-    announced_part,
     decisions_in,
     derive_compaction,
     frame_results_text,
     invalidation_text,
     marked_results,
     next_planned_text,
-    outcome_part,
     past_speech_text,
     results_from_texts,
     results_of_item,
