@@ -22,6 +22,7 @@ from proxy.core.observers import (
     DEFAULT_TOOL_ROLES,
     ToolRole,
     ToolRoles,
+    clean_name,
     exit_code,
     files_touched_by,
     normalize_name,
@@ -268,7 +269,7 @@ def _describe_call(call: Call, names: ToolRoles) -> str:
 
 def _describe_names(text: str) -> list[str]:
     """Paths in an output, and the other names it mentions most."""
-    named = rank_names([Message("tool", b"", "", text)])
+    named = [name for name in rank_names([Message("tool", b"", "", text)]) if clean_name(name)]
     paths = [name for name in named if "/" in name]
     symbols = [name for name in named if "/" not in name]
     groups = (("paths", paths[:MAX_PATHS], len(paths)), ("names", symbols[:MAX_SYMBOLS], len(symbols)))

@@ -10,12 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+FORM_CHARACTERS = 400
+"""Characters of a sentence by which its form is known."""
 _SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|:(?=\s*\n|\s*\Z)|\n|\Z)", re.DOTALL)
 _OPENING = (
     r"(?:(?:ok(?:ay)?|good|great|perfect|excellent|nice|alright|all\sright|right|interesting|sure|yes|no|well|ah|oh|hm+"
     r"|wait|actually|so|and|but|also|now|next|then|first|finally|instead)\b[,.!:;\s—\u2013-]*)*"
 )
-_ADVERBS = r"(?:(?:also|still|now|just|first|next|then|only|quickly)\s)*"
+_ADVERBS = r"(?:(?:also|still|now|just|first|next|then|only|quickly)\s){0,3}"
 _WILL = r"(?:let\sme|let's|let\sus|(?:I|we)(?:'ll|\swill|'d\slike\sto|(?:'m|'re|\sam|\sare)\s(?:now\s)?going\sto))\b"
 _ANNOUNCEMENT = re.compile(
     rf"""^\W*{_OPENING}(?: {_WILL}
@@ -26,7 +28,7 @@ _ANNOUNCEMENT = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _CLAUSE_BREAK = re.compile(
-    rf"(?:\s{{0,3}}[,;:—\u2013]\s{{0,3}}(?:(?:and|so|but|then|now)\s)*|\s-\s(?:(?:and|so|but|then|now)\s)*|\s(?:and|so|but)\s(?:now\s)?)"
+    rf"(?:\s{{0,3}}[,;:—\u2013]\s{{0,3}}(?:(?:and|so|but|then|now)\s){{0,3}}|\s-\s(?:(?:and|so|but|then|now)\s){{0,3}}|\s(?:and|so|but)\s(?:now\s)?)"
     rf"(?={_WILL})",
     re.IGNORECASE,
 )
@@ -108,7 +110,9 @@ def _introduces_calls(last_sentence: str) -> bool:
 
 def _says_an_outcome(sentence: str) -> bool:
     stripped = sentence.strip()
-    if not stripped or stripped.endswith("?") or _WORDLESS.match(stripped) or _ANNOUNCEMENT.match(stripped):
+    is_question = stripped.endswith("?")
+    stripped = stripped[:FORM_CHARACTERS]
+    if not stripped or is_question or _WORDLESS.match(stripped) or _ANNOUNCEMENT.match(stripped):
         return False
     if _PROGRESSIVE.match(stripped) or _ORDER.match(stripped):
         return False
