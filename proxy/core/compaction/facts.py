@@ -7,7 +7,7 @@ A file counts as changed only if the call did not fail; a command has the outcom
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from proxy.core.compaction.trace import SpanFacts, merge_facts
 from proxy.core.context import owner_of
@@ -21,6 +21,7 @@ from proxy.core.frames import (
     call_key,
     derive_compaction,
     descendants,
+    one_spelling,
     subagent_frame_id,
 )
 from proxy.core.ledger import Call
@@ -103,6 +104,7 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
         runs += observed.commands
         decisions.update(dict.fromkeys(observed.decisions))
         errors.update(dict.fromkeys(observed.errors))
+    changed, read_paths = _each_file_once(changed, read_paths)
     outcomes = {
         kind: passed
         for kind, passed in last_outcome_by_kind(runs).items()
@@ -120,6 +122,16 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
         tuple(edits),
         lists_plan,
     )
+
+
+def _each_file_once(changed: Mapping[str, str], read_paths: Iterable[str]) -> tuple[Mapping[str, str], Iterable[str]]:
+    """Both lists with one spelling for each file."""
+    read_paths = tuple(read_paths)
+    spelled = one_spelling((*changed, *read_paths))
+    kinds: dict[str, str] = {}
+    for path, how in changed.items():
+        kinds[spelled[path]] = _merge_change_kind(kinds.pop(spelled[path], None), how)
+    return kinds, {spelled[path]: None for path in read_paths}
 
 
 def _ticks_off(observed: StepObservations) -> bool:
@@ -154,8 +166,10 @@ def _error_with_ending(error: ObservedError, resolution: str) -> str:
 
 
 def _merge_change_kind(before: str | None, now: str) -> str:
-    """A created file stays "created" when it is modified later."""
-    return "created" if before == "created" and now in ("modified", BY_COMMAND) else now
+    """A created file stays "created" when it is modified later, and a command is not told beside an edit."""
+    if before == "created" and now in ("modified", BY_COMMAND):
+        return before
+    return before if before == "modified" and now == BY_COMMAND else now
 
 
 def _how_by_command(action: FileAction, before: str | None) -> str:

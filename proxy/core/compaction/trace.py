@@ -17,7 +17,7 @@ from itertools import chain, islice, zip_longest
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames import USER_ORIGIN, Frame, Status, marked_results, outcome_part
+from proxy.core.frames import USER_ORIGIN, Frame, Status, marked_results, one_spelling, outcome_part
 from proxy.core.ledger import Message
 from proxy.core.observers import (
     FAILED_AT_THE_END,
@@ -574,10 +574,12 @@ def _split_paths(listed: str) -> tuple[str, ...]:
 
 def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
     """Each fact once, in its newest state, at the place of its newest mention."""
+    spelled = one_spelling(map(_item_path, (*old.changed, *new.changed, *old.read, *new.read)))
+    respelled = partial(_respelled, spelled)
     return replace(
         new,
-        changed=_merge_items(old.changed, new.changed, _item_path),
-        read=_merge_items(old.read, new.read, _item_path),
+        changed=_merge_items(map(respelled, old.changed), map(respelled, new.changed), _item_path),
+        read=_merge_items(map(respelled, old.read), map(respelled, new.read), _item_path),
         commands=_merge_items(old.commands, (_cut_item(item, _item_command) for item in new.commands), _item_command),
         decisions=_merge_items(old.decisions, (_cut_item(item, str) for item in new.decisions), str),
         errors=_merge_items(old.errors, (_cut_item(item, _item_path) for item in new.errors), _item_path),
@@ -589,9 +591,14 @@ def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
     )
 
 
+def _respelled(spelled: Mapping[str, str], item: str) -> str:
+    path = _item_path(item)
+    return spelled[path] + item[len(path) :]
+
+
 def _merge_items(old: Iterable[str], new: Iterable[str], key: Callable[[str], str]) -> tuple[str, ...]:
     newest = {key(item): item for item in new}
-    return (*(item for item in old if key(item) not in newest), *newest.values())
+    return (*{key(item): item for item in old if key(item) not in newest}.values(), *newest.values())
 
 
 def _cut_item(item: str, key: Callable[[str], str]) -> str:

@@ -90,6 +90,7 @@ from proxy.core.frames.results import (
     results_of_item,
     title_of,
 )
+from proxy.core.frames.same_paths import one_spelling
 from proxy.core.frames.suggestion_log import POP, PUSH, AutonomySettings, Suggestion, SuggestionCounts, SuggestionState
 from proxy.core.frames.tasks import STATUSES, lesson_of, newest_failed_attempt, task_of
 from proxy.core.frames.tree import (
@@ -236,6 +237,7 @@ __all__ = [
     "newest_failed_attempt",
     "next_planned",
     "next_planned_text",
+    "one_spelling",
     "ordered_siblings",
     "outcome_part",
     "outermost_called_frame",

@@ -27,9 +27,9 @@ _ANNOUNCEMENT = re.compile(
         | (?:moving|time|on|back)\s(?:on\s|over\s)?to\b )""",
     re.IGNORECASE | re.VERBOSE,
 )
+_JOINED = r"(?:(?:and|so|but|then|now)\s){0,3}"
 _CLAUSE_BREAK = re.compile(
-    rf"(?:\s{{0,3}}[,;:—\u2013]\s{{0,3}}(?:(?:and|so|but|then|now)\s){{0,3}}|\s-\s(?:(?:and|so|but|then|now)\s){{0,3}}|\s(?:and|so|but)\s(?:now\s)?)"
-    rf"(?={_WILL})",
+    rf"(?:\s{{0,3}}[,;:—\u2013]\s{{0,3}}{_JOINED}|\s-\s{_JOINED}|\s(?:and|so|but)\s(?:now\s)?)(?={_WILL})",
     re.IGNORECASE,
 )
 _SUBORDINATE = re.compile(
@@ -39,9 +39,9 @@ _SUBORDINATE = re.compile(
 )
 """Begins a clause that says nothing without the one behind it."""
 _BASE_VERBS = (
-    r"(?:(?:re-?)?(?:run|check|build|test|read|write|create|make|start)|update|add|fix|look|implement|verify|commit|remove|"
-    r"refactor|use|wire|replace|move|document|do|handle|extend|adjust|rename|mark|push|continue|install|clean|find|get|"
-    r"try|change|set|apply|delete|drop|open|search|review|finish|port|convert|integrate)\b"
+    r"(?:(?:re-?)?(?:run|check|build|test|read|write|create|make|start)|update|add|fix|look|implement|verify|commit|"
+    r"remove|refactor|use|wire|replace|move|document|do|handle|extend|adjust|rename|mark|push|continue|install|clean|"
+    r"find|get|try|change|set|apply|delete|drop|open|search|review|finish|port|convert|integrate)\b"
 )
 _BEGINS_NEXT = re.compile(
     r"^\W*next\s*(?:up|steps?)?\s*[:,]|^\W*(?:now|next|then|finally|first)\b[,:\s]+(?:to|the|for|on|i|we)\b",

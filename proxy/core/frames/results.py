@@ -14,6 +14,7 @@ from itertools import zip_longest
 import msgspec
 
 from proxy.core.frames.announcements import announced_part, outcome_part
+from proxy.core.frames.same_paths import one_spelling
 from proxy.core.frames.tree import Frame, Status, Tree, children, next_planned
 from proxy.core.text import (
     TRUNCATION_MARKER,
@@ -157,9 +158,10 @@ def _truncated_results(results: str, limit: int, count: CountTokens, ref: str) -
 def _files(paths: Sequence[str], count: CountTokens) -> str:
     """Changed files come first, because later work builds on them."""
     access_by_path: dict[str, str] = {}
+    spelled = one_spelling(_HOW.sub("", path) for path in paths)
     for path in paths:
         how = match[1] if (match := _HOW.search(path)) else ""
-        plain_path = _HOW.sub("", path)
+        plain_path = spelled[_HOW.sub("", path)]
         access_by_path[plain_path] = access_by_path.get(plain_path) or how or "noted"
     groups = []
     remaining_tokens = MAX_FILES_TOKENS

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.core.frames import CHANGED, READ, FileAccess, PathEntry
+from proxy.core.frames import CHANGED, READ, FileAccess, PathEntry, one_spelling
 from proxy.core.ledger import Call, OpenCalls
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
 from proxy.core.observers.commands import command_lines_of
@@ -95,11 +95,14 @@ def touched_files_of(
     path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> tuple[FileAccess, ...]:
     """Each file once, in the order of its first call; marked changed where any call changed it."""
-    files: dict[str, FileAccess] = {}
-    for _, touched in iter_touched_files(path_entries, tool_roles):
-        if touched.path not in files or touched.how == CHANGED:
-            files[touched.path] = touched
-    return tuple(files.values())
+    accesses = [touched for _, touched in iter_touched_files(path_entries, tool_roles)]
+    spelled = one_spelling(touched.path for touched in accesses)
+    how_by_path: dict[str, str] = {}
+    for touched in accesses:
+        path = spelled[touched.path]
+        if path not in how_by_path or touched.how == CHANGED:
+            how_by_path[path] = touched.how
+    return tuple(FileAccess(path, how) for path, how in how_by_path.items())
 
 
 def touched_file_labels(

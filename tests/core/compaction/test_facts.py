@@ -62,6 +62,21 @@ def test_what_was_created_here_stays_so_when_it_is_worked_on() -> None:
     assert artifacts_in_facts(facts) == ("new.py",)
 
 
+@pytest.mark.rows("S0-55")
+def test_a_file_is_told_once_however_its_calls_spell_it() -> None:
+    facts = known(
+        ([read("src/a.py")], ["content"]),
+        ([edit("/repo/src/a.py")], ["The file /repo/src/a.py has been updated."]),
+        ([read("/repo/src/b.py"), read("src/b.py")], ["content", "content"]),
+        ([bash("sed -i s/a/b/ src/a.py")], [""]),
+    )
+    earlier = SpanFacts(changed=("src/b.py (created)",), read=("src/a.py", "c.py"))
+
+    assert (facts.changed, facts.read) == (("/repo/src/a.py",), ("/repo/src/b.py",))
+    assert merge_facts(earlier, facts).changed == ("/repo/src/b.py (created)", "/repo/src/a.py")
+    assert merge_facts(earlier, facts).read == ("/repo/src/a.py", "c.py", "/repo/src/b.py")
+
+
 def test_a_deleted_file_is_no_artifact() -> None:
     facts = known(([("delete", {"path": "old.py"})], ["Deleted old.py"]))
 
