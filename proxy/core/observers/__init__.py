@@ -9,6 +9,7 @@ from proxy.core.observers.commands import (
     command_lines_of,
     last_outcome_by_kind,
     observe_commands,
+    tree_moves_of,
     was_missing,
 )
 from proxy.core.observers.effects import is_waiting, may_have_side_effects
@@ -71,6 +72,7 @@ from proxy.core.observers.turns import (
     without_client_elements,
 )
 from proxy.core.observers.work_log import edit_lines, joined_lines, step_line
+from proxy.core.observers.work_tree import TreeMove
 
 __all__ = [
     "BUILD",
@@ -94,6 +96,7 @@ __all__ = [
     "ToolExecution",
     "ToolRole",
     "ToolRoles",
+    "TreeMove",
     "asks_for_summary",
     "batch_parts_of",
     "broken_lines",
@@ -147,6 +150,7 @@ __all__ = [
     "texts_in",
     "topic_keywords",
     "touched_file_labels",
+    "tree_moves_of",
     "typed_text_of",
     "was_missing",
     "without_client_elements",
