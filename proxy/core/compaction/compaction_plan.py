@@ -88,6 +88,7 @@ from proxy.core.observers import (
     message_of,
     messages_of,
     names_still_visible,
+    typed_text_of,
 )
 from proxy.core.text import CountTokens
 
@@ -426,14 +427,15 @@ def _fold_events(  # noqa: PLR0913  one candidate, and the context it leaves
     if candidate.is_part:
         opened = (_part_event(path_state, removed, compaction_input),)
         tree, frame = reduce(tree, opened[0], compaction_input.now), opened[0].frame
-    trace = _write_trace(path_state, shown_names, removed, tree.frames[frame], writer)
-    if writer.composer.user_message(trace).tokens > MAX_TRACE_RATIO * candidate.tokens:
-        return ()
     entries = tuple(
         dict.fromkeys([*(e for t in candidate.replaced_traces for e in sorted(t.entries)), *_entry_ids(candidate)])
     )
     first = candidate.segments[0]
     position = first.trace.at if first.trace else _place_of_trace(context, first)
+    last_order = _last_order_covered(path_state, position, frozenset(entries))
+    trace = _write_trace(path_state, shown_names, removed, tree.frames[frame], writer, last_order)
+    if writer.composer.user_message(trace).tokens > MAX_TRACE_RATIO * candidate.tokens:
+        return ()
     return (
         *opened,
         FrameFolded(
@@ -461,6 +463,20 @@ def _place_of_trace(context: Sequence[PathEntry], segment: Segment) -> str:
     return context[place].entry.id
 
 
+def _last_order_covered(path_state: PathState, place: str, leaving: Container[str]) -> str:
+    """The user's newest own message between the place of a trace and the last entry that it stands for."""
+    newest: Message | None = None
+    order: Message | None = None
+    is_behind = False
+    for path_entry in path_state.entries:
+        if is_behind and path_entry.entry.id in leaving:
+            order = newest
+        elif is_behind and _is_users_own(path_entry):
+            newest = path_entry.entry.message
+        is_behind = is_behind or place in (path_entry.entry.id, path_entry.path_id)
+    return typed_text_of(order.text) if order else ""
+
+
 def _entry_ids(candidate: CompactionCandidate) -> tuple[str, ...]:
     return tuple(dict.fromkeys(p.entry.id for p in candidate.path_entries))
 
@@ -483,8 +499,13 @@ def _messages_shown(path_entries: Iterable[PathEntry], traces: Iterable[Removal]
     yield from (Message("user", b"", "", trim.trace) for trim in traces)
 
 
-def _write_trace(
-    path_state: PathState, shown_names: Container[str], removed: _RemovedSpan, frame: Frame, writer: TraceWriter
+def _write_trace(  # noqa: PLR0913  what is written, and where it will stand
+    path_state: PathState,
+    shown_names: Container[str],
+    removed: _RemovedSpan,
+    frame: Frame,
+    writer: TraceWriter,
+    last_order: str,
 ) -> str:
     replaced = removed.candidate.replaced_traces
     tree = path_state.tree
@@ -505,6 +526,7 @@ def _write_trace(
         items=_results_of_items(path_state, removed.path_entries, frame),
         noted="\n".join(filter(None, (removed.noted, removed.returned_frames, removed.user_words))),
         broken=removed.broken,
+        last_order=last_order,
     )
 
 

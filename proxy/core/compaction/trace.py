@@ -153,6 +153,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     items: Sequence[str] = (),
     noted: str = "",
     broken: Sequence[str] = (),
+    last_order: str = "",
 ) -> str:
     """The trace of `messages` (oldest first) of `frame`, within `trace_budget`, give or take a token.
 
@@ -161,11 +162,12 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     `earlier` follow. `part` means that the frame goes on. `known` are names still visible elsewhere. `earlier` is the
     text of the replaced traces, of `earlier_tokens`. `planned` are open plan items that the removed messages listed,
     `items` what came of those that ended in them. `noted` is added in full, beyond the budget. `broken` are lines about
-    what did not work here and has not been mended.
+    what did not work here and has not been mended. `last_order` is the newest message of the user that stays behind the
+    trace while work for it is in the trace; without a word of it that work would look undone.
     """
     previous = _without_repeats(parse_traces(earlier), noted)
     facts = merge_facts(previous.facts, facts)
-    around = _TraceEnvelope(frame, parent_title, nonce, facts.steps, part)
+    around = _TraceEnvelope(frame, parent_title, nonce, facts.steps, part, last_order)
     bare = count(around.to_xml(dict.fromkeys(TRACE_SECTIONS, NO_CONTENT)))
     budget = trace_budget(messages, bare, earlier_tokens)
     failed = frame.status is Status.FAILED
@@ -222,6 +224,7 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
     nonce: str
     steps: int
     is_part: bool
+    last_order: str = ""
 
     def to_xml(self, parts: Mapping[str, str]) -> str:
         sections = (f"<{name}>{_escape_section(text)}</{name}>" for name in TRACE_SECTIONS if (text := parts.get(name)))
@@ -241,13 +244,16 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
             if self.is_part
             else f'Your finished work: "{title}"{within}, {steps}{ended}.'
         )
-        return f"{what} {TRACE_RECALL.format(ref=self.frame.id)}"
+        order = cut_for_display(_escape_section(self.last_order))
+        covers = f"\n{TRACE_COVERS.format(order=order)}" if order else ""
+        return f"{what} {TRACE_RECALL.format(ref=self.frame.id)}{covers}"
 
 
 TRACE_RECALL = (
     "The texts of its files and outputs are gone from here. Read a file again before you edit it; "
     'stack_recall(ref="{ref}", query="a word in it") shows what was.'
 )
+TRACE_COVERS = 'It goes up to what you did after the user\'s message "{order}", which stands further down.'
 
 
 class _SectionSources(msgspec.Struct, frozen=True):
