@@ -169,7 +169,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     facts = merge_facts(previous.facts, facts)
     around = _TraceEnvelope(frame, parent_title, nonce, facts.steps, part, last_order)
     bare = count(around.to_xml(dict.fromkeys(TRACE_SECTIONS, NO_CONTENT)))
-    budget = trace_budget(messages, bare, earlier_tokens)
+    budget = trace_budget(messages, bare - count(around.covers), earlier_tokens)
     failed = frame.status is Status.FAILED
     is_item = frame.origin == "plan"
     own_results = (
@@ -244,16 +244,21 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
             if self.is_part
             else f'Your finished work: "{title}"{within}, {steps}{ended}.'
         )
-        order = cut_for_display(_escape_section(self.last_order))
-        covers = f"\n{TRACE_COVERS.format(order=order)}" if order else ""
-        return f"{what} {TRACE_RECALL.format(ref=self.frame.id)}{covers}"
+        return f"{what} {TRACE_RECALL.format(ref=self.frame.id)}{self.covers}"
+
+    @property
+    def covers(self) -> str:
+        """A line about the last order, which takes its room from the sections."""
+        order = cut_for_display(_escape_section(self.last_order), ORDER_CHARACTERS)
+        return f"\n{TRACE_COVERS.format(order=order)}" if order else ""
 
 
 TRACE_RECALL = (
     "The texts of its files and outputs are gone from here. Read a file again before you edit it; "
     'stack_recall(ref="{ref}", query="a word in it") shows what was.'
 )
-TRACE_COVERS = 'It goes up to what you did after the user\'s message "{order}", which stands further down.'
+TRACE_COVERS = 'It goes up to your work for the user\'s message "{order}" below.'
+ORDER_CHARACTERS = 45
 
 
 class _SectionSources(msgspec.Struct, frozen=True):

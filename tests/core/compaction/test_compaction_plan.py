@@ -73,7 +73,7 @@ def test_a_note_that_stands_before_a_message_whose_work_it_covers_says_so() -> N
     assert "It goes up to" not in trace_of(worked("Build the formatter."))
 
 
-COVERS = 'It goes up to what you did after the user\'s message "{}", which stands further down.'
+COVERS = 'It goes up to your work for the user\'s message "{}" below.'
 
 
 def test_the_figures_are_those_of_the_line() -> None:
