@@ -91,6 +91,7 @@ TRACE_SECTIONS = (
     "next",
     NAMES_SECTION,
 )
+READ_AGAIN = " (read again later)"
 NO_CONTENT = "none"
 """What an empty section of an earlier version says."""
 TRACE_NOTE = "earlier work"
@@ -154,6 +155,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     noted: str = "",
     broken: Sequence[str] = (),
     last_order: str = "",
+    read_again: Sequence[str] = (),
 ) -> str:
     """The trace of `messages` (oldest first) of `frame`, within `trace_budget`, give or take a token.
 
@@ -163,7 +165,8 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     text of the replaced traces, of `earlier_tokens`. `planned` are open plan items that the removed messages listed,
     `items` what came of those that ended in them. `noted` is added in full, beyond the budget. `broken` are lines about
     what did not work here and has not been mended. `last_order` is the newest message of the user that stays behind the
-    trace while work for it is in the trace; without a word of it that work would look undone.
+    trace while work for it is in the trace; without a word of it that work would look undone. `read_again` are files
+    that were read again behind what is removed.
     """
     previous = _without_repeats(parse_traces(earlier), noted)
     facts = merge_facts(previous.facts, facts)
@@ -185,6 +188,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         facts=facts,
         failed=failed,
         broken=tuple(broken),
+        read_again=tuple(read_again),
     )
     parts = _write_sections(sources, budget - bare, count)
     if noted:
@@ -271,12 +275,13 @@ class _SectionSources(msgspec.Struct, frozen=True):
     facts: SpanFacts
     failed: bool
     broken: tuple[str, ...] = ()
+    read_again: tuple[str, ...] = ()
 
 
 def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> dict[str, str]:
     """All sections except names, each within its share of `room` tokens."""
     factor = FAILED_FACTOR if sources.failed else 1
-    facts = sources.facts
+    facts = _marked_as_read_again(sources.facts, sources.read_again)
     said = [text for text in (_without_results(told, sources.results) for told in facts.said) if text]
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
         "results": (
@@ -386,6 +391,19 @@ def _files_section(facts: SpanFacts, for_changed: int, for_read: int, count: Cou
     read = [item for item in facts.read if _item_path(item) not in changed_paths]
     groups = (("changed", facts.changed, for_changed), ("read", read, for_read))
     return "\n".join(f"{how}: {_paths_that_fit(paths, budget, count)}" for how, paths, budget in groups if paths)
+
+
+def _marked_as_read_again(facts: SpanFacts, read_again: Sequence[str]) -> SpanFacts:
+    """The facts with a mark behind the files of which a newer text stands behind the trace."""
+    if not read_again:
+        return facts
+    spelled = one_spelling((*map(_item_path, (*facts.changed, *facts.read)), *read_again))
+    again = {spelled[path] for path in read_again}
+    changed, read = (
+        tuple(f"{item}{READ_AGAIN}" if spelled[_item_path(item)] in again else item for item in items)
+        for items in (facts.changed, facts.read)
+    )
+    return replace(facts, changed=changed, read=read)
 
 
 def _paths_that_fit(paths: Sequence[str], budget: int, count: CountTokens) -> str:
@@ -580,7 +598,8 @@ def _join_traces(old: ParsedTrace, new: ParsedTrace) -> ParsedTrace:
 
 
 def _split_paths(listed: str) -> tuple[str, ...]:
-    return tuple(path for path in listed.split(", ") if path and not _MORE_PATTERN.fullmatch(path))
+    paths = (path.removesuffix(READ_AGAIN) for path in listed.split(", "))
+    return tuple(path for path in paths if path and not _MORE_PATTERN.fullmatch(path))
 
 
 def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
@@ -629,7 +648,7 @@ _COMMAND_STATE = re.compile(r": (?:ok|failed)\Z")
 
 def _item_path(item: str) -> str:
     """`src/b.py` of `src/b.py (created)`; an error without its resolution."""
-    return _CHANGE_MARK.sub("", item)
+    return _CHANGE_MARK.sub("", item.removesuffix(READ_AGAIN))
 
 
 def _item_command(item: str) -> str:

@@ -76,6 +76,21 @@ def test_a_note_that_stands_before_a_message_whose_work_it_covers_says_so() -> N
 COVERS = 'It goes up to your work for the user\'s message "{}" below.'
 
 
+@pytest.mark.rows("S0-55")
+def test_of_a_file_that_was_read_again_the_note_says_so() -> None:
+    watched = GrowingConversation(folds=False).user("Build the formatter.")
+    for path in ("src/a.py", "src/b.py", "src/c.py"):
+        watched.does(("read", {"filePath": path}), results=[padded(f"text of {path}", 600)])
+    watched.says("It is all done.").user(ELSEWHERE)
+    watched.does(("read", {"filePath": "/repo/src/b.py"}), results=[padded("text of b", 600)])
+    watched.arrives()
+    watched.fold(requests=500)
+
+    (trace,) = [m.text for m in build_context(watched.story, SCRIBE).messages if "<stack-context" in m.text]
+    assert "read: src/a.py, src/b.py (read again later), src/c.py" in trace
+    assert parse_traces(trace).facts.read == ("src/a.py", "src/b.py", "src/c.py")
+
+
 def test_the_figures_are_those_of_the_line() -> None:
     watched = worked("Build the formatter.")
     before = build_context(watched.story, SCRIBE).tokens

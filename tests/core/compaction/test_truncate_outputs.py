@@ -185,6 +185,23 @@ def test_a_breadcrumb_tells_what_was_there_and_recall_gives_it_back() -> None:
     assert "test_total FAILED" in answer
 
 
+@pytest.mark.rows("S0-55")
+def test_a_breadcrumb_says_that_its_file_was_read_again() -> None:
+    parts = ({}, {"offset": 5}, {}, {}, {})
+    paths = ("src/a.py", "src/a.py", "b.py", "b.py", "/repo/src/a.py")
+    made = [call(f"c{n}", "read", path=paths[n], **parts[n]) for n in range(5)]
+    talk = worked(*outputs_of(30_000, 30_000, 30_000, 35_000, 1_000), calls=made)
+
+    told = {event.entry: "; read again later; all of it: " in event.text for event in found_in(talk)}
+
+    results = [e.id for e in talk.ledger.entries.values() if e.message and e.message.role == "tool"]
+    assert told == dict.fromkeys(results[:3], True)
+    talk = worked(
+        *outputs_of(30_000, 30_000, 41_000), calls=[made[1], made[2], call("c9", "read", path="src/a.py", offset=9)]
+    )
+    assert not any("read again" in event.text for event in found_in(talk))
+
+
 # ----------------------------------------------------------------------------------------------------------------- cut
 @pytest.mark.rows("S4-64")
 def test_one_output_too_long_for_the_line_keeps_its_ends_and_its_ref() -> None:
