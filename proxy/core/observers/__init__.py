@@ -41,7 +41,7 @@ from proxy.core.observers.plan import (
     observe_plan,
     reconcile_plan,
 )
-from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES, parse_command_line
+from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES, TreeMove, parse_command_line
 from proxy.core.observers.step import (
     Step,
     ToolExecution,
@@ -72,7 +72,6 @@ from proxy.core.observers.turns import (
     without_client_elements,
 )
 from proxy.core.observers.work_log import edit_lines, joined_lines, step_line
-from proxy.core.observers.work_tree import TreeMove
 
 __all__ = [
     "BUILD",

@@ -16,10 +16,16 @@ from proxy.core.observers.command_outcomes import (
     outcome_of_line,
     outcomes_of_checks,
 )
-from proxy.core.observers.shell import MAX_COMMAND_LINE_LENGTH, command_kind_of, parse_command_line
+from proxy.core.observers.shell import (
+    MAX_COMMAND_LINE_LENGTH,
+    TreeMove,
+    away_at_each,
+    command_kind_of,
+    parse_command_line,
+    tree_move_of,
+)
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, ToolSpec
-from proxy.core.observers.work_tree import TreeMove, away_at_each, tree_move_of
 
 MAX_COMMANDS_PER_STEP = 20  # of one step
 MAX_DISPLAYED_COMMAND_LENGTH = 200

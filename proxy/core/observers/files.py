@@ -14,10 +14,9 @@ from proxy.core.frames import CHANGED, READ, FileAccess, PathEntry, one_spelling
 from proxy.core.ledger import Call, OpenCalls
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
 from proxy.core.observers.commands import command_lines_of
-from proxy.core.observers.shell import ShellCommand, command_kind_of, parse_command_line
+from proxy.core.observers.shell import ShellCommand, command_kind_of, only_moves_tree, parse_command_line
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles, ToolSpec
-from proxy.core.observers.work_tree import only_moves_tree
 
 MAX_PATH_LENGTH = 400  # characters; a longer text is no path
 MAX_FILES_PER_STEP = 200

@@ -77,13 +77,13 @@ def test_a_file_is_told_once_however_its_calls_spell_it() -> None:
     assert merge_facts(earlier, facts).read == ("/repo/src/a.py", "c.py", "/repo/src/b.py")
 
 
-FAILING = "KeyError: 'x'\n2 failed, 1 passed\nExit code: 1"
+FAILED_OUTPUT = "KeyError: 'x'\n2 failed, 1 passed\nExit code: 1"
 IN_STEPS = (
     ([bash("git stash")], ["Saved working directory\n[This command modified 1 file: a.py]"]),
-    ([bash("pytest -q")], [FAILING]),
+    ([bash("pytest -q")], [FAILED_OUTPUT]),
     ([bash("git stash pop")], ["Dropped refs/stash@{0}\n[This command modified 1 file: a.py]"]),
 )
-IN_A_LINE = (([bash("git stash -q && pytest -q; git stash pop -q")], [FAILING]),)
+IN_A_LINE = (([bash("git stash -q && pytest -q; git stash pop -q")], [FAILED_OUTPUT]),)
 
 
 @pytest.mark.rows("S0-55")

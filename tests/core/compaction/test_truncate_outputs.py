@@ -187,7 +187,7 @@ def test_a_breadcrumb_tells_what_was_there_and_recall_gives_it_back() -> None:
 
 @pytest.mark.rows("S0-55")
 def test_a_breadcrumb_says_that_its_file_was_read_again() -> None:
-    parts = ({}, {"offset": 5}, {}, {}, {})
+    parts: tuple[dict[str, int], ...] = ({}, {"offset": 5}, {}, {}, {})
     paths = ("src/a.py", "src/a.py", "b.py", "b.py", "/repo/src/a.py")
     made = [call(f"c{n}", "read", path=paths[n], **parts[n]) for n in range(5)]
     talk = worked(*outputs_of(30_000, 30_000, 30_000, 35_000, 1_000), calls=made)

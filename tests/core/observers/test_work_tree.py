@@ -3,9 +3,8 @@
 import pytest
 
 from proxy.core.observers.files import observe_files
-from proxy.core.observers.shell import parse_command_line
+from proxy.core.observers.shell import TreeMove, away_at_each, parse_command_line, tree_move_of
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES
-from proxy.core.observers.work_tree import TreeMove, away_at_each, tree_move_of
 from tests.core.observers.steps import done, step
 
 
