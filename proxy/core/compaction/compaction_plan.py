@@ -475,7 +475,7 @@ def _last_order_covered(path_state: PathState, place: str, leaving: Container[st
     order: Message | None = None
     is_behind = False
     for path_entry in path_state.entries:
-        if is_behind and path_entry.entry.id in leaving:
+        if path_entry.entry.id in leaving:
             order = newest
         elif is_behind and _is_users_own(path_entry):
             newest = path_entry.entry.message

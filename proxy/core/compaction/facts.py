@@ -178,7 +178,7 @@ def _is_within(path: str, named: str) -> bool:
     return inside in ("", ".") or f"/{inside}/" in f"/{path.replace(chr(92), '/')}/"
 
 
-def _each_file_once(changed: Mapping[str, str], read_paths: Iterable[str]) -> tuple[Mapping[str, str], Iterable[str]]:
+def _each_file_once(changed: Mapping[str, str], read_paths: Iterable[str]) -> tuple[dict[str, str], dict[str, None]]:
     """Both lists with one spelling for each file."""
     read_paths = tuple(read_paths)
     spelled = one_spelling((*changed, *read_paths))

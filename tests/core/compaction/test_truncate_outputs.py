@@ -196,10 +196,11 @@ def test_a_breadcrumb_says_that_its_file_was_read_again() -> None:
 
     results = [e.id for e in talk.ledger.entries.values() if e.message and e.message.role == "tool"]
     assert told == dict.fromkeys(results[:3], True)
-    talk = worked(
-        *outputs_of(30_000, 30_000, 41_000), calls=[made[1], made[2], call("c9", "read", path="src/a.py", offset=9)]
-    )
-    assert not any("read again" in event.text for event in found_in(talk))
+    for offset in (9, 5):
+        again = call("c9", "read", path="src/a.py", offset=offset)
+        talk = worked(*outputs_of(30_000, 30_000, 35_000), calls=[made[1], made[2], again])
+        said = ["read again" in event.text for event in found_in(talk)]
+        assert sorted(said) == [False, offset == 5], "only the same part of a file is a newer copy"
 
 
 # ----------------------------------------------------------------------------------------------------------------- cut

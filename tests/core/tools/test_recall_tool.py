@@ -285,6 +285,18 @@ def test_a_passage_of_another_text_says_of_how_many_lines_it_is() -> None:
 
 
 @pytest.mark.rows("S0-55")
+def test_a_passage_names_no_page_on_whichever_it_stands() -> None:
+    talk = begun()
+    lines = [f"line {n} says {'the needle' if n % 20 == 0 else 'nothing'}\n" for n in range(1_500)]
+    told_in_a_frame(talk, "fauth", "".join(lines))
+
+    told = recall(talk.desk(), "fauth", query="needle")
+
+    assert "Page 1 of 1." not in told
+    assert all("page=" not in mark and 'part="' in mark for mark in marks(told))
+
+
+@pytest.mark.rows("S0-55")
 def test_whole_texts_on_several_pages_name_the_page_of_the_answer() -> None:
     talk = begun()
     told_in_a_frame(talk, "fauth", "one " * 1_200, "two " * 1_200)
