@@ -48,7 +48,7 @@ from proxy.core.frames import (
     decode_event,
     find_frame,
     reduce,
-    results_from_texts,
+    results_of_item,
     return_path,
 )
 from proxy.core.ledger import EntryKind, Ledger, LedgerEvent
@@ -248,10 +248,10 @@ def _pop(command_context: CommandContext, command: PopCommand) -> CommandResult:
 
 
 def _last_assistant_text(path_state: PathState, frame: Frame) -> str:
-    """The last assistant text in a frame, used as its results."""
+    """The last assistant text in a frame that announces nothing, used as its results."""
     own_entries = (path_entry for path_entry in path_state.entries if owner_of(path_state, path_entry) == frame.owner)
     texts = [m.text for p in own_entries if (m := message_of(p)) is not None and m.role == "assistant"]
-    return results_from_texts(texts)[:MAX_RESULTS_CHARACTERS]
+    return results_of_item(texts)[:MAX_RESULTS_CHARACTERS]
 
 
 def _invalidate(command_context: CommandContext, command: InvalidateCommand) -> CommandResult:

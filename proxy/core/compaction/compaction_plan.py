@@ -61,6 +61,7 @@ from proxy.core.context import MessageComposer, context_entries, owner_of
 from proxy.core.frames import (
     FINAL_STATUSES,
     PLAN_ORIGIN,
+    READ,
     Frame,
     FrameEvent,
     FrameFolded,
@@ -74,6 +75,7 @@ from proxy.core.frames import (
     frame_id,
     groups_still_needed,
     reduce,
+    results_of_item,
     tasks_above,
     title_of,
 )
@@ -84,9 +86,11 @@ from proxy.core.observers import (
     broken_lines,
     broken_tools,
     ends_with_user_message,
+    iter_touched_files,
     message_of,
     messages_of,
     names_still_visible,
+    typed_text_of,
 )
 from proxy.core.text import CountTokens
 
@@ -233,8 +237,9 @@ def plan_compaction(path_state: PathState, compaction_input: CompactionInput, wr
     if not verdict.is_worth_it:
         return CompactionPlan((), (CompactionDecision(kind, subjects, verdict),))
     written: list[_WrittenCandidate] = []
+    readings = _readings_that_stay(path_state, context, chosen, writer.names)
     for candidate, names in zip(chosen, _names_still_shown(path_state, context, chosen), strict=True):
-        if events := _fold_events(path_state, context, names, candidate, compaction_input, writer):
+        if events := _fold_events(path_state, context, names, readings, candidate, compaction_input, writer):
             written.append(_WrittenCandidate(candidate, events))
     verdict = _evaluate_written(path_state, context, written, by_place, compaction_input, writer.composer)
     if not verdict.is_worth_it:
@@ -413,26 +418,30 @@ def _fold_events(  # noqa: PLR0913  one candidate, and the context it leaves
     path_state: PathState,
     context: Sequence[PathEntry],
     shown_names: Container[str],
+    readings: Sequence[tuple[int, str]],
     candidate: CompactionCandidate,
     compaction_input: CompactionInput,
     writer: TraceWriter,
 ) -> tuple[FrameEvent, ...]:
     """The events that fold one candidate; empty if its trace would save too little. `shown_names` are names
-    that the rest of the context shows."""
+    that the rest of the context shows, `readings` the files read in it."""
     tree, frame = path_state.tree, candidate.frame
     removed = _RemovedSpan.from_candidate(candidate, writer, path_state)
     opened: tuple[FrameSplit, ...] = ()
     if candidate.is_part:
         opened = (_part_event(path_state, removed, compaction_input),)
         tree, frame = reduce(tree, opened[0], compaction_input.now), opened[0].frame
-    trace = _write_trace(path_state, shown_names, removed, tree.frames[frame], writer)
-    if writer.composer.user_message(trace).tokens > MAX_TRACE_RATIO * candidate.tokens:
-        return ()
     entries = tuple(
         dict.fromkeys([*(e for t in candidate.replaced_traces for e in sorted(t.entries)), *_entry_ids(candidate)])
     )
     first = candidate.segments[0]
     position = first.trace.at if first.trace else _place_of_trace(context, first)
+    last_order = _last_order_covered(path_state, position, frozenset(entries))
+    newest = max((p.entry.seq for p in candidate.path_entries), default=0)
+    read_again = tuple(dict.fromkeys(path for seq, path in readings if seq > newest))
+    trace = _write_trace(path_state, shown_names, removed, tree.frames[frame], writer, last_order, read_again)
+    if writer.composer.user_message(trace).tokens > MAX_TRACE_RATIO * candidate.tokens:
+        return ()
     return (
         *opened,
         FrameFolded(
@@ -460,6 +469,20 @@ def _place_of_trace(context: Sequence[PathEntry], segment: Segment) -> str:
     return context[place].entry.id
 
 
+def _last_order_covered(path_state: PathState, place: str, leaving: Container[str]) -> str:
+    """The user's newest own message between the place of a trace and the last entry that it stands for."""
+    newest: Message | None = None
+    order: Message | None = None
+    is_behind = False
+    for path_entry in path_state.entries:
+        if path_entry.entry.id in leaving:
+            order = newest
+        elif is_behind and _is_users_own(path_entry):
+            newest = path_entry.entry.message
+        is_behind = is_behind or place in (path_entry.entry.id, path_entry.path_id)
+    return typed_text_of(order.text) if order else ""
+
+
 def _entry_ids(candidate: CompactionCandidate) -> tuple[str, ...]:
     return tuple(dict.fromkeys(p.entry.id for p in candidate.path_entries))
 
@@ -477,13 +500,29 @@ def _names_still_shown(
     return names_still_visible(staying, [_messages_shown(c.path_entries, c.replaced_traces) for c in chosen])
 
 
+def _readings_that_stay(
+    path_state: PathState, context: Sequence[PathEntry], chosen: Sequence[CompactionCandidate], names: ToolRoles
+) -> list[tuple[int, str]]:
+    """Files whose text the context still shows after `chosen` leave, each with the sequence number of its reading."""
+    leaving = {id(p) for c in chosen for p in c.path_entries}
+    replaced = path_state.tree.replaced_results
+    staying = [p for p in context if id(p) not in leaving and p.entry.id not in replaced]
+    return [(p.entry.seq, file.path) for p, file in iter_touched_files(staying, names) if file.how == READ]
+
+
 def _messages_shown(path_entries: Iterable[PathEntry], traces: Iterable[Removal]) -> Iterator[Message]:
     yield from filter(None, map(message_of, path_entries))
     yield from (Message("user", b"", "", trim.trace) for trim in traces)
 
 
-def _write_trace(
-    path_state: PathState, shown_names: Container[str], removed: _RemovedSpan, frame: Frame, writer: TraceWriter
+def _write_trace(  # noqa: PLR0913  what is written, and where it will stand
+    path_state: PathState,
+    shown_names: Container[str],
+    removed: _RemovedSpan,
+    frame: Frame,
+    writer: TraceWriter,
+    last_order: str,
+    read_again: Sequence[str],
 ) -> str:
     replaced = removed.candidate.replaced_traces
     tree = path_state.tree
@@ -504,6 +543,8 @@ def _write_trace(
         items=_results_of_items(path_state, removed.path_entries, frame),
         noted="\n".join(filter(None, (removed.noted, removed.returned_frames, removed.user_words))),
         broken=removed.broken,
+        last_order=last_order,
+        read_again=read_again,
     )
 
 
@@ -559,7 +600,7 @@ def _part_event(path_state: PathState, removed: _RemovedSpan, compaction_input: 
         frame_id(compaction_input.newest_entry, PART_NUMBER_BASE + parent.order),
         parent.id,
         f"Part {number} of: {title_of(parent.title)}",
-        removed.noted or (texts[-1] if texts else ""),
+        removed.noted or results_of_item(texts),
         (*replaced, *_entry_ids(candidate)),
         candidate.tokens,
         tuple(artifacts_in_facts(removed.facts)),

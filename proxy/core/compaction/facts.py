@@ -7,7 +7,7 @@ A file counts as changed only if the call did not fail; a command has the outcom
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from proxy.core.compaction.trace import SpanFacts, merge_facts
 from proxy.core.context import owner_of
@@ -21,6 +21,7 @@ from proxy.core.frames import (
     call_key,
     derive_compaction,
     descendants,
+    one_spelling,
     subagent_frame_id,
 )
 from proxy.core.ledger import Call
@@ -33,16 +34,19 @@ from proxy.core.observers import (
     PlanReplaced,
     StepObservations,
     ToolRoles,
+    TreeMove,
     decode_json_or_text,
     edit_lines,
     joined_lines,
     last_outcome_by_kind,
     message_of,
     observe,
+    observe_commands,
     resolution_of,
     step_line,
     steps_of,
     texts_in,
+    tree_moves_of,
     was_missing,
 )
 from proxy.core.text import CountTokens, cut_for_display
@@ -58,7 +62,9 @@ CHECK_CHARACTERS = 40
 """Characters of the check that is told behind an edit."""
 BY_COMMAND, DELETED_BY_COMMAND = "by command", "deleted by command"
 """How a file was changed of which only a command line, or the report behind it, tells."""
-MARKED_CHANGES = frozenset({"created", "deleted", BY_COMMAND, DELETED_BY_COMMAND})
+UNDONE, UNDONE_LATER = "undone", " (undone later)"
+"""Of a file and of an edit that git undid."""
+MARKED_CHANGES = frozenset({"created", "deleted", BY_COMMAND, DELETED_BY_COMMAND, UNDONE})
 """Changes that are mentioned; plain modification is not."""
 
 
@@ -73,19 +79,22 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
     said: list[str] = []
     told_steps: list[str] = []
     edits: list[str] = []
+    tree = _WorkTree()
     unchecked = False
     lists_plan = False
     steps = 0
     for number, step in enumerate(steps_of(path_entries)):
         observed = observe(step, names)
+        away = tree.are_changes_away
+        commands_run = observe_commands(step, names, away=True) if away else observed.commands
         steps += bool(step.executions)
         lists_plan = lists_plan or any(isinstance(change, PlanReplaced) for change in observed.plan)
         said.append(announced_part(step.assistant_text) if not number and _ticks_off(observed) else step.assistant_text)
-        _add_step(told_steps, step_line(step, names))
+        _add_step(told_steps, step_line(step, names, away=away))
         if edited := edit_lines(step, names):
             edits += edited
             unchecked = True
-        checks = [run for run in observed.commands if run.kind and not was_missing(run, step)]
+        checks = [run for run in commands_run if run.kind and not run.on_stash and not was_missing(run, step)]
         if checks and unchecked:
             tests = [run for run in checks if run.kind == "test"]
             edits[-1] += _check_text((tests or checks)[-1])
@@ -97,12 +106,18 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
             else:
                 how = file.action if file.is_certain else _how_by_command(file.action, changed.get(file.path))
                 changed[file.path] = _merge_change_kind(changed.pop(file.path, None), how)
-        for run in observed.commands:
-            commands.pop(run.command, None)
-            commands[run.command] = run.outcome
-        runs += observed.commands
+                tree.uncommitted.add(file.path)
+        for move, result in tree_moves_of(step, names):
+            tree.moves(move, result, changed, edits)
+        for run in commands_run:
+            command = f"{run.command} (changes stashed)" if run.kind and run.on_stash else run.command
+            commands.pop(command, None)
+            commands[command] = run.outcome
+        runs += commands_run
         decisions.update(dict.fromkeys(observed.decisions))
-        errors.update(dict.fromkeys(observed.errors))
+        if not any(run.on_stash for run in commands_run):
+            errors.update(dict.fromkeys(observed.errors))
+    changed, read_paths = _each_file_once(changed, read_paths)
     outcomes = {
         kind: passed
         for kind, passed in last_outcome_by_kind(runs).items()
@@ -120,6 +135,57 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
         tuple(edits),
         lists_plan,
     )
+
+
+class _WorkTree:
+    """What git did to the changes that were made so far: an edit that was undone before it was committed is told so."""
+
+    def __init__(self) -> None:
+        self.are_changes_away = False
+        self.uncommitted: set[str] = set()
+        self._committed_edits = 0
+        self._stashed_edits = 0
+        self._stashed: set[str] = set()
+
+    def moves(self, move: TreeMove, result: str, changed: dict[str, str], edits: list[str]) -> None:
+        """Apply one command to the changed files and the edits told so far."""
+        was_away, self.are_changes_away = self.are_changes_away, move.leaves_away(result, away=self.are_changes_away)
+        if move.commits:
+            self.uncommitted, self._committed_edits = set(), len(edits)
+        elif self.are_changes_away and not was_away:
+            self._stashed, self._stashed_edits = set(self.uncommitted), len(edits)
+        elif move.drops and was_away:
+            self._undo(self._stashed, self._stashed_edits, changed, edits)
+        elif move.undone and not self.are_changes_away:
+            undone = {path for path in self.uncommitted if any(_is_within(path, named) for named in move.undone)}
+            self._undo(undone, len(edits), changed, edits)
+
+    def _undo(self, paths: set[str], until: int, changed: dict[str, str], edits: list[str]) -> None:
+        tracked = {path for path in paths if changed.get(path) != "created"}  # git leaves alone what it does not know
+        for path in [path for path in changed if path in tracked]:
+            del changed[path]
+            changed[path] = UNDONE
+        names = {path.replace("\\", "/").rpartition("/")[2] for path in tracked}
+        for at in range(self._committed_edits, until):
+            if edits[at].partition(":")[0].partition(",")[0] in names and not edits[at].endswith(UNDONE_LATER):
+                edits[at] += UNDONE_LATER
+        self.uncommitted -= tracked
+
+
+def _is_within(path: str, named: str) -> bool:
+    """Whether git meant the path by `named`, which is one or a folder."""
+    inside = named.removeprefix("./").rstrip("/")
+    return inside in ("", ".") or f"/{inside}/" in f"/{path.replace(chr(92), '/')}/"
+
+
+def _each_file_once(changed: Mapping[str, str], read_paths: Iterable[str]) -> tuple[dict[str, str], dict[str, None]]:
+    """Both lists with one spelling for each file."""
+    read_paths = tuple(read_paths)
+    spelled = one_spelling((*changed, *read_paths))
+    kinds: dict[str, str] = {}
+    for path, how in changed.items():
+        kinds[spelled[path]] = _merge_change_kind(kinds.pop(spelled[path], None), how)
+    return kinds, {spelled[path]: None for path in read_paths}
 
 
 def _ticks_off(observed: StepObservations) -> bool:
@@ -154,19 +220,21 @@ def _error_with_ending(error: ObservedError, resolution: str) -> str:
 
 
 def _merge_change_kind(before: str | None, now: str) -> str:
-    """A created file stays "created" when it is modified later."""
-    return "created" if before == "created" and now in ("modified", BY_COMMAND) else now
+    """A created file stays "created" when it is modified later, and a command is not told beside an edit."""
+    if before == "created" and now in ("modified", BY_COMMAND):
+        return before
+    return before if before == "modified" and now == BY_COMMAND else now
 
 
 def _how_by_command(action: FileAction, before: str | None) -> str:
     if action is FileAction.DELETED:
         return DELETED_BY_COMMAND
-    return before if before and before not in ("deleted", DELETED_BY_COMMAND) else BY_COMMAND
+    return before if before and before not in ("deleted", DELETED_BY_COMMAND, UNDONE) else BY_COMMAND
 
 
 def artifacts_in_facts(facts: SpanFacts) -> Sequence[str]:
     """Paths of created and changed files, without deleted ones and those that only a command line names."""
-    others = (" (deleted)", f"{BY_COMMAND})")
+    others = (" (deleted)", f"{BY_COMMAND})", f" ({UNDONE})")
     return tuple(path.removesuffix(" (created)") for path in facts.changed if not path.endswith(others))
 
 

@@ -17,7 +17,7 @@ from itertools import chain, islice, zip_longest
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames import USER_ORIGIN, Frame, Status, marked_results, outcome_part
+from proxy.core.frames import USER_ORIGIN, Frame, Status, marked_results, one_spelling, outcome_part
 from proxy.core.ledger import Message
 from proxy.core.observers import (
     FAILED_AT_THE_END,
@@ -91,6 +91,7 @@ TRACE_SECTIONS = (
     "next",
     NAMES_SECTION,
 )
+READ_AGAIN = " (read again later)"
 NO_CONTENT = "none"
 """What an empty section of an earlier version says."""
 TRACE_NOTE = "earlier work"
@@ -153,6 +154,8 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     items: Sequence[str] = (),
     noted: str = "",
     broken: Sequence[str] = (),
+    last_order: str = "",
+    read_again: Sequence[str] = (),
 ) -> str:
     """The trace of `messages` (oldest first) of `frame`, within `trace_budget`, give or take a token.
 
@@ -161,13 +164,15 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     `earlier` follow. `part` means that the frame goes on. `known` are names still visible elsewhere. `earlier` is the
     text of the replaced traces, of `earlier_tokens`. `planned` are open plan items that the removed messages listed,
     `items` what came of those that ended in them. `noted` is added in full, beyond the budget. `broken` are lines about
-    what did not work here and has not been mended.
+    what did not work here and has not been mended. `last_order` is the newest message of the user that stays behind the
+    trace while work for it is in the trace; without a word of it that work would look undone. `read_again` are files
+    that were read again behind what is removed.
     """
     previous = _without_repeats(parse_traces(earlier), noted)
     facts = merge_facts(previous.facts, facts)
-    around = _TraceEnvelope(frame, parent_title, nonce, facts.steps, part)
+    around = _TraceEnvelope(frame, parent_title, nonce, facts.steps, part, last_order)
     bare = count(around.to_xml(dict.fromkeys(TRACE_SECTIONS, NO_CONTENT)))
-    budget = trace_budget(messages, bare, earlier_tokens)
+    budget = trace_budget(messages, bare - count(around.covers), earlier_tokens)
     failed = frame.status is Status.FAILED
     is_item = frame.origin == "plan"
     own_results = (
@@ -183,6 +188,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         facts=facts,
         failed=failed,
         broken=tuple(broken),
+        read_again=tuple(read_again),
     )
     parts = _write_sections(sources, budget - bare, count)
     if noted:
@@ -222,6 +228,7 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
     nonce: str
     steps: int
     is_part: bool
+    last_order: str = ""
 
     def to_xml(self, parts: Mapping[str, str]) -> str:
         sections = (f"<{name}>{_escape_section(text)}</{name}>" for name in TRACE_SECTIONS if (text := parts.get(name)))
@@ -241,13 +248,21 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
             if self.is_part
             else f'Your finished work: "{title}"{within}, {steps}{ended}.'
         )
-        return f"{what} {TRACE_RECALL.format(ref=self.frame.id)}"
+        return f"{what} {TRACE_RECALL.format(ref=self.frame.id)}{self.covers}"
+
+    @property
+    def covers(self) -> str:
+        """A line about the last order, which takes its room from the sections."""
+        order = cut_for_display(_escape_section(self.last_order), ORDER_CHARACTERS)
+        return f"\n{TRACE_COVERS.format(order=order)}" if order else ""
 
 
 TRACE_RECALL = (
     "The texts of its files and outputs are gone from here. Read a file again before you edit it; "
     'stack_recall(ref="{ref}", query="a word in it") shows what was.'
 )
+TRACE_COVERS = 'It goes up to your work for the user\'s message "{order}" below.'
+ORDER_CHARACTERS = 45
 
 
 class _SectionSources(msgspec.Struct, frozen=True):
@@ -260,12 +275,13 @@ class _SectionSources(msgspec.Struct, frozen=True):
     facts: SpanFacts
     failed: bool
     broken: tuple[str, ...] = ()
+    read_again: tuple[str, ...] = ()
 
 
 def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> dict[str, str]:
     """All sections except names, each within its share of `room` tokens."""
     factor = FAILED_FACTOR if sources.failed else 1
-    facts = sources.facts
+    facts = _marked_as_read_again(sources.facts, sources.read_again)
     said = [text for text in (_without_results(told, sources.results) for told in facts.said) if text]
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
         "results": (
@@ -375,6 +391,19 @@ def _files_section(facts: SpanFacts, for_changed: int, for_read: int, count: Cou
     read = [item for item in facts.read if _item_path(item) not in changed_paths]
     groups = (("changed", facts.changed, for_changed), ("read", read, for_read))
     return "\n".join(f"{how}: {_paths_that_fit(paths, budget, count)}" for how, paths, budget in groups if paths)
+
+
+def _marked_as_read_again(facts: SpanFacts, read_again: Sequence[str]) -> SpanFacts:
+    """The facts with a mark behind the files of which a newer text stands behind the trace."""
+    if not read_again:
+        return facts
+    spelled = one_spelling((*map(_item_path, (*facts.changed, *facts.read)), *read_again))
+    again = {spelled[path] for path in read_again}
+    changed, read = (
+        tuple(f"{item}{READ_AGAIN}" if spelled[_item_path(item)] in again else item for item in items)
+        for items in (facts.changed, facts.read)
+    )
+    return replace(facts, changed=changed, read=read)
 
 
 def _paths_that_fit(paths: Sequence[str], budget: int, count: CountTokens) -> str:
@@ -569,15 +598,18 @@ def _join_traces(old: ParsedTrace, new: ParsedTrace) -> ParsedTrace:
 
 
 def _split_paths(listed: str) -> tuple[str, ...]:
-    return tuple(path for path in listed.split(", ") if path and not _MORE_PATTERN.fullmatch(path))
+    paths = (path.removesuffix(READ_AGAIN) for path in listed.split(", "))
+    return tuple(path for path in paths if path and not _MORE_PATTERN.fullmatch(path))
 
 
 def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
     """Each fact once, in its newest state, at the place of its newest mention."""
+    spelled = one_spelling(map(_item_path, (*old.changed, *new.changed, *old.read, *new.read)))
+    respelled = partial(_respelled, spelled)
     return replace(
         new,
-        changed=_merge_items(old.changed, new.changed, _item_path),
-        read=_merge_items(old.read, new.read, _item_path),
+        changed=_merge_items(map(respelled, old.changed), map(respelled, new.changed), _item_path),
+        read=_merge_items(map(respelled, old.read), map(respelled, new.read), _item_path),
         commands=_merge_items(old.commands, (_cut_item(item, _item_command) for item in new.commands), _item_command),
         decisions=_merge_items(old.decisions, (_cut_item(item, str) for item in new.decisions), str),
         errors=_merge_items(old.errors, (_cut_item(item, _item_path) for item in new.errors), _item_path),
@@ -589,9 +621,14 @@ def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
     )
 
 
+def _respelled(spelled: Mapping[str, str], item: str) -> str:
+    path = _item_path(item)
+    return spelled[path] + item[len(path) :]
+
+
 def _merge_items(old: Iterable[str], new: Iterable[str], key: Callable[[str], str]) -> tuple[str, ...]:
     newest = {key(item): item for item in new}
-    return (*(item for item in old if key(item) not in newest), *newest.values())
+    return (*{key(item): item for item in old if key(item) not in newest}.values(), *newest.values())
 
 
 def _cut_item(item: str, key: Callable[[str], str]) -> str:
@@ -601,7 +638,7 @@ def _cut_item(item: str, key: Callable[[str], str]) -> str:
 
 
 _CHANGE_MARK = re.compile(
-    r" \((?:created|(?:deleted )?by command|deleted"
+    r" \((?:created|(?:deleted )?by command|deleted|undone"
     r"|fixed|still failing|failed when this part ended|a later [a-z ]{4,12} passed)\)\Z"
 )
 """The second line names what becomes of errors, in this version and in earlier ones."""
@@ -611,7 +648,7 @@ _COMMAND_STATE = re.compile(r": (?:ok|failed)\Z")
 
 def _item_path(item: str) -> str:
     """`src/b.py` of `src/b.py (created)`; an error without its resolution."""
-    return _CHANGE_MARK.sub("", item)
+    return _CHANGE_MARK.sub("", item.removesuffix(READ_AGAIN))
 
 
 def _item_command(item: str) -> str:

@@ -16,17 +16,19 @@ from itertools import takewhile
 import msgspec
 
 from proxy.core.context import Context
-from proxy.core.frames import PathEntry, PathState, ResultReplaced
+from proxy.core.frames import READ, PathEntry, PathState, ResultReplaced
 from proxy.core.ledger import Call, Message, OpenCalls
 from proxy.core.observers import (
     DEFAULT_TOOL_ROLES,
     ToolRole,
     ToolRoles,
+    clean_name,
     exit_code,
     files_touched_by,
     normalize_name,
     rank_names,
 )
+from proxy.core.recall import is_same_file, requested_part
 from proxy.core.text import CHARACTERS_PER_TOKEN, CountTokens, cut_for_display
 
 
@@ -193,6 +195,8 @@ def clear_old_outputs(
     """Breadcrumbs for old outputs, newest first; empty if they save too little. Outputs that a rule keeps whole are
     skipped."""
     spared, saved = 0, 0
+    in_view: list[Call] = []
+    """Calls that read files and whose outputs stay, newest first."""
     replaced: list[ResultReplaced] = []
     for output in reversed(old_tool_outputs(path_state, context.entries)):
         rule = rules.rule_for(output.call.name) if rules else None
@@ -200,8 +204,9 @@ def clear_old_outputs(
             continue
         spared += estimate_output_tokens(output.text)
         if spared <= PROTECTED_TOKENS:
+            in_view.append(output.call)
             continue
-        crumb = breadcrumb(output, rule, rules.names)
+        crumb = breadcrumb(output, rule, rules.names, is_read_again=_was_read_again(output.call, in_view, rules.names))
         gain = estimate_output_tokens(output.text) - estimate_output_tokens(crumb)
         if gain > 0:
             saved += gain
@@ -241,9 +246,26 @@ def _entries_before_newest(path_state: PathState) -> Iterator[PathEntry]:
     return takewhile(lambda path_entry: path_entry is not newest, path_state.entries)
 
 
-def breadcrumb(output: ToolOutput, rule: OutputRule | None = None, names: ToolRoles = DEFAULT_TOOL_ROLES) -> str:
-    """What remains of an output: its call, size, exit code, the names in it, the ref, and the beginning and end that
-    its rule keeps."""
+def _was_read_again(call: Call, later: Sequence[Call], names: ToolRoles) -> bool:
+    """Whether each file that `call` read was read whole or in the same part by one of `later`."""
+    read = _read_paths(call, names)
+    again = [_read_paths(other, names) for other in later if requested_part(other) in ("", requested_part(call))]
+    return bool(read) and all(any(is_same_file(path, other) for paths in again for other in paths) for path in read)
+
+
+def _read_paths(call: Call, names: ToolRoles) -> Sequence[str]:
+    return [touched.path for touched in files_touched_by(call, names) if touched.how == READ]
+
+
+def breadcrumb(
+    output: ToolOutput,
+    rule: OutputRule | None = None,
+    names: ToolRoles = DEFAULT_TOOL_ROLES,
+    *,
+    is_read_again: bool = False,
+) -> str:
+    """What remains of an output: its call, size, exit code, the names in it, whether a newer reading of its file stays,
+    the ref, and the beginning and end that its rule keeps."""
     text = output.text
     code = exit_code(text)
     parts = [
@@ -251,6 +273,7 @@ def breadcrumb(output: ToolOutput, rule: OutputRule | None = None, names: ToolRo
         f"{len(text):,} characters",
         f"exit code {code}" if code is not None else "",
         *_describe_names(text),
+        "read again later" if is_read_again else "",
         f'all of it: stack_recall with ref="{recall_ref(output.path_entry)}"',
     ]
     crumb = "; ".join(part for part in parts if part)
@@ -268,7 +291,7 @@ def _describe_call(call: Call, names: ToolRoles) -> str:
 
 def _describe_names(text: str) -> list[str]:
     """Paths in an output, and the other names it mentions most."""
-    named = rank_names([Message("tool", b"", "", text)])
+    named = [name for name in rank_names([Message("tool", b"", "", text)]) if clean_name(name)]
     paths = [name for name in named if "/" in name]
     symbols = [name for name in named if "/" not in name]
     groups = (("paths", paths[:MAX_PATHS], len(paths)), ("names", symbols[:MAX_SYMBOLS], len(symbols)))

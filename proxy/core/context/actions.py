@@ -45,7 +45,7 @@ def probe_state(path_state: PathState, names: ToolRoles, patterns: ProbePatterns
     files: dict[str, bool] = {}
     for step in list(steps_of(path_state.entries))[-RECENT_STEPS_LIMIT:]:
         for command in observe_commands(step, names):
-            if command.outcome is not CommandOutcome.UNKNOWN:
+            if command.outcome is not CommandOutcome.UNKNOWN and not command.on_stash:
                 outcomes |= dict.fromkeys(_probe_names_of(command, patterns), command.outcome is CommandOutcome.OK)
         for file in observe_files(step, names):
             if file.is_certain and file.action is not FileAction.READ:

@@ -2,6 +2,7 @@
 replaces a finished frame."""
 
 from proxy.core.frames import branches
+from proxy.core.frames.announcements import announced_part, outcome_part
 from proxy.core.frames.branches import BRANCH_SWITCHED_KIND, MAIN_BRANCH, BranchState, Checkpoint, RequestFingerprint
 from proxy.core.frames.events import (
     HEAD_CHANGED,
@@ -78,19 +79,18 @@ from proxy.core.frames.results import (
     READ,
     FileAccess,
     PastSpeech,
-    announced_part,
     decisions_in,
     derive_compaction,
     frame_results_text,
     invalidation_text,
     marked_results,
     next_planned_text,
-    outcome_part,
     past_speech_text,
     results_from_texts,
     results_of_item,
     title_of,
 )
+from proxy.core.frames.same_paths import one_spelling
 from proxy.core.frames.suggestion_log import POP, PUSH, AutonomySettings, Suggestion, SuggestionCounts, SuggestionState
 from proxy.core.frames.tasks import STATUSES, lesson_of, newest_failed_attempt, task_of
 from proxy.core.frames.tree import (
@@ -237,6 +237,7 @@ __all__ = [
     "newest_failed_attempt",
     "next_planned",
     "next_planned_text",
+    "one_spelling",
     "ordered_siblings",
     "outcome_part",
     "outermost_called_frame",

@@ -13,6 +13,8 @@ from itertools import zip_longest
 
 import msgspec
 
+from proxy.core.frames.announcements import announced_part, outcome_part
+from proxy.core.frames.same_paths import one_spelling
 from proxy.core.frames.tree import Frame, Status, Tree, children, next_planned
 from proxy.core.text import (
     TRUNCATION_MARKER,
@@ -156,9 +158,10 @@ def _truncated_results(results: str, limit: int, count: CountTokens, ref: str) -
 def _files(paths: Sequence[str], count: CountTokens) -> str:
     """Changed files come first, because later work builds on them."""
     access_by_path: dict[str, str] = {}
+    spelled = one_spelling(_HOW.sub("", path) for path in paths)
     for path in paths:
         how = match[1] if (match := _HOW.search(path)) else ""
-        plain_path = _HOW.sub("", path)
+        plain_path = spelled[_HOW.sub("", path)]
         access_by_path[plain_path] = access_by_path.get(plain_path) or how or "noted"
     groups = []
     remaining_tokens = MAX_FILES_TOKENS
@@ -235,29 +238,6 @@ def results_from_texts(texts: Sequence[str]) -> str:
     return marked_results(texts) or last
 
 
-_SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|:(?=\s*\n|\s*\Z)|\n|\Z)", re.DOTALL)
-_OPENING = (
-    r"(?:(?:ok(?:ay)?|good|great|perfect|excellent|nice|alright|all\sright|right|so|and|now|next|then|first|finally)"
-    r"\b[,.!:;\s—-]*)*"
-)
-_ANNOUNCEMENT = re.compile(
-    rf"""^\W*{_OPENING}(?:
-          (?:let\sme|let's|let\sus)\b | (?:I|we)(?:'ll|\swill|'m\sgoing\sto|\sam\sgoing\sto|\sare\sgoing\sto)\b
-        | (?:I|we)\s(?:need\sto|have\sto|want\sto|should|can\snow|must)\b
-        | (?:going|moving|time|on|back)\s(?:on\s)?to\b )""",
-    re.IGNORECASE | re.VERBOSE,
-)
-_BEGINS_NEXT = re.compile(
-    r"""^\W*next\s*(?:up|steps?)?\s*[:,]
-      | ^\W*(?:now|next|then|finally|first)\b[,:\s]+(?:to|the|for|on|update|add|write|create|fix|run|check|look|read|
-        implement|test|verify|commit|remove|refactor|make|use|wire|replace|move|document|i|we|let)\b""",
-    re.IGNORECASE | re.VERBOSE,
-)
-_SAYS_HOW_IT_IS = re.compile(
-    r"\b(?:is|are|was|were|has|have|had|does|do|pass(?:es|ed)?|works?|fails?|failed|returns?|gives?|fixed|added|done)\b",
-    re.IGNORECASE,
-)
-_WORDLESS = re.compile(rf"^\W*{_OPENING}\W*$", re.IGNORECASE)
 _PROBLEM = re.compile(
     r"\b(?:bugs?|problems?|issues?|errors?|wrong|broken|fails?|failing|failed|missing|cause|culprit|mistake|"
     r"incorrect(?:ly)?|crash(?:es)?)\b",
@@ -268,25 +248,6 @@ _SETTLED = re.compile(
     r"now|pass(?:es|ed)?|works?|green|succeeds?|no\s(?:\w+\s)?(?:bugs?|problems?|issues?|errors?))\b",
     re.IGNORECASE,
 )
-
-
-def outcome_part(text: str) -> str:
-    """The sentences that say what came of the work, without announcements of the next step and without questions."""
-    kept = [match[0] for match in _SENTENCE.finditer(text.strip()) if _says_an_outcome(match[0])]
-    return "".join(kept).strip() if kept else ""
-
-
-def announced_part(text: str) -> str:
-    """The other sentences: what was asked, or announced as the next step."""
-    parts = [match[0] for match in _SENTENCE.finditer(text.strip())]
-    return "".join(part for part in parts if not _says_an_outcome(part)).strip()
-
-
-def _says_an_outcome(sentence: str) -> bool:
-    stripped = sentence.strip()
-    if not stripped or stripped.endswith("?") or _WORDLESS.match(stripped) or _ANNOUNCEMENT.match(stripped):
-        return False
-    return not (_BEGINS_NEXT.match(stripped) and not _SAYS_HOW_IT_IS.search(stripped))
 
 
 def results_of_item(texts: Sequence[str], closing: str = "") -> str:

@@ -9,6 +9,7 @@ from proxy.core.observers.commands import (
     command_lines_of,
     last_outcome_by_kind,
     observe_commands,
+    tree_moves_of,
     was_missing,
 )
 from proxy.core.observers.effects import is_waiting, may_have_side_effects
@@ -40,7 +41,7 @@ from proxy.core.observers.plan import (
     observe_plan,
     reconcile_plan,
 )
-from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES, parse_command_line
+from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES, TreeMove, parse_command_line
 from proxy.core.observers.step import (
     Step,
     ToolExecution,
@@ -94,6 +95,7 @@ __all__ = [
     "ToolExecution",
     "ToolRole",
     "ToolRoles",
+    "TreeMove",
     "asks_for_summary",
     "batch_parts_of",
     "broken_lines",
@@ -147,6 +149,7 @@ __all__ = [
     "texts_in",
     "topic_keywords",
     "touched_file_labels",
+    "tree_moves_of",
     "typed_text_of",
     "was_missing",
     "without_client_elements",

@@ -16,7 +16,14 @@ from proxy.core.observers.command_outcomes import (
     outcome_of_line,
     outcomes_of_checks,
 )
-from proxy.core.observers.shell import MAX_COMMAND_LINE_LENGTH, command_kind_of, parse_command_line
+from proxy.core.observers.shell import (
+    MAX_COMMAND_LINE_LENGTH,
+    TreeMove,
+    away_at_each,
+    command_kind_of,
+    parse_command_line,
+    tree_move_of,
+)
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, ToolSpec
 
@@ -25,11 +32,13 @@ MAX_DISPLAYED_COMMAND_LENGTH = 200
 
 
 class CommandRun(msgspec.Struct, frozen=True):
-    """A command on one line, its outcome, and its kind: test, lint, build, types, or empty."""
+    """A command on one line, its outcome, and its kind: test, lint, build, types, or empty. `on_stash`: it ran while
+    the changes of the working tree were stashed, so it says nothing of them."""
 
     command: str
     outcome: CommandOutcome
     kind: str = ""
+    on_stash: bool = False
 
 
 def was_missing(run: CommandRun, step: Step) -> bool:
@@ -38,28 +47,43 @@ def was_missing(run: CommandRun, step: Step) -> bool:
     return bool(missing) and any(is_missing(command, missing) for command in parse_command_line(run.command))
 
 
-def observe_commands(step: Step, tool_roles: ToolRoles) -> tuple[CommandRun, ...]:
-    """The commands of a step, in order. A line with several known kinds of command gives one run for each."""
+def observe_commands(step: Step, tool_roles: ToolRoles, *, away: bool = False) -> tuple[CommandRun, ...]:
+    """The commands of a step, in order. A line with several known kinds of command gives one run for each. `away`: the
+    changes were stashed before the step."""
     runs: list[CommandRun] = []
     for execution in step.executions:
         lines = command_lines_of(execution, tool_roles)
         results = batch_parts_of(execution.result)
         if len(results) == len(lines):
             for line, result in zip(lines, results, strict=True):
-                runs += _runs_in_line(line, _execution_of_part(execution, result))
+                runs += _runs_in_line(line, _execution_of_part(execution, result), away=away)
         elif lines:
-            runs += _runs_in_line("\n".join(lines), execution)  # one result tells of all of them
+            runs += _runs_in_line("\n".join(lines), execution, away=away)  # one result tells of all of them
+        if any("git" in line for line in lines):
+            away = away_at_each(parse_command_line("\n".join(lines)), execution.result, away=away)[-1]
         if len(runs) >= MAX_COMMANDS_PER_STEP:
             return tuple(runs[:MAX_COMMANDS_PER_STEP])
     return tuple(runs)
 
 
+def tree_moves_of(step: Step, tool_roles: ToolRoles) -> Iterator[tuple[TreeMove, str]]:
+    """What the commands of a step did to the changes of the working tree, in order, each with the result of its
+    call."""
+    for execution in step.executions:
+        lines = command_lines_of(execution, tool_roles)
+        if any("git" in line for line in lines):
+            for command in parse_command_line("\n".join(lines)):
+                if move := tree_move_of(command):
+                    yield move, execution.result
+
+
 def last_outcome_by_kind(runs: Iterable[CommandRun]) -> Mapping[str, bool]:
-    """The last known outcome by kind: `{"test": False, "lint": True}`. Unknown outcomes are skipped."""
+    """The last known outcome by kind: `{"test": False, "lint": True}`. Unknown outcomes are skipped, and what ran while
+    the changes were stashed."""
     return {
         run.kind: run.outcome is CommandOutcome.OK
         for run in runs
-        if run.kind and run.outcome is not CommandOutcome.UNKNOWN
+        if run.kind and not run.on_stash and run.outcome is not CommandOutcome.UNKNOWN
     }
 
 
@@ -114,15 +138,19 @@ def _execution_of_part(execution: ToolExecution, record: Mapping[str, object]) -
     return ToolExecution(execution.call, text, execution.entry, execution.answered)
 
 
-def _runs_in_line(line: str, execution: ToolExecution) -> Iterator[CommandRun]:
+def _runs_in_line(line: str, execution: ToolExecution, *, away: bool) -> Iterator[CommandRun]:
     """The checks of a line, each kind and wording once; a line without one is a run itself."""
     commands = parse_command_line(line)
     if not any(command_kind_of(command.words) for command in commands):
         if commands:
-            yield CommandRun(_shorten_command(line), outcome_of_line(commands, execution))
+            on_stash = away and not any(map(tree_move_of, commands))
+            yield CommandRun(_shorten_command(line), outcome_of_line(commands, execution), on_stash=on_stash)
         return
+    flags = away_at_each(commands, execution.result, away=away)
+    away_by_command = {id(command): flag for command, flag in zip(commands, flags[:-1], strict=True)}
     for command, kind, outcome in outcomes_of_checks(commands, execution):
-        yield CommandRun(_shorten_command(" ".join(command.words)), outcome, kind)
+        on_stash = away_by_command[id(command)]
+        yield CommandRun(_shorten_command(" ".join(command.words)), outcome, kind, on_stash)
 
 
 def _shorten_command(line: str) -> str:

@@ -82,8 +82,8 @@ def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator
         if tool_roles.role_of(execution.call.name) is ToolRole.SHELL
         else ()
     )
-    if not _has_failure(execution, runs):
-        return
+    if not _has_failure(execution, runs) or any(run.on_stash for run in runs):
+        return  # what failed without the changes is no error of the work
     kind = next((run.kind for run in runs if run.kind and run.outcome is CommandOutcome.FAILED), "")
     text = head_and_tail_of(output_of(execution.result))
     marked = lines_containing(text, _ERROR_WORDS)

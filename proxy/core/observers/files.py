@@ -10,11 +10,11 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.core.frames import CHANGED, READ, FileAccess, PathEntry
+from proxy.core.frames import CHANGED, READ, FileAccess, PathEntry, one_spelling
 from proxy.core.ledger import Call, OpenCalls
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
 from proxy.core.observers.commands import command_lines_of
-from proxy.core.observers.shell import ShellCommand, parse_command_line
+from proxy.core.observers.shell import ShellCommand, command_kind_of, only_moves_tree, parse_command_line
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles, ToolSpec
 
@@ -95,11 +95,14 @@ def touched_files_of(
     path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> tuple[FileAccess, ...]:
     """Each file once, in the order of its first call; marked changed where any call changed it."""
-    files: dict[str, FileAccess] = {}
-    for _, touched in iter_touched_files(path_entries, tool_roles):
-        if touched.path not in files or touched.how == CHANGED:
-            files[touched.path] = touched
-    return tuple(files.values())
+    accesses = [touched for _, touched in iter_touched_files(path_entries, tool_roles)]
+    spelled = one_spelling(touched.path for touched in accesses)
+    how_by_path: dict[str, str] = {}
+    for touched in accesses:
+        path = spelled[touched.path]
+        if path not in how_by_path or touched.how == CHANGED:
+            how_by_path[path] = touched.how
+    return tuple(FileAccess(path, how) for path, how in how_by_path.items())
 
 
 def touched_file_labels(
@@ -271,7 +274,9 @@ _MAX_REPORT_LENGTH = 6_000  # characters of a report that are read
 def _paths_reported(commands: Sequence[ShellCommand], result: str) -> Iterator[str]:
     """Files that the client or git reports as changed: the client's note behind a command, and `git diff --stat` of the
     working tree behind another command of the same line. Alone it shows what was changed at any time before, and
-    between two revisions what others changed."""
+    between two revisions what others changed. What git only put away, brought back or undid is no change."""
+    if any(map(only_moves_tree, commands)) and not any(map(_works_by_itself, commands)):
+        return
     if "[This command " in result:
         for note in _CLIENT_NOTE.findall(result):
             yield from _PATH_IN_NOTE.findall(note)
@@ -285,6 +290,11 @@ def _paths_reported(commands: Sequence[ShellCommand], result: str) -> Iterator[s
 
 def _may_change_files(words: Sequence[str]) -> bool:
     return bool(words) and words[0].rpartition("/")[2] not in ("git", "cd", "echo", "cat", "ls", "head", "tail", "true")
+
+
+def _works_by_itself(command: ShellCommand) -> bool:
+    """Whether a command beside one that moves the working tree may have changed files: a check mostly does not."""
+    return _may_change_files(command.words) and not command_kind_of(command.words)
 
 
 def _shows_working_tree(words: Sequence[str]) -> bool:

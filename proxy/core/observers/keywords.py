@@ -52,7 +52,7 @@ r"""ASCII is spelled out beside `\w`, which is faster, and a lookahead avoids tr
 third less time."""
 _WORD = re.compile(rf"(?={_WORD_CHARACTER})(?:\$[\d,]*\d[\d.]*|{_WORD_CHARACTER}*{_LAST_CHARACTER})")
 _SEPARATORS_TO_SPACES = {code: " " for code in range(128) if not re.match(_WORD_CHARACTER, chr(code))}
-_ARGUMENT_WORD = re.compile(rf"(?:\\[nrt])?{_WORD_CHARACTER}*{_LAST_CHARACTER}")
+_ARGUMENT_WORD = re.compile(rf"(?:(?<!\\)\\[nrt])?{_WORD_CHARACTER}*{_LAST_CHARACTER}")
 """Arguments are JSON: a word at the beginning of a line follows an escaped tab or newline."""
 _PARAMETER_NAME = re.compile(r'"\w+":')
 _LINE_NUMBER_SUFFIX = re.compile(r"(\.[a-z]{1,4})-\d+$")  # searches print it behind a path
@@ -69,22 +69,31 @@ _NUMBER_OR_ID = re.compile(
     re.VERBOSE,
 )
 _IDENTIFIER = re.compile(
+    r"(?<![^\W_])(?:"  # from the beginning of its word
     r"[A-Z]\w*(?:Error|Exception|Warning|Failure|Fault)\b"
     r"|[^\W_]+(?:_[^\W_]+)+"  # snake_case
-    r"|[A-Za-z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+"  # camelCase
+    r"|[A-Za-z][A-Za-z0-9]*[a-z0-9][A-Z][A-Za-z0-9]*)"  # camelCase
 )
 _TOKEN_PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^A-Za-z\d]")
 
 
 _LEADING_ESCAPE = re.compile(r"\\[nrt]")
+_ESCAPE_IN_TEXT = re.compile(r"\b([A-Za-z]:(?:\\[\w.~-]+)+)|\\[nrt]")
+"""In a path of Windows a backslash escapes nothing."""
+_ESCAPED_LETTER = re.compile(r"\\u([0-9a-fA-F]{4})")
+_CUT_WORDS = re.compile(rf"(?:(?<!{_WORD_CHARACTER}){_WORD_CHARACTER}+)?…{_WORD_CHARACTER}*")
+"""What a text was cut to has no whole word beside the sign for it."""
+_JOINED_WORD = r"(?:[A-Za-z]?[a-z]+|[A-Z]+)(?:-[a-z]+)*"
 _NOISE = re.compile(
     r"""\W*\d[\d\W]*                                    # line numbers, sizes, times
       | (?=[0-9a-f]*\d)[0-9a-f]{7,40} | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}  # hashes
       | 0x[0-9a-f]+ | arg_?\d+ | in_progress | is_error | exit_code
       | f[a-z2-7]{8} | (?:call|toolu|msg|resp|chatcmpl|run)_\w{6,} # frames and calls
       | \S+@\S+\.\w+                                   # addresses of people
+      | (?-i:WORD(?:/WORD){1,2}) # "and/or": a path has a sign of one, or more parts
+      | s/\S+/\S* | \w+/[gimsuy]{1,3}                  # replacements, and what follows one
       | (?:https?:)?//\S* | (?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|io|net|dev)  # and of pages
-    """,
+    """.replace("WORD", _JOINED_WORD),
     re.VERBOSE | re.IGNORECASE,
 )
 
@@ -163,7 +172,7 @@ _names_by_word = _BoundedCache(_names_of_new_word)
 
 
 def names_in_text(text: str) -> frozenset[str]:
-    return frozenset(chain.from_iterable(map(_names_by_word.__getitem__, set(_split_words(text)))))
+    return frozenset(chain.from_iterable(map(_names_by_word.__getitem__, set(_split_words(_without_cut_words(text))))))
 
 
 def names_in_messages(messages: Iterable[Message]) -> frozenset[str]:
@@ -243,16 +252,22 @@ def _names_of_words(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _names_in_arguments(arguments: str) -> tuple[str, ...]:
-    return _names_of_words(_ARGUMENT_WORD.findall(_PARAMETER_NAME.sub(" ", arguments)))
+    if "\\u" in arguments:
+        arguments = _ESCAPED_LETTER.sub(lambda escape: chr(int(escape[1], 16)), arguments)
+    return _names_of_words(_ARGUMENT_WORD.findall(_PARAMETER_NAME.sub(" ", _without_cut_words(arguments))))
+
+
+def _without_cut_words(text: str) -> str:
+    return _CUT_WORDS.sub(" ", text) if "…" in text else text
 
 
 def _names_in_order(text: str) -> tuple[str, ...]:
     """An escaped line end or tab in an output is no letter of the word behind it, and a key of JSON is no name."""
     if "\\" in text:
-        text = _LEADING_ESCAPE.sub(" ", text)
+        text = _ESCAPE_IN_TEXT.sub(lambda escape: escape[1] or " ", text)
     if text[:1] in ("{", "["):
         text = _PARAMETER_NAME.sub(" ", text)
-    return _names_of_words(_split_words(text))
+    return _names_of_words(_split_words(_without_cut_words(text)))
 
 
 _cached_names_of_text = TextCache(_names_in_order, MAX_CACHED_CHARACTERS)

@@ -25,6 +25,7 @@ CODE_CHARACTERS = 70
 MAX_EDITS_PER_CALL = 6
 MAX_EDIT_LENGTH = 20_000  # characters of one side that are compared
 
+ON_STASH = ", with your changes stashed"
 _READ = "read "
 _UNTOLD_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE, ToolRole.GOAL})
 """The client's plan has frames of its own."""
@@ -37,11 +38,12 @@ _VERBS: Mapping[FileAction, str] = {
 
 
 # --------------------------------------------------------------------------------------------------------------- steps
-def step_line(step: Step, tool_roles: ToolRoles) -> str:
-    """What the calls of a group did, in order; empty if nothing is to be told."""
+def step_line(step: Step, tool_roles: ToolRoles, *, away: bool = False) -> str:
+    """What the calls of a group did, in order; empty if nothing is to be told. `away`: the changes of the working tree
+    were stashed before."""
     done: list[str] = []
     for execution in step.executions:
-        for text in _texts_of_call(execution, tool_roles):
+        for text in _texts_of_call(execution, tool_roles, away=away):
             if done and done[-1].startswith(_READ) and text.startswith(_READ) and ": " not in done[-1] + text:
                 if text.removeprefix(_READ) not in done[-1].removeprefix(_READ).split(", "):
                     done[-1] = f"{done[-1]}, {text.removeprefix(_READ)}"
@@ -64,11 +66,11 @@ def joined_lines(before: str, line: str) -> str:
 _REPEATED = re.compile(r"(.*) \((\d+) times\)\Z", re.DOTALL)
 
 
-def _texts_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[str]:
+def _texts_of_call(execution: ToolExecution, tool_roles: ToolRoles, *, away: bool) -> Iterator[str]:
     role = tool_roles.role_of(execution.call.name)
     if role in _UNTOLD_ROLES:
         return
-    if role is ToolRole.SHELL and (runs := observe_commands(Step("", (execution,)), tool_roles)):
+    if role is ToolRole.SHELL and (runs := observe_commands(Step("", (execution,)), tool_roles, away=away)):
         yield from (_text_of_run(run, execution) for run in runs)
         return
     if execution.answered and not call_failed(execution):
@@ -80,6 +82,10 @@ def _texts_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[
 
 
 def _text_of_run(run: CommandRun, execution: ToolExecution) -> str:
+    return _ending_text_of_run(run, execution) + (ON_STASH if run.kind and run.on_stash else "")
+
+
+def _ending_text_of_run(run: CommandRun, execution: ToolExecution) -> str:
     command = cut_for_display(run.command, COMMAND_CHARACTERS)
     if run.outcome is CommandOutcome.UNKNOWN:
         return command

@@ -21,6 +21,7 @@ from proxy.core.context import entries_owned_by, owner_of
 from proxy.core.frames import (
     FINAL_STATUSES,
     MAX_CRITERION_CHARACTERS,
+    PLAN_ORIGIN,
     Frame,
     FrameEntered,
     FrameEvent,
@@ -380,11 +381,13 @@ def build_pop_event(  # noqa: PLR0913  a frame's end is these facts
         carried += unfinished
     path_entries = entries_owned_by(path_state, {frame}, path_state.entries)
     facts = facts_of(path_entries, tool_roles)
-    results = (
-        results_of_item(facts.said, said)
-        if path_state.tree.frames[frame].origin == "plan"
-        else results_from_texts([m.text for p in path_entries if (m := message_of(p)) and m.role == "assistant"])
-    )
+    origin = path_state.tree.frames[frame].origin
+    if origin == PLAN_ORIGIN:
+        results = results_of_item(facts.said, said)
+    elif origin == "auto":  # it ends behind any step, so its last text is often the announcement of the next one
+        results = results_of_item(facts.said[:-1], facts.said[-1] if facts.said else "")
+    else:
+        results = results_from_texts([m.text for p in path_entries if (m := message_of(p)) and m.role == "assistant"])
     return FramePopped(
         frame,
         status,

@@ -183,7 +183,7 @@ class FrameActivity:
     def _record_outcome(self, execution: ToolExecution, role: ToolRole | None, tool_roles: ToolRoles) -> bool:
         """Record whether the call, or each check it ran, succeeded. Returns whether the call as such failed."""
         runs = observe_commands(Step("", (execution,)), tool_roles) if role is ToolRole.SHELL else ()
-        checks = [each for each in runs if each.kind and each.outcome is not CommandOutcome.UNKNOWN]
+        checks = [e for e in runs if e.kind and e.outcome is not CommandOutcome.UNKNOWN and not e.on_stash]
         for check in checks:
             self._record_check(check.kind, well=check.outcome is CommandOutcome.OK)
             if check.outcome is CommandOutcome.OK:

@@ -27,6 +27,7 @@ from proxy.core.recall.unchanged_notes import (
     RestoreOptions,
     is_same_file,
     is_unchanged_note,
+    requested_part,
     restore_file_contents,
     uncached_entries,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "recall_refs",
     "recalled_frame_ids",
     "recently_recalled_entries",
+    "requested_part",
     "reread_tools",
     "restore_file_contents",
     "search",

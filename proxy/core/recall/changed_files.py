@@ -19,6 +19,7 @@ from proxy.core.observers import (
     files_touched_by,
     message_of,
     observe_files,
+    tree_moves_of,
 )
 from proxy.core.recall.stored_texts import StoredPiece
 from proxy.core.recall.unchanged_notes import is_same_file
@@ -45,8 +46,10 @@ def changes_on_path(path_entries: Iterable[PathEntry], tool_roles: ToolRoles) ->
             continue
         if message.answers and (call := calls.take(message.answers)):
             execution = ToolExecution(call, message.text, path_entry.entry.id, failed=message.failed)
-            seen = observe_files(Step("", (execution,)), tool_roles)
-            changes += [FileChange(path_entry.entry.seq, f.path, call) for f in seen if f.action is not FileAction.READ]
+            step = Step("", (execution,))
+            paths = [f.path for f in observe_files(step, tool_roles) if f.action is not FileAction.READ]
+            paths += [path for move, _ in tree_moves_of(step, tool_roles) for path in move.undone]
+            changes += [FileChange(path_entry.entry.seq, path, call) for path in paths]
         calls.add((call.id, call) for call in message.calls if not call.is_stack_call)
     return tuple(changes)
 

@@ -37,7 +37,8 @@ class PagePart(msgspec.Struct, frozen=True):
     part_count: int = 1
 
     def render(self, nonce: str, page: str = WIDEST_PAGE_LABEL) -> str:
-        """The part between its marker lines. `page` looks like `2/5`."""
+        """The part between its marker lines. `page` looks like `2/5`. It counts the pages of the answer, and beside a
+        part of a text it would be taken for that text's."""
         part = (
             ""
             if self.part_count == 1
@@ -45,7 +46,9 @@ class PagePart(msgspec.Struct, frozen=True):
             if self.part_count
             else str(self.part_number)
         )
-        return wrap_in_markers(self.piece, self.text, nonce, part=part, page=page)
+        if part:
+            return wrap_in_markers(self.piece, self.text, nonce, part=part)
+        return wrap_in_markers(self.piece, self.text, nonce, page="" if self.piece.line_count else page)
 
 
 class PageSize(msgspec.Struct, frozen=True):

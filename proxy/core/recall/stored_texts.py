@@ -21,11 +21,13 @@ from proxy.core.text import cut_for_display, escape_attribute
 ENTRY_ID_CHARACTERS = 12
 """Characters of an entry id in a marker."""
 SOURCE_CHARACTERS = 60
+LINE_END = "\n"
 
 
 class StoredPiece(msgspec.Struct, frozen=True):
     """One stored text. `ref` is the owning frame, `owner` the segment it was created in, `at` the entry of the path,
-    `lines` the range of its own lines that is shown (empty: all), `note` a line for the model in front of it."""
+    `lines` the range of its own lines that is shown (empty: all), `line_count` how many lines the whole text has where
+    only a part is shown, `note` a line for the model in front of it."""
 
     ref: str
     entry_ref: str
@@ -36,6 +38,7 @@ class StoredPiece(msgspec.Struct, frozen=True):
     text: str
     call: Call | None = None
     lines: str = ""
+    line_count: int = 0
     entry_id: str = ""
     is_of_file: bool = False
     note: str = ""
@@ -159,6 +162,9 @@ def wrap_in_markers(piece: StoredPiece, text: str, nonce: str, **extra: str) -> 
         "role": piece.role,
         "source": piece.source,
         "lines": _shown_lines(piece, text),
+        "part": f"{len(text.removesuffix(LINE_END).split(LINE_END))} of {piece.line_count} lines"
+        if piece.line_count
+        else "",
     }
     shown = " ".join(f'{name}="{_marker_attribute(value)}"' for name, value in (attributes | extra).items() if value)
     note = f"{piece.note}\n" if piece.note else ""

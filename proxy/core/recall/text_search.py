@@ -185,7 +185,11 @@ def _passages_of(
     for first, last in islice(shown, MAX_PASSAGES):
         numbers = f"{first + 1}-{last}" if last > first + 1 else str(last)
         whole = last - first == len(lines)
-        passage = replace(piece, text="".join(lines[first:last]), lines="" if whole else numbers)
+        passage = (
+            piece
+            if whole
+            else replace(piece, text="".join(lines[first:last]), lines=numbers, line_count=len(lines) - (not lines[-1]))
+        )
         yield _excerpt_of_line(passage, search_query, count, size) if last == first + 1 else passage
 
 

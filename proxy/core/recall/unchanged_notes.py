@@ -47,6 +47,7 @@ STORED_CONTENT_HEADER = (
     "Not all of that is in front of you any more. Here is what was stored of it, as it was; edits came after the text "
     "that they follow:"
 )
+VISIBLE_LINE = "Still in your context, so not repeated: {sources}."
 CONTENT_CUT_LINE = 'Cut here. The rest: stack_recall with ref "{entry}".'
 
 
@@ -115,9 +116,9 @@ def restore_file_contents(
         needed = _newest_content(accesses[:i], note, texts | restored, in_context)
         if needed is None:
             needed = _content_on_other_branch(ledger, path_state, note, in_context, options.names)
-        away, _ = split_by_visibility(path_state.tree, in_context, needed)
+        away, visible = split_by_visibility(path_state.tree, in_context, needed)
         if away:
-            restored[note.piece.entry_id] = _note_with_content(note.piece.text, away, options)
+            restored[note.piece.entry_id] = _note_with_content(note.piece.text, away, visible, options)
     return tuple(restored.items())
 
 
@@ -202,9 +203,14 @@ def _content_on_other_branch(
     return ()
 
 
-def _note_with_content(note: str, away: Sequence[StoredPiece], options: RestoreOptions) -> str:
-    """The note, followed by the stored texts that fit."""
+def _note_with_content(
+    note: str, away: Sequence[StoredPiece], visible: Sequence[StoredPiece], options: RestoreOptions
+) -> str:
+    """The note, followed by the stored texts that fit. Of the texts that belong to them, those still visible are
+    named."""
     parts = [note, STORED_CONTENT_HEADER]
+    if visible:
+        parts.append(VISIBLE_LINE.format(sources=", ".join(dict.fromkeys(piece.source for piece in visible))))
     room = options.max_tokens
     for piece in away:
         whole = wrap_in_markers(piece, piece.text, options.nonce)

@@ -3,7 +3,7 @@
 A ref may be a frame, an entry or a file path; a query searches for words. Text that a client rewrote, compacted or left
 on another branch is found too, and a query without hits is widened to the whole history. The search covers this
 conversation and those it was delegated to or forked from, and, where allowed, finished frames of the tenant's other
-conversations. Each text stands between two markers with the conversation's nonce, frame ref, speaker and page. Text
+conversations. Each text stands between two markers with the conversation's nonce, its frame and speaker. Text
 still in the context is named instead of repeated, and results of the stack tools are left out.
 """
 
@@ -368,10 +368,11 @@ def _render_pages(
         page_count = "is 1 page" if len(pages) == 1 else f"are {'more than ' if has_more else ''}{len(pages)} pages"
         raise ToolError(f"Error: there is no page {page}. There {page_count}.")
     total = f"{len(pages)}+" if has_more else str(len(pages))
+    has_one_page = total == "1"
     shown = _fit_pages(
         tool_context,
         [
-            _render_page(tool_context, pages[number - 1], f"{number}/{total}")
+            _render_page(tool_context, pages[number - 1], "" if has_one_page else f"{number}/{total}")
             for number in range(first, min(last, len(pages)) + 1)
         ],
     )

@@ -50,6 +50,47 @@ def test_a_finished_request_leaves_but_for_its_words() -> None:
     assert texts(watched) == ["Build the formatter.", "<stack-context note=", "It is all done.", ELSEWHERE[:20]]
 
 
+@pytest.mark.rows("S0-55")
+def test_a_note_that_stands_before_a_message_whose_work_it_covers_says_so() -> None:
+    def trace_of(watched: GrowingConversation) -> str:
+        watched.fold(frame_max=1_000)
+        (trace,) = [m.text for m in build_context(watched.story, SCRIBE).messages if "<stack-context" in m.text]
+        return trace
+
+    watched = GrowingConversation(folds=False)
+    for message in ("Build the formatter.", "Yes, go on.", "Yes: go on, 3 steps."):
+        watched.user(message)
+        for n in range(3):
+            watched.does(bash(f"command {n} {message}"), results=[padded(f"output {n}", 400)])
+        watched.says("A part is done. Shall I go on with the next one?")
+    watched.user(ELSEWHERE).arrives()
+
+    trace = trace_of(watched)
+    lines = texts(watched)
+    assert lines.index("<stack-context note=") < lines.index("Yes, go on.")
+    assert COVERS.format("Yes: go on, 3 steps.") in trace.splitlines()[2]
+    assert parse_traces(trace).facts.steps == 9
+    assert "It goes up to" not in trace_of(worked("Build the formatter."))
+
+
+COVERS = 'It goes up to your work for the user\'s message "{}" below.'
+
+
+@pytest.mark.rows("S0-55")
+def test_of_a_file_that_was_read_again_the_note_says_so() -> None:
+    watched = GrowingConversation(folds=False).user("Build the formatter.")
+    for path in ("src/a.py", "src/b.py", "src/c.py"):
+        watched.does(("read", {"filePath": path}), results=[padded(f"text of {path}", 600)])
+    watched.says("It is all done.").user(ELSEWHERE)
+    watched.does(("read", {"filePath": "/repo/src/b.py"}), results=[padded("text of b", 600)])
+    watched.arrives()
+    watched.fold(requests=500)
+
+    (trace,) = [m.text for m in build_context(watched.story, SCRIBE).messages if "<stack-context" in m.text]
+    assert "read: src/a.py, src/b.py (read again later), src/c.py" in trace
+    assert parse_traces(trace).facts.read == ("src/a.py", "src/b.py", "src/c.py")
+
+
 def test_the_figures_are_those_of_the_line() -> None:
     watched = worked("Build the formatter.")
     before = build_context(watched.story, SCRIBE).tokens

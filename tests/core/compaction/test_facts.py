@@ -62,6 +62,74 @@ def test_what_was_created_here_stays_so_when_it_is_worked_on() -> None:
     assert artifacts_in_facts(facts) == ("new.py",)
 
 
+@pytest.mark.rows("S0-55")
+def test_a_file_is_told_once_however_its_calls_spell_it() -> None:
+    facts = known(
+        ([read("src/a.py")], ["content"]),
+        ([edit("/repo/src/a.py")], ["The file /repo/src/a.py has been updated."]),
+        ([read("/repo/src/b.py"), read("src/b.py")], ["content", "content"]),
+        ([bash("sed -i s/a/b/ src/a.py")], [""]),
+    )
+    earlier = SpanFacts(changed=("src/b.py (created)",), read=("src/a.py", "c.py"))
+
+    assert (facts.changed, facts.read) == (("/repo/src/a.py",), ("/repo/src/b.py",))
+    assert merge_facts(earlier, facts).changed == ("/repo/src/b.py (created)", "/repo/src/a.py")
+    assert merge_facts(earlier, facts).read == ("/repo/src/a.py", "c.py", "/repo/src/b.py")
+
+
+FAILED_OUTPUT = "KeyError: 'x'\n2 failed, 1 passed\nExit code: 1"
+IN_STEPS = (
+    ([bash("git stash")], ["Saved working directory\n[This command modified 1 file: a.py]"]),
+    ([bash("pytest -q")], [FAILED_OUTPUT]),
+    ([bash("git stash pop")], ["Dropped refs/stash@{0}\n[This command modified 1 file: a.py]"]),
+)
+IN_A_LINE = (([bash("git stash -q && pytest -q; git stash pop -q")], [FAILED_OUTPUT]),)
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("baseline", [IN_STEPS, IN_A_LINE])
+def test_a_check_while_the_changes_are_stashed_says_nothing_of_them(baseline: Any) -> None:
+    edited = ([edit("a.py")], ["The file a.py has been updated."])
+    passing = ([bash("pytest -q")], ["3 passed\nExit code: 0"])
+
+    facts = known(edited, *baseline)
+    checked = known(edited, *baseline, passing)
+
+    assert (facts.changed, facts.errors) == (("a.py",), ())
+    assert facts.edits == ("a.py: a -> b",)
+    assert "pytest -q (changes stashed): failed" in facts.commands
+    assert "pytest -q: failed (2 failed, 1 passed), with your changes stashed" in facts.told_steps
+    assert checked.edits == ("a.py: a -> b (then pytest -q: ok)",)
+    assert "pytest -q: ok" in checked.commands
+
+
+@pytest.mark.rows("S0-55")
+def test_an_edit_that_git_undid_is_told_as_undone() -> None:
+    edited = [([edit(f"src/{name}.py")], ["The file has been updated."]) for name in "ab"]
+    committed = ([bash("git commit -qam x")], ["[main 1] x\nExit code: 0"])
+    undone = ([bash("git checkout -- src/a.py")], [""])
+    reset = ([bash("git reset --hard")], ["HEAD is now at 1"])
+
+    facts = known(*edited, undone)
+    assert facts.changed == ("src/b.py", "src/a.py (undone)")
+    assert facts.edits == ("a.py: a -> b (undone later)", "b.py: a -> b")
+    assert artifacts_in_facts(facts) == ("src/b.py",)
+    assert known(*edited, undone, edited[0]).changed == ("src/b.py", "src/a.py")
+
+    assert known(*edited, committed, reset).changed == ("src/a.py", "src/b.py")
+    facts = known(edited[0], committed, edited[1], reset)
+    assert facts.changed == ("src/a.py", "src/b.py (undone)")
+    assert facts.edits == ("a.py: a -> b", "b.py: a -> b (undone later)")
+    assert known(*edited, ([bash("git stash")], ["Saved"]), ([bash("git stash drop")], [""])).changed == (
+        "src/a.py (undone)",
+        "src/b.py (undone)",
+    )
+    assert merge_facts(known(*edited), SpanFacts(changed=("src/a.py (undone)",))).changed == (
+        "src/b.py",
+        "src/a.py (undone)",
+    )
+
+
 def test_a_deleted_file_is_no_artifact() -> None:
     facts = known(([("delete", {"path": "old.py"})], ["Deleted old.py"]))
 

@@ -185,6 +185,24 @@ def test_a_breadcrumb_tells_what_was_there_and_recall_gives_it_back() -> None:
     assert "test_total FAILED" in answer
 
 
+@pytest.mark.rows("S0-55")
+def test_a_breadcrumb_says_that_its_file_was_read_again() -> None:
+    parts: tuple[dict[str, int], ...] = ({}, {"offset": 5}, {}, {}, {})
+    paths = ("src/a.py", "src/a.py", "b.py", "b.py", "/repo/src/a.py")
+    made = [call(f"c{n}", "read", path=paths[n], **parts[n]) for n in range(5)]
+    talk = worked(*outputs_of(30_000, 30_000, 30_000, 35_000, 1_000), calls=made)
+
+    told = {event.entry: "; read again later; all of it: " in event.text for event in found_in(talk)}
+
+    results = [e.id for e in talk.ledger.entries.values() if e.message and e.message.role == "tool"]
+    assert told == dict.fromkeys(results[:3], True)
+    for offset in (9, 5):
+        again = call("c9", "read", path="src/a.py", offset=offset)
+        talk = worked(*outputs_of(30_000, 30_000, 35_000), calls=[made[1], made[2], again])
+        said = ["read again" in event.text for event in found_in(talk)]
+        assert sorted(said) == [False, offset == 5], "only the same part of a file is a newer copy"
+
+
 # ----------------------------------------------------------------------------------------------------------------- cut
 @pytest.mark.rows("S4-64")
 def test_one_output_too_long_for_the_line_keeps_its_ends_and_its_ref() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.frames.results import outcome_part, results_of_item
+from proxy.core.frames import announced_part, outcome_part, results_of_item
 
 
 @pytest.mark.rows("S0-55")
@@ -24,6 +24,29 @@ from proxy.core.frames.results import outcome_part, results_of_item
         ("Great, all 12 tests pass.", "Great, all 12 tests pass."),
         ("grouping.py:265 passes extend=True. 461 passed.", "grouping.py:265 passes extend=True. 461 passed."),
         ("", ""),
+        ("Marking the last task.", ""),
+        ("Running the tests now:", ""),
+        ("I'm marking it as done now.", ""),
+        ("I also need to move the helper.", ""),
+        ("Need to update that:", ""),
+        ("Actually, let me look at the caller first.", ""),
+        ("Wait, I need to export `load` first:", ""),
+        ("Now check the two callers - those have a fifth argument:", ""),
+        ("Now build and test:", ""),
+        ("Update the docs:", ""),
+        ("Here's the final diff:", ""),
+        ("Since the flag belongs to the parser, I'll look there.", ""),
+        ("Before that, let me look at `a.py`.", ""),
+        ("Good to know — I'll fix it.", ""),
+        ("The cause is a cache — let me remove it.", "The cause is a cache"),
+        ("Both callers pass it, so I'll drop the default.", "Both callers pass it"),
+        ("The parser is in a.py and I'll extend it.", "The parser is in a.py"),
+        ("Adding the lock fixes it: 12 passed.", "Adding the lock fixes it: 12 passed."),
+        ("Parsing works. Let me commit.", "Parsing works."),
+        ("Nothing to change in b.py.", "Nothing to change in b.py."),
+        ("Missing import in b.py.", "Missing import in b.py."),
+        ("Now all callers use the helper.", "Now all callers use the helper."),
+        ("Nothing is left, as we will see in the log.", "Nothing is left, as we will see in the log."),
     ],
 )
 def test_an_announcement_says_no_outcome(text: str, told: str) -> None:
@@ -45,7 +68,17 @@ def test_an_announcement_says_no_outcome(text: str, told: str) -> None:
         (["Let me look."], "I'll go on.", ""),
         (["RESULT: a flag", "It works."], "Done it all.", "a flag"),
         ([], "", ""),
+        (["The flag is read in two places."], "Marking the last task.", "The flag is read in two places."),
+        (["Let me run the tests", "Running them now."], "", ""),
     ],
 )
 def test_results_of_an_item_are_what_its_texts_say_came_of_it(texts: list[str], closing: str, told: str) -> None:
     assert results_of_item(texts, closing) == told
+
+
+@pytest.mark.rows("S0-55")
+def test_the_parts_of_a_text_keep_its_lines() -> None:
+    text = "The order is:\n\n1. a.py\n2. b.py\n\nLet me go on."
+
+    assert outcome_part(text) == "The order is:\n\n1. a.py\n2. b.py"
+    assert announced_part(text) == "Let me go on."

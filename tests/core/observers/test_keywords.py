@@ -11,6 +11,7 @@ from proxy.core.memo import TextCache
 from proxy.core.observers import keywords as names
 from proxy.core.observers.keywords import (
     cache_names,
+    clean_name,
     estimated_tokens,
     mention_weight,
     names_in_messages,
@@ -65,6 +66,10 @@ def test_what_leaves_takes_only_the_names_that_nothing_else_shows() -> None:
         ("JIRA-123, HAT271, #W5866402", {"JIRA-123", "HAT271", "#W5866402"}),
         ("pay $1,234.50 now", {"$1,234.50"}),
         ("write to jo.do@example.com", {"jo.do@example.com"}),
+        ("an HTTPServerConfig and a SHA256HEX sum", {"HTTPServerConfig", "SHA256HEX"}),
+        ("3ersType _privateName", {"privateName"}),
+        ("cut here …ersType to usersTy… and on", set()),
+        (r"in C:\proj\newTests\tailCalls", {"newTests", "tailCalls"}),
         ("user mia_li_3668 and/or nobody", {"mia_li_3668", "and/or"}),
         ("The quick brown fox, twice: 12 + 30.", set()),
         ("", set()),
@@ -83,6 +88,48 @@ def test_names_are_found_in_arguments_without_the_names_of_parameters() -> None:
 
 def test_a_name_behind_an_escaped_tab_keeps_it_as_it_stood() -> None:
     assert names_in_messages([said("assistant", "", '{"text":"{\\n\\tsetUp(x)\\n\\tplain\\n}"}')]) == {"\\tsetUp"}
+
+
+def test_a_name_in_arguments_begins_where_its_word_begins() -> None:
+    arguments = r'{"path":"C:\\proj\\typersType","q":"pr\u00fcfListe"}'
+
+    assert names_in_messages([said("assistant", "", arguments)]) == {"typersType"}
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    "word",
+    [
+        "and/or",
+        "copy/paste",
+        "Read/Write",
+        "read-only/read-write",
+        "in/out/error",
+        "GET/POST",
+        "s/secret/REDACTED",
+        "x/g",
+    ],
+)
+def test_words_joined_by_a_slash_are_no_path(word: str) -> None:
+    assert clean_name(word) == ""
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "src/a.py",
+        "/etc/passwd",
+        "~/notes",
+        "cmd/entire/cli/strategy",
+        "src/my_tests",
+        "lib/py3",
+        "app/userModels",
+        "@me/pi-ai",
+    ],
+)
+def test_a_path_stays_a_name(path: str) -> None:
+    assert clean_name(path) == path
 
 
 def test_what_is_too_long_is_data_and_no_name() -> None:

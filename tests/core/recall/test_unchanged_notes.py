@@ -212,6 +212,20 @@ def test_what_changed_the_file_since_is_given_with_it() -> None:
     assert text.index(CONTENT) < text.index('"new_string": "a - b"')
 
 
+@pytest.mark.rows("S0-55")
+def test_of_what_is_still_in_view_it_is_said_that_it_is() -> None:
+    talk = begun()
+    gone = reads(talk, CONTENT)
+    changes(talk, old_string="a + b", new_string="a - b")
+    again = reads(talk, CLAUDE)
+
+    text = told(talk, gone)[again]
+
+    assert "Still in your context, so not repeated: call Edit src/a.py.\n" in text
+    assert "a - b" not in text
+    assert "Still in your context" not in told(talk, gone, *talk.ledger.rounds)[again]
+
+
 def test_a_file_that_was_only_written_is_given_as_it_was_written() -> None:
     talk = begun()
     gone = changes(talk, "Write", content="print(1)\n")

@@ -74,13 +74,13 @@ def test_a_frame_is_recalled_entry_by_entry_between_markers() -> None:
 
     assert recall(talk.desk(), "fauth") == (
         "Frame fauth (Auth), completed. Page 1 of 1. What stands between markers is stored data.\n"
-        f'<<recall ref="fauth" entry="{read}/2" role="assistant" page="1/1" nonce="n0nce">>\n'
+        f'<<recall ref="fauth" entry="{read}/2" role="assistant" nonce="n0nce">>\n'
         'I read it.\n<<end nonce="n0nce">>\n'
-        f'<<recall ref="fauth" entry="{read}/2" role="assistant" source="call read src/auth.py" page="1/1" '
+        f'<<recall ref="fauth" entry="{read}/2" role="assistant" source="call read src/auth.py" '
         'nonce="n0nce">>\n{"filePath": "src/auth.py"}\n<<end nonce="n0nce">>\n'
-        f'<<recall ref="fauth" entry="{output}" role="tool" source="read src/auth.py" page="1/1" nonce="n0nce">>\n'
+        f'<<recall ref="fauth" entry="{output}" role="tool" source="read src/auth.py" nonce="n0nce">>\n'
         'def login(): ...\n\n<<end nonce="n0nce">>\n'
-        f'<<recall ref="fauth" entry="{popping}/1" role="assistant" source="call stack_frame_pop" page="1/1" '
+        f'<<recall ref="fauth" entry="{popping}/1" role="assistant" source="call stack_frame_pop" '
         'nonce="n0nce">>\n{"results": "Read it."}\n<<end nonce="n0nce">>'
     )
 
@@ -166,6 +166,7 @@ def test_a_long_text_is_cut_between_lines_and_its_parts_are_numbered() -> None:
 
     assert "".join(text for _, text in parts) == output
     assert all(text.endswith("\n") for _, text in parts)
+    assert not [mark for mark, _ in parts if "page=" in mark]  # the page is of the answer, the part of the text
     assert [f'part="{n}/{len(parts)}"' in mark for n, (mark, _) in enumerate(parts, 1)] == [True] * len(parts)
 
 
@@ -207,7 +208,7 @@ def test_a_range_without_an_end_makes_no_more_pages_than_are_counted_anyway() ->
 
     assert recall(tool_context, "fauth", page="1-999999999") == few
     assert counted <= 2 * for_few
-    assert "Pages 150-155 of more than 249." in recall(tool_context, "fauth", page="150-999999999")
+    assert "Pages 150-156 of more than 249." in recall(tool_context, "fauth", page="150-999999999")
     assert recall(tool_context, "fauth", page="3-2") == "Error: there is no page 3-2. There are more than 100 pages."
 
 
@@ -245,6 +246,8 @@ def test_a_query_in_a_long_text_gives_the_whole_lines_around_the_hits() -> None:
     told = recall(talk.desk(), "fauth", query="needle")
 
     assert texts(told) == ["".join(lines[246:255])]
+    assert 'part="9 of 500 lines"' in marks(told)[0]
+    assert "page=" not in marks(told)[0]
 
 
 @pytest.mark.rows("S0-55")
@@ -266,6 +269,42 @@ def test_line_numbers_are_those_of_the_file_or_none(path: str, numbered: str, sh
 
     assert shown in mark
     assert ("lines=" in mark) is bool(shown)
+    assert 'part="9 of 500 lines"' in mark
+
+
+@pytest.mark.rows("S0-55")
+def test_a_passage_of_another_text_says_of_how_many_lines_it_is() -> None:
+    talk = begun()
+    lines = [f"line {n} says {'the needle' if n == 250 else 'nothing'}\n" for n in range(500)]
+    talk.model(("", (call("c1", "bash", command="make"),)))
+    talk.client("tool", "".join(lines), "c1")
+    talk.model(("Built.", ()))
+    talk.client("user", "go on")
+
+    assert 'lines="247-255" part="9 of 500 lines"' in marks(recall(talk.desk(), "", query="needle"))[0]
+
+
+@pytest.mark.rows("S0-55")
+def test_a_passage_names_no_page_on_whichever_it_stands() -> None:
+    talk = begun()
+    lines = [f"line {n} says {'the needle' if n % 20 == 0 else 'nothing'}\n" for n in range(1_500)]
+    told_in_a_frame(talk, "fauth", "".join(lines))
+
+    told = recall(talk.desk(), "fauth", query="needle")
+
+    assert "Page 1 of 1." not in told
+    assert all("page=" not in mark and 'part="' in mark for mark in marks(told))
+
+
+@pytest.mark.rows("S0-55")
+def test_whole_texts_on_several_pages_name_the_page_of_the_answer() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "one " * 1_200, "two " * 1_200)
+
+    assert {mark.partition('page="')[2][:3] for mark in marks(recall(talk.desk(), "fauth", page="1-9"))} >= {
+        "1/2",
+        "2/2",
+    }
 
 
 CHANGES = {
