@@ -200,8 +200,8 @@ class FrameEntered(msgspec.Struct, frozen=True, tag="entered"):
 
 
 class FrameMoved(msgspec.Struct, frozen=True, tag="moved"):
-    """An item of the client's plan goes on under another parent, because the frame that it stood in has ended. What was
-    done in it before belongs to that frame."""
+    """A frame goes on under another parent, because the one that it stood in has ended. What was done before in an item
+    of the client's plan belongs to that frame; a frame that a call opened keeps it."""
 
     frame: str
     parent: str

@@ -337,6 +337,8 @@ def _move_frame(tree: Tree, event: FrameMoved) -> Tree:
     frame = tree.frames.get(event.frame)
     if frame is None or event.parent not in tree.frames or frame.status in FINAL_STATUSES:
         return tree
+    if frame.opening:
+        return _put_under(tree, frame.id, event.parent)
     left = dict.fromkeys((frame.owner, *frame.uncalled_owners), frame.parent)
     renewed = replace(frame, segment=frame.segment + 1, uncalled_owners=())
     moved = _put_under(_with_frames(tree, renewed), frame.id, event.parent)

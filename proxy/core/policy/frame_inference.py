@@ -21,6 +21,7 @@ from proxy.core.context import entries_owned_by, owner_of
 from proxy.core.frames import (
     FINAL_STATUSES,
     MAX_CRITERION_CHARACTERS,
+    BlockStale,
     Frame,
     FrameEntered,
     FrameEvent,
@@ -52,9 +53,12 @@ from proxy.core.frames import (
 )
 from proxy.core.ledger import Entry, Message
 from proxy.core.observers import (
+    OPEN_STATUSES,
     ItemStatus,
     MirroredItem,
+    PlanChange,
     PlanDiff,
+    PlanReplaced,
     ToolRoles,
     continues_by_topic,
     continues_by_wording,
@@ -147,23 +151,43 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
         return  # nearly every group: nothing of the path has to be looked at
     group = () if _belongs_to_several_frames(inference, called) else (called.entry.id, *(entry for _, entry in results))
     answered = {entry: m.answers for m, entry in results}
+    opened, behind = _frame_begun_with(inference.tree, called)
     for change in plan_changes:
-        around = _frame_begun_behind(inference.tree, called, answered.get(change.entry, ""))
-        diff = reconcile_plan(_mirrored_items(inference.tree), change)
-        _apply_plan_diff(inference, diff, group, message.text, around)
+        known = _mirrored_items(inference.tree)
+        diff = reconcile_plan(known, change)
+        is_around = answered.get(change.entry, "") not in behind or _states_items_outside(
+            inference.tree, opened, known, change, diff
+        )
+        _apply_plan_diff(inference, diff, group, message.text, opened if is_around else "")
 
 
-def _frame_begun_behind(tree: Tree, called: PathEntry, plan_call: str) -> str:
-    """The frame on the active path that a call behind this one in the same message opened: items that the call begins
-    stand above it. Empty without one."""
-    if called.round is None or not plan_call:
-        return ""
+def _frame_begun_with(tree: Tree, called: PathEntry) -> tuple[str, frozenset[str]]:
+    """The frame on the active path that a call of this message opened, empty without one, and the calls behind that
+    call."""
+    if called.round is None:
+        return "", frozenset()
     calls = [call.id for call in called.round.spoken.message.calls]
-    behind = calls[calls.index(plan_call) + 1 :] if plan_call in calls else []
-    keys = {(called.entry.id, call_key(called.round.number, call)) for call in behind}
-    return next(
-        (f.id for f in path_to(tree, tree.active) if f.opening and (f.opening.turn, f.opening.call) in keys), ""
-    )
+    positions = {(called.entry.id, call_key(called.round.number, call)): at for at, call in enumerate(calls)}
+    for frame in path_to(tree, tree.active):
+        if frame.opening and (at := positions.get((frame.opening.turn, frame.opening.call))) is not None:
+            return frame.id, frozenset(calls[at + 1 :])
+    return "", frozenset()
+
+
+def _states_items_outside(
+    tree: Tree, opened: str, known: Sequence[MirroredItem], change: PlanChange, diff: PlanDiff
+) -> bool:
+    """Whether a change behind the call that opened a frame is about items above it or beside it, which it then begins
+    or ends as if it stood in front: a list with any of them is theirs, and a list of other items is the frame's own."""
+    if not opened:
+        return False
+    named = [*(item for item, _ in diff.renamed), *diff.entered, *diff.paused, *diff.completed]
+    if isinstance(change, PlanReplaced):
+        removed = {item.frame for item in diff.removed}
+        named += [item for item in known if item.status in OPEN_STATUSES and item.frame not in removed]
+    else:
+        named += diff.removed
+    return any(item.frame and all(a.id != opened for a in ancestors(tree, item.frame)) for item in named)
 
 
 def _belongs_to_several_frames(inference: _Inference, called: PathEntry) -> bool:
@@ -224,10 +248,11 @@ def _is_below_returned_frame(tree: Tree, frame: Frame) -> bool:
 def _apply_plan_diff(
     inference: _Inference, changes: PlanDiff, group: tuple[str, ...], said: str, around: str = ""
 ) -> None:
-    """Apply a change that the call group `group` made, whose text is `said`. `around`: the frame above which new work
-    begins, see `FrameEntered`; empty for the active one."""
+    """Apply a change that the call group `group` made, whose text is `said`. `around`: the frame that the same message
+    opened, above which items begin and end, see `FrameEntered`; empty for the active one."""
     new_frame_ids: dict[MirroredItem, str] = {}
-    home = plan_parent(inference.tree, inference.tree.frames[around].parent if around else "")
+    opened_in = inference.tree.frames[around].parent if around else ""
+    home = plan_parent(inference.tree, opened_in)
     for item in changes.planned:
         new_frame_ids[item] = inference.new_frame_id()
         inference.add_event(
@@ -236,6 +261,9 @@ def _apply_plan_diff(
     _move_out_of_returned_frames(inference, changes, home)
     for item, title in changes.renamed:
         inference.add_event(FrameReplanned(item.frame, title, title))
+    if around:
+        _enter_items_around(inference, [new_frame_ids.get(item, item.frame) for item in changes.entered], around)
+        _move_out_of_ended_items(inference, (*changes.completed, *changes.paused, *changes.removed), around)
     for item in changes.removed:
         if inference.tree.frames[item.frame].parent != home:
             continue  # it belongs to an earlier request, and stays as it was left there
@@ -245,8 +273,6 @@ def _apply_plan_diff(
             _end_item(inference, item.frame, Status.INVALIDATED, group)
     completed = [new_frame_ids.get(item, item.frame) for item in changes.completed]
     entered = [new_frame_ids.get(item, item.frame) for item in changes.entered]
-    if around:
-        _enter_items_around(inference, entered, around)
     for done in completed:
         if around:
             _complete_item_beside(inference, done, around, said)
@@ -254,7 +280,11 @@ def _apply_plan_diff(
             _complete_item(inference, done, group, said, handed_on=not entered)
     for item in changes.paused:
         _end_item(inference, item.frame, Status.BLOCKED, group)
-    if not around:
+    if around:
+        _move_planned_along(inference, opened_in, around)
+        if any(item.frame for item in (*changes.entered, *changes.completed, *changes.paused, *changes.removed)):
+            inference.add_event(BlockStale((around,)))  # it was written when the call was made
+    else:
         _move_out_of_returned_frames(inference, changes, home)
         _enter_items(inference, entered, group)
 
@@ -285,6 +315,28 @@ def _enter_items_around(inference: _Inference, items: Iterable[str], around: str
         frame = inference.tree.frames[item]
         if _may_enter(inference.tree, frame, inference.tree.frames[around].parent):
             inference.add_event(replace(_enter_event(frame), around=around))
+
+
+def _move_out_of_ended_items(inference: _Inference, ended: Iterable[MirroredItem], around: str) -> None:
+    """An item that ends in the message that opened a frame has ended before it: the frame stands beside it."""
+    ended_ids = {item.frame for item in ended}
+    place = inference.tree.frames[around].parent
+    while place in ended_ids:
+        place = inference.tree.frames[place].parent
+    if place != inference.tree.frames[around].parent:
+        inference.add_event(FrameMoved(around, place))
+
+
+def _move_planned_along(inference: _Inference, left: str, around: str) -> None:
+    """What the model planned behind a frame that it opened in the same message stays beside that frame, and nothing
+    that it planned stays in an item that has ended."""
+    opened, place = inference.tree.frames[around], inference.tree.frames[left]
+    if opened.parent == left:
+        return
+    for frame in children(inference.tree, left):
+        is_planned = frame.status is Status.PLANNED and not frame.is_inferred
+        if is_planned and (frame.order > opened.order or place.status is not Status.IN_PROGRESS):
+            inference.add_event(FrameMoved(frame.id, opened.parent))
 
 
 def _complete_item_beside(inference: _Inference, item_frame: str, around: str, said: str) -> None:
