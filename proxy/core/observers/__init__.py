@@ -32,10 +32,8 @@ from proxy.core.observers.keywords import (
 )
 from proxy.core.observers.observe_step import StepObservations, observe
 from proxy.core.observers.plan import (
-    OPEN_STATUSES,
     ItemStatus,
     MirroredItem,
-    PlanChange,
     PlanDiff,
     PlanItemChanged,
     PlanReplaced,
@@ -80,7 +78,6 @@ __all__ = [
     "FAILED_AT_THE_END",
     "ID_ARGUMENTS",
     "LINT",
-    "OPEN_STATUSES",
     "TEST",
     "TYPES",
     "CommandOutcome",
@@ -89,7 +86,6 @@ __all__ = [
     "ItemStatus",
     "MirroredItem",
     "ObservedError",
-    "PlanChange",
     "PlanDiff",
     "PlanItemChanged",
     "PlanReplaced",

@@ -53,12 +53,9 @@ from proxy.core.frames import (
 )
 from proxy.core.ledger import Entry, Message
 from proxy.core.observers import (
-    OPEN_STATUSES,
     ItemStatus,
     MirroredItem,
-    PlanChange,
     PlanDiff,
-    PlanReplaced,
     ToolRoles,
     continues_by_topic,
     continues_by_wording,
@@ -153,12 +150,12 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
     answered = {entry: m.answers for m, entry in results}
     opened, behind = _frame_begun_with(inference.tree, called)
     for change in plan_changes:
-        known = _mirrored_items(inference.tree)
-        diff = reconcile_plan(known, change)
-        is_around = answered.get(change.entry, "") not in behind or _states_items_outside(
-            inference.tree, opened, known, change, diff
-        )
-        _apply_plan_diff(inference, diff, group, message.text, opened if is_around else "")
+        diff = reconcile_plan(_mirrored_items(inference.tree), change)
+        is_behind = not opened or answered.get(change.entry, "") in behind
+        around = _frame_inside(inference.tree, diff) if is_behind else opened
+        _apply_plan_diff(inference, diff, group, message.text, around)
+        if opened and around == opened and any(item.frame for item in _items_changed(diff)):
+            inference.add_event(BlockStale((opened,)))  # it was written when the call was made
 
 
 def _frame_begun_with(tree: Tree, called: PathEntry) -> tuple[str, frozenset[str]]:
@@ -174,20 +171,17 @@ def _frame_begun_with(tree: Tree, called: PathEntry) -> tuple[str, frozenset[str
     return "", frozenset()
 
 
-def _states_items_outside(
-    tree: Tree, opened: str, known: Sequence[MirroredItem], change: PlanChange, diff: PlanDiff
-) -> bool:
-    """Whether a change behind the call that opened a frame is about items above it or beside it, which it then begins
-    or ends as if it stood in front: a list with any of them is theirs, and a list of other items is the frame's own."""
-    if not opened:
-        return False
-    named = [*(item for item, _ in diff.renamed), *diff.entered, *diff.paused, *diff.completed]
-    if isinstance(change, PlanReplaced):
-        removed = {item.frame for item in diff.removed}
-        named += [item for item in known if item.status in OPEN_STATUSES and item.frame not in removed]
-    else:
-        named += diff.removed
-    return any(item.frame and all(a.id != opened for a in ancestors(tree, item.frame)) for item in named)
+def _frame_inside(tree: Tree, diff: PlanDiff) -> str:
+    """The outermost frame of the model on the active path that stands in or beside known items that are changed: it
+    goes on while they begin and end around it. Empty where all that is changed is the active frame's own."""
+    pushed = (f.id for f in path_to(tree, tree.active) if f.parent and not f.is_inferred)
+    above = [{a.id for a in ancestors(tree, item.frame)} for item in _items_changed(diff) if item.frame]
+    return next((frame for frame in pushed if any(frame not in ids for ids in above)), "")
+
+
+def _items_changed(diff: PlanDiff) -> tuple[MirroredItem, ...]:
+    """Items with another status than before. A list leaves out what it is not about."""
+    return (*diff.entered, *diff.paused, *diff.completed)
 
 
 def _belongs_to_several_frames(inference: _Inference, called: PathEntry) -> bool:
@@ -245,11 +239,9 @@ def _is_below_returned_frame(tree: Tree, frame: Frame) -> bool:
     )
 
 
-def _apply_plan_diff(
-    inference: _Inference, changes: PlanDiff, group: tuple[str, ...], said: str, around: str = ""
-) -> None:
-    """Apply a change that the call group `group` made, whose text is `said`. `around`: the frame that the same message
-    opened, above which items begin and end, see `FrameEntered`; empty for the active one."""
+def _apply_plan_diff(inference: _Inference, changes: PlanDiff, group: tuple[str, ...], said: str, around: str) -> None:
+    """Apply a change that the call group `group` made, whose text is `said`. `around`: the frame of the model above
+    which items begin and end, see `FrameEntered`; empty where they do so in the active one."""
     new_frame_ids: dict[MirroredItem, str] = {}
     opened_in = inference.tree.frames[around].parent if around else ""
     home = plan_parent(inference.tree, opened_in)
@@ -282,8 +274,6 @@ def _apply_plan_diff(
         _end_item(inference, item.frame, Status.BLOCKED, group)
     if around:
         _move_planned_along(inference, opened_in, around)
-        if any(item.frame for item in (*changes.entered, *changes.completed, *changes.paused, *changes.removed)):
-            inference.add_event(BlockStale((around,)))  # it was written when the call was made
     else:
         _move_out_of_returned_frames(inference, changes, home)
         _enter_items(inference, entered, group)
@@ -318,7 +308,7 @@ def _enter_items_around(inference: _Inference, items: Iterable[str], around: str
 
 
 def _move_out_of_ended_items(inference: _Inference, ended: Iterable[MirroredItem], around: str) -> None:
-    """An item that ends in the message that opened a frame has ended before it: the frame stands beside it."""
+    """A frame of the model goes on beside the item that ends around it."""
     ended_ids = {item.frame for item in ended}
     place = inference.tree.frames[around].parent
     while place in ended_ids:
