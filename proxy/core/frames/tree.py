@@ -269,13 +269,14 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         conversation, which has no task of its own, and what came of the first request stands below that request, whose
         frame was made when it ended."""
         told: dict[str, Frame] = {}
+        at_work = {f.id for f in path_to(self, self.active)} if self.active else set()
         for root in children(self, ""):
             below = children(self, root.id)
             if (first := next((f for f in below if f.origin == REQUEST_ORIGIN), None)) is None:
                 continue
             told[root.id] = replace(root, title=CONVERSATION, criteria="", criteria_compacted="")
-            ended = (f for f in below if f.order < first.order and f.status not in (Status.PLANNED, Status.IN_PROGRESS))
-            told |= {f.id: replace(f, parent=first.id) for f in ended}
+            older = (f for f in below if f.order < first.order and f.id not in at_work)
+            told |= {f.id: replace(f, parent=first.id) for f in older}
         return replace(self, frames={**self.frames, **told}) if told else self
 
     @cached_property

@@ -291,11 +291,15 @@ def _enter_items(inference: _Inference, items: Sequence[str], group: tuple[str, 
 
 
 def _move_out_of_returned_frames(inference: _Inference, changes: PlanDiff, home: str) -> None:
-    """Items that the client names again go on where the plan stands now, if the frame around them has returned."""
+    """Items that the client names again go on where the plan stands now, if the frame around them has returned. Of an
+    earlier request's items those do that are begun again; one that is only ticked off was done there."""
     named = (*(item for item, _ in changes.renamed), *changes.entered, *changes.paused, *changes.completed)
+    begun = {item.frame for item in changes.entered}
     for known in dict.fromkeys(item.frame for item in named if item.frame):
         frame = inference.tree.frames[known]
-        if frame.status not in FINAL_STATUSES and _is_below_returned_frame(inference.tree, frame):
+        is_left = _is_below_returned_frame(inference.tree, frame)
+        is_taken_up = known in begun and _is_of_earlier_request(inference.tree, frame)
+        if frame.status not in FINAL_STATUSES and (is_left or is_taken_up):
             inference.add_event(FrameMoved(frame.id, home))
 
 
@@ -374,6 +378,9 @@ def _complete_item(
     """End an item; one that never started begins with the group that completes it. `handed_on`: the group only ends the
     item, so it belongs to the frame above. What was `said` with the tick tells of the item that was worked on."""
     frame = inference.tree.frames[item_frame]
+    if _is_of_earlier_request(inference.tree, frame):
+        _complete_item_beside(inference, item_frame, inference.tree.active, said)
+        return
     if frame.status is not Status.IN_PROGRESS:
         said = ""
         if not _may_enter(inference.tree, frame):
@@ -540,11 +547,19 @@ def has_tool_calls(messages: Iterable[Message | None]) -> bool:
     return any(m.calls for m in messages if m)
 
 
+def _is_of_earlier_request(tree: Tree, frame: Frame) -> bool:
+    """Whether a frame stands outside of the request at work."""
+    request = _open_request(tree)
+    return request is not None and all(above.id != request.id for above in ancestors(tree, frame.id))
+
+
 def _close_request(inference: _Inference, home: Frame, previous_work: Sequence[PathEntry]) -> None:
     """End the work for the previous request. Open items are blocked, so that the client may resume them. The first
     request of a conversation gets its frame only now."""
     request = _open_request(inference.tree)
-    for frame in reversed(path_to(inference.tree, inference.tree.active)):
+    path = path_to(inference.tree, inference.tree.active)
+    beside = (f for f in _descendants_of(inference.tree, (request or home).id) if f.origin == "plan" and f not in path)
+    for frame in (*reversed(path), *beside):
         if frame.is_inferred and frame.origin != "request" and frame.status is Status.IN_PROGRESS:
             _end_frame(inference, frame.id, Status.COMPLETED if frame.origin == "auto" else Status.BLOCKED)
     if request is None:

@@ -274,3 +274,44 @@ def test_entered_twice_is_one_event_of_each_moment() -> None:
 
     entered = [event for event in map(decode_event, events_of(watched, "entered")) if isinstance(event, FrameEntered)]
     assert [event.title for event in entered] == ["Lexer", "Parser", "Lexer"]
+
+
+def told(watched: GrowingConversation) -> dict[str, str]:
+    """Each frame as it is told, with the one that it stands under."""
+    frames = watched.story.tree.told.frames
+    return {f.title: f"{f.status_text} in {frames[f.parent].title}" for f in frames.values() if f.parent}
+
+
+@pytest.mark.rows("S0-52")
+def test_items_that_a_request_leaves_open_stand_under_it_until_another_takes_them_up() -> None:
+    """Also those that were in progress side by side. What is only ticked off later was done where it stands."""
+    watched = GrowingConversation(folds=False).user("Build the formatter.")
+    watched.does(todo("[>] Lexer | [>] Parser | [ ] Printer | [ ] Writer"), results=["ok"])
+    watched.does(bash("make"), results=["made"]).says("The lexer stands.")
+    watched.user("Unrelated: translate it.").does(bash("tr"), results=["ok"])
+    left = dict.fromkeys(("Lexer", "Parser"), "left open in Build the formatter.")
+    left |= dict.fromkeys(("Printer", "Writer"), "planned in Build the formatter.")
+    tops = {
+        "Build the formatter.": "completed in Conversation",
+        "Unrelated: translate it.": "in_progress in Conversation",
+    }
+    assert told(watched) == left | tops
+
+    watched.does(todo("[x] Lexer | [x] Parser | [>] Printer | [ ] Writer"), results=["ok"])
+    watched.does(bash("print"), results=["printed"]).says("Bonjour.")
+    ticked = dict.fromkeys(("Lexer", "Parser"), "completed in Build the formatter.")
+    begun = {"Printer": "in_progress in Unrelated: translate it.", "Writer": left["Writer"]}
+    assert told(watched) == ticked | begun | tops
+    assert owner(watched, "printed") == "Printer"
+
+    watched.user("Next task: draw a logo").does(bash("draw"), results=["drawn"])
+    watched.does(todo("[x] Lexer | [x] Parser | [x] Printer | [>] Writer"), results=["ok"])
+    watched.does(bash("write"), results=["written"]).says("There.")
+    tops |= {
+        "Unrelated: translate it.": "completed in Conversation",
+        "Next task: draw a logo": "in_progress in Conversation",
+    }
+    taken = {"Printer": "completed in Unrelated: translate it.", "Writer": "in_progress in Next task: draw a logo"}
+    assert told(watched) == ticked | taken | tops
+    assert owner(watched, "drawn") == "Next task: draw a logo"
+    assert owner(watched, "written") == "Writer"
