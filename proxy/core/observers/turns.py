@@ -169,6 +169,16 @@ _CLIENT_TAG_NAME = (
 )
 _CLIENT_ELEMENT = re.compile(rf"<({_CLIENT_TAG_NAME})\b[^>]*>.*?(?:</\1>|\Z)", re.DOTALL)
 _CLIENT_TAG = re.compile(rf"</?(?:{_CLIENT_TAG_NAME}|command-args)\b", re.IGNORECASE)
+MAX_QUEUED_LENGTH = 4 * MAX_TURN_TEXT_LENGTH
+_QUEUED_MESSAGE = re.compile(
+    r"""(?:\A|<system[-_]reminder>)\s*
+        the\suser\s(?:has\s|just\s)*(?:sent|typed|queued|wrote|added)\s[^\n:]{0,60}\bmessages?\b[^\n:]{0,60}:\s*
+        (?:<user_query>\s*)?
+        (.+?)
+        (?:\s*</user_query>|\n\s*\n(?:important\b|please\saddress\b|address\sthis\b)|\s*</system[-_]reminder>|\s*\Z)""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+"""How Claude Code, opencode and others hand over what was typed while the agent worked."""
 _TASK_NOTICE = re.compile(r"\s*<(?:task-notification|subagent_notification)>")
 _COMMAND_ARGUMENTS_TAG = re.compile(r"</?command-args>")
 _CLIENT_TEXT = re.compile(
@@ -262,6 +272,24 @@ def without_client_elements(text: str, max_characters: int) -> str:
         if "<" in text
         else text[:max_characters].strip()
     )
+
+
+def queued_words(message: Message) -> str:
+    """What the user typed while the agent worked, where the client hands it over in words of its own, in a system
+    message or in an element; empty without any. A tool's output may say the same."""
+    if message.answers or message.role not in ("user", *INSTRUCTION_ROLES):
+        return ""
+    text = message.text[:MAX_QUEUED_LENGTH]
+    return "\n".join(found[1].strip() for found in _QUEUED_MESSAGE.finditer(text)) if "message" in text else ""
+
+
+def asked_in(message: Message) -> str:
+    """The text in which the user may ask for something in this message of the client; empty without any."""
+    queued = queued_words(message)
+    if message.role != "user" or not queued:
+        return queued or (message.text if message.role == "user" else "")
+    own = without_client_elements(message.text, MAX_QUEUED_LENGTH)
+    return queued if not own or queued in own else f"{queued}\n{own}"
 
 
 def is_client_elements(text: str) -> bool:

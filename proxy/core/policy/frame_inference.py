@@ -57,12 +57,14 @@ from proxy.core.observers import (
     MirroredItem,
     PlanDiff,
     ToolRoles,
+    asked_in,
     continues_by_topic,
     continues_by_wording,
     ends_with_user_message,
     first_user_text,
     message_of,
     observe_plan,
+    queued_words,
     reconcile_plan,
     step_of,
     task_text_of,
@@ -111,7 +113,7 @@ def has_frames_to_infer(
     messages = [entry.message for entry in new_entries if entry.message]
     if any(f.origin == "subagent" and f.status is Status.IN_PROGRESS for f in tree.frames.values()):
         return True
-    if (rules.follows_requests or tree.deferred_pops) and any(m.role == "user" and m.text.strip() for m in messages):
+    if (rules.follows_requests or tree.deferred_pops) and any(asked_in(m).strip() for m in messages):
         return True
     results = [(m, "") for m in messages if m.answers]
     return bool(rules.follows_plans and called and results and observe_plan(step_of(called, results), rules.tool_roles))
@@ -123,7 +125,7 @@ def infer_frames(
     """Events decided at the last entry of `new_entries`, the client's messages between two assistant turns.
     `path_state` is the path up to the entry before it, `new_entries[:-1]` included."""
     messages = [entry.message for entry in new_entries if entry.message]
-    user_texts = [m.text for m in messages if m.role == "user" and m.text.strip()]
+    user_texts = [text for m in messages if (text := asked_in(m)).strip()]
     tree = reopen_root(path_state.tree, now) if ends_with_user_message(messages) else path_state.tree
     if not tree.active:
         return ()  # the conversation begins here: all of this is the root's
@@ -473,6 +475,7 @@ def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_te
     ended_at = _closing_message_index(inference)
     closing = message_of(inference.placed[ended_at]) if ended_at is not None else None
     if ended_at is None or closing is None:
+        _follow_queued_request(inference, new_entries)
         return
     user_text = "\n".join(user_texts)
     continues = continues_by_wording(closing.text, user_text)
@@ -489,7 +492,34 @@ def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_te
         if continues_by_topic(opening, closing.text, user_text):
             return
     _close_request(inference, home, previous_work)
-    taken_entries = tuple(entry.id for entry in new_entries[:-1] if entry.message and entry.message.role == "user")
+    _begin_request(inference, home, new_entries, user_text)
+
+
+def _follow_queued_request(inference: _Inference, new_entries: Sequence[Entry]) -> None:
+    """Begin what the user ordered while the agent worked, beside the request at work: the model is asked to do both,
+    and both end when the next one begins."""
+    home = _request_parent(inference.tree)
+    queued = [words for entry in new_entries if entry.message and (words := queued_words(entry.message))]
+    order = "\n".join(queued)
+    if home.parent or not queued:
+        return
+    path_state = replace(inference.path_state, tree=inference.tree)
+    frames = _frames_of_last_request(inference.tree, home)
+    previous_work = entries_owned_by(path_state, frames, inference.placed)
+    continues = continues_by_wording("", order)
+    if continues is None:
+        opening = "\n".join(asked_in(m) for p in previous_work if (m := message_of(p)))
+        continues = continues_by_topic(opening, "", order)
+    if continues or not has_tool_calls(map(message_of, previous_work)):
+        return
+    if _open_request(inference.tree) is None:
+        _make_first_request(inference, home, previous_work, goes_on=True)
+    _begin_request(inference, home, new_entries, order)
+
+
+def _begin_request(inference: _Inference, home: Frame, new_entries: Sequence[Entry], user_text: str) -> None:
+    """Enter the frame of a new request; `new_entries` hold its words."""
+    taken_entries = tuple(e.id for e in new_entries[:-1] if e.message and not e.message.answers and asked_in(e.message))
     request_text = first_user_text([user_text], MAX_CRITERION_CHARACTERS)
     inference.add_event(
         FrameEntered(
@@ -531,7 +561,8 @@ def _frames_of_last_request(tree: Tree, home: Frame) -> frozenset[str]:
     """The frames in which the last request was worked on. Before the first request has its frame, the model may have
     answered it in a frame that it pushed, which has ended since."""
     if request := _open_request(tree):
-        return frozenset({request.id, *(f.id for f in _descendants_of(tree, request.id))})
+        requests = (request, *_requests_beside(tree, request))
+        return frozenset(f.id for each in requests for f in (each, *_descendants_of(tree, each.id)))
     made = (f.id for f in children(tree, home.id) if f.origin in ("plan", "auto"))
     pushed = (f.id for f in _descendants_of(tree, home.id) if f.opening and f.status in FINAL_STATUSES)
     return frozenset({home.id, *made, *pushed})
@@ -542,15 +573,22 @@ def _open_request(tree: Tree) -> Frame | None:
     return next((f for f in reversed(path_to(tree, tree.active)) if f.origin == "request"), None)
 
 
+def _requests_beside(tree: Tree, request: Frame) -> tuple[Frame, ...]:
+    """Requests that go on beside this one, which the user ordered while they were worked on."""
+    beside = (f for f in children(tree, request.parent) if f.origin == "request" and f.id != request.id)
+    return tuple(f for f in beside if f.status is Status.IN_PROGRESS)
+
+
 def has_tool_calls(messages: Iterable[Message | None]) -> bool:
     """Whether there are tool calls that could be folded; talk alone never becomes a frame."""
     return any(m.calls for m in messages if m)
 
 
 def _is_of_earlier_request(tree: Tree, frame: Frame) -> bool:
-    """Whether a frame stands outside of the request at work."""
+    """Whether a frame stands outside of the requests at work."""
     request = _open_request(tree)
-    return request is not None and all(above.id != request.id for above in ancestors(tree, frame.id))
+    at_work = {each.id for each in (request, *_requests_beside(tree, request))} if request else set()
+    return bool(at_work) and all(above.id not in at_work for above in ancestors(tree, frame.id))
 
 
 def _close_request(inference: _Inference, home: Frame, previous_work: Sequence[PathEntry]) -> None:
@@ -558,28 +596,44 @@ def _close_request(inference: _Inference, home: Frame, previous_work: Sequence[P
     request of a conversation gets its frame only now."""
     request = _open_request(inference.tree)
     path = path_to(inference.tree, inference.tree.active)
-    beside = (f for f in _descendants_of(inference.tree, (request or home).id) if f.origin == "plan" and f not in path)
+    holders = (request, *_requests_beside(inference.tree, request)) if request else (home,)
+    below = (f for holder in holders for f in _descendants_of(inference.tree, holder.id))
+    beside = [f for f in below if f.origin == "plan" and f not in path]
     for frame in (*reversed(path), *beside):
         if frame.is_inferred and frame.origin != "request" and frame.status is Status.IN_PROGRESS:
             _end_frame(inference, frame.id, Status.COMPLETED if frame.origin == "auto" else Status.BLOCKED)
     if request is None:
-        path_state = replace(inference.path_state, tree=inference.tree)
-        split_turns = _split_turns(inference.placed)
-        calls = {c.id for p in previous_work if p.entry.id in split_turns and (m := message_of(p)) for c in m.calls}
-        own_entries = (
-            p for p in previous_work if owner_of(path_state, p) == home.owner and p.entry.id not in split_turns
-        )
-        taken_entries = tuple(
-            dict.fromkeys(p.entry.id for p in own_entries if not ((m := message_of(p)) and m.answers in calls))
-        )
-        texts = [m.text for p in previous_work if (m := message_of(p)) and m.role == "user"]
-        request_text = first_user_text(texts or [home.title], MAX_CRITERION_CHARACTERS)
-        request_id = inference.new_frame_id()
-        inference.add_event(
-            FrameEntered(
-                request_id, home.id, title_of(task_text_of(request_text)), request_text, "request", taken_entries
-            )
-        )
-        _end_frame(inference, request_id, Status.COMPLETED)
-    else:
-        _end_frame(inference, request.id, Status.COMPLETED)
+        _end_frame(inference, _make_first_request(inference, home, previous_work), Status.COMPLETED)
+        return
+    for each in holders:
+        _end_frame(inference, each.id, Status.COMPLETED)
+
+
+def _make_first_request(
+    inference: _Inference, home: Frame, previous_work: Sequence[PathEntry], *, goes_on: bool = False
+) -> str:
+    """Make and enter the frame of the first request, which takes over the work that was the conversation's until now.
+    Where it `goes_on`, its open items go along."""
+    path_state = replace(inference.path_state, tree=inference.tree)
+    split_turns = _split_turns(inference.placed)
+    calls = {c.id for p in previous_work if p.entry.id in split_turns and (m := message_of(p)) for c in m.calls}
+    own_entries = (p for p in previous_work if owner_of(path_state, p) == home.owner and p.entry.id not in split_turns)
+    taken_entries = tuple(
+        dict.fromkeys(p.entry.id for p in own_entries if not ((m := message_of(p)) and m.answers in calls))
+    )
+    texts = [m.text for p in previous_work if (m := message_of(p)) and m.role == "user"]
+    request_text = first_user_text(texts or [home.title], MAX_CRITERION_CHARACTERS)
+    request_id = inference.new_frame_id()
+    event = FrameEntered(
+        request_id, home.id, title_of(task_text_of(request_text)), request_text, "request", taken_entries
+    )
+    if not goes_on:
+        inference.add_event(event)
+        return request_id
+    items = [f for f in children(inference.tree, home.id) if f.origin == "plan" and f.status not in FINAL_STATUSES]
+    at_work = next((f.id for f in path_to(inference.tree, inference.tree.active) if f in items), "")
+    inference.add_event(replace(event, around=at_work))
+    for item in items:
+        if item.id != at_work:
+            inference.add_event(FrameMoved(item.id, request_id))
+    return request_id
