@@ -10,7 +10,8 @@ entries do not return. The context holds the current segments of the frames from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 
@@ -392,6 +393,31 @@ def plan_parent(tree: Tree, frame: str = "") -> str:
     return parent.id
 
 
+def frames_titled(tree: Tree, title: str) -> list[Frame]:
+    """Frames that are told by this whole title; case does not count."""
+    wanted = title.strip().casefold()
+    return [tree.frames[f.id] for f in tree.told.frames.values() if f.title.casefold() == wanted]
+
+
+def distinct_titles(tree: Tree, frames: Iterable[Frame], cut: Callable[[str], str]) -> dict[str, str]:
+    """Titles of listed frames by id, as they are told and `cut`. One that another frame has too ends with the task that
+    the frame is part of, or, where that is the same, with its number."""
+    told = tree.told.frames
+    listed = [told[f.id] for f in frames]
+    titles = {f.id: cut(f.title) for f in listed}
+    same = Counter(cut(f.title) for f in told.values() if not f.is_part)
+    places: dict[tuple[str, str], list[str]] = {}
+    for frame in sorted(told.values(), key=lambda f: f.order):
+        if same[title := cut(frame.title)] > 1:
+            places.setdefault((title, frame.parent), []).append(frame.id)
+    for (title, parent), ids in places.items():
+        for number, frame_id in enumerate(ids, 1):
+            if frame_id in titles:
+                within = f" in {cut(told[parent].title)}" if parent in told and len(ids) < same[title] else ""
+                titles[frame_id] += within + (f" (no. {number})" if len(ids) > 1 else "")
+    return titles
+
+
 def find_frame(tree: Tree, reference: str) -> Frame | None:
     """A frame by id, whole title (case does not count), start of an id, or part of a title; each must be unique. The
     whole title precedes the start of an id, which it may look like."""
@@ -401,7 +427,7 @@ def find_frame(tree: Tree, reference: str) -> Frame | None:
     if not wanted:
         return None
     told = tree.told.frames.values()
-    by_title = [tree.frames[f.id] for f in told if f.title.casefold() == wanted]
+    by_title = frames_titled(tree, wanted)
     by_id = [f for f in tree.frames.values() if len(wanted) > 2 and f.id.startswith(wanted)]
     by_part = [tree.frames[f.id] for f in told if wanted in f.title.casefold()]
     return next((frames[0] for frames in (by_title, by_id, by_part) if len(frames) == 1), None)
