@@ -200,8 +200,8 @@ class FrameEntered(msgspec.Struct, frozen=True, tag="entered"):
 
 
 class FrameMoved(msgspec.Struct, frozen=True, tag="moved"):
-    """A frame goes on under another parent, because the one that it stood in has ended. What was done before in an item
-    of the client's plan belongs to that frame; a frame that a call opened keeps it."""
+    """A frame goes on under another parent, because the one that it stood in has ended. If a result stands for that
+    one, what was done in the frame before belongs there; else it goes along."""
 
     frame: str
     parent: str

@@ -384,6 +384,15 @@ def descendants(tree: Tree, frame: str) -> tuple[Frame, ...]:
     return tuple(frames)
 
 
+def is_below_returned_frame(tree: Tree, frame: Frame) -> bool:
+    """Whether an ancestor has returned, whose result stands for what was done in it. Entering the frame would put that
+    ancestor's work back into the context."""
+    active_path_ids = {f.id for f in path_to(tree, tree.active)}
+    return any(
+        not a.has_no_opening_call and a.parent and a.id not in active_path_ids for a in ancestors(tree, frame.id)
+    )
+
+
 def plan_parent(tree: Tree, frame: str = "") -> str:
     """The frame under which new items of the client's plan are planned: `frame` (default: the active one), or the
     parent of the other items."""

@@ -39,6 +39,7 @@ from proxy.core.frames import (
     children,
     frame_id,
     invalidation_text,
+    is_below_returned_frame,
     is_ended_root,
     outermost_called_frame,
     past_speech_text,
@@ -233,14 +234,6 @@ def _top_frame(tree: Tree, frame: Frame) -> Frame:
     return path_to(tree, frame.id)[0]
 
 
-def _is_below_returned_frame(tree: Tree, frame: Frame) -> bool:
-    """Whether an ancestor has returned. Entering the frame would put that ancestor's work back into the context."""
-    active_path_ids = {f.id for f in path_to(tree, tree.active)}
-    return any(
-        not a.has_no_opening_call and a.parent and a.id not in active_path_ids for a in ancestors(tree, frame.id)
-    )
-
-
 def _apply_plan_diff(inference: _Inference, changes: PlanDiff, group: tuple[str, ...], said: str, around: str) -> None:
     """Apply a change that the call group `group` made, whose text is `said`. `around`: the frame of the model above
     which items begin and end, see `FrameEntered`; empty where they do so in the active one."""
@@ -299,7 +292,7 @@ def _move_out_of_returned_frames(inference: _Inference, changes: PlanDiff, home:
     begun = {item.frame for item in changes.entered}
     for known in dict.fromkeys(item.frame for item in named if item.frame):
         frame = inference.tree.frames[known]
-        is_left = _is_below_returned_frame(inference.tree, frame)
+        is_left = is_below_returned_frame(inference.tree, frame)
         is_taken_up = known in begun and _is_of_earlier_request(inference.tree, frame)
         if frame.status not in FINAL_STATUSES and (is_left or is_taken_up):
             inference.add_event(FrameMoved(frame.id, home))
@@ -367,7 +360,7 @@ def _enter_event(frame: Frame, taken_entries: tuple[str, ...] = ()) -> FrameEnte
 def _may_enter(tree: Tree, frame: Frame, place: str = "") -> bool:
     """Whether work may pass from `place` (default: the active frame) to `frame`: only the model leaves a frame that it
     pushed."""
-    if frame.status not in (Status.PLANNED, Status.BLOCKED) or _is_below_returned_frame(tree, frame):
+    if frame.status not in (Status.PLANNED, Status.BLOCKED) or is_below_returned_frame(tree, frame):
         return False
     ancestor_ids = {a.id for a in ancestors(tree, frame.id)}
     frames_left = (f for f in path_to(tree, place or tree.active) if f.id not in ancestor_ids)
