@@ -162,6 +162,8 @@ def conversation(draw: st.DataObject, watched: GrowingConversation, *, most: int
             results += [padded(f"output {turn}.{step}.{n}", 200) for n, _ in enumerate(work)]
             given = draw.draw(st.integers(max(1, len(results) - 1), len(results)), label="given")
             watched.does(*made, *work, text=draw.draw(st.sampled_from(CLOSINGS)), results=results[:given])
+            if draw.draw(st.integers(0, 7), label="queued") == 7:
+                watched.tells("system", f"The user sent a new message while you were working: {WISHES[-turn % 3 - 1]}")
         if draw.draw(st.integers(0, 4), label="closed"):
             watched.says(f"{draw.draw(st.sampled_from(CLOSINGS[:3]))} ({turn})")
     if not watched.run:
