@@ -400,14 +400,15 @@ def _wires(value: Any) -> Iterator[str]:
 
 
 def _moved_items(asked: Iterable[laws.ClientTurn]) -> dict[str, list[tuple[int, str]]]:
-    """Items that left a frame as that ended: with which request, and that frame."""
+    """Items that left a frame as that ended: with which request, and that frame. One that moves from request to request
+    has left none."""
     moved: dict[str, list[tuple[int, str]]] = {}
     for each in asked:
         ended = ""
         for kind, _, frame in (event.partition(" ") for event in each.events):
             if kind in ("popped", "invalidated"):
                 ended = frame
-            elif kind == "moved":
+            elif kind == "moved" and ended:
                 moved.setdefault(frame, []).append((each.number, ended))
     return moved
 

@@ -74,6 +74,19 @@ def escape_attribute(text: str) -> str:
     return remove_illegal_xml(text).translate(_ATTRIBUTE_ESCAPES)
 
 
+def quoted(title: str) -> str:
+    """A title in quotes, unless it has some of its own."""
+    return title if '"' in title else f'"{title}"'
+
+
+def without_escaped_quotes(title: str) -> str:
+    """A title as it was meant: models and clients escape the quotes in JSON once more than it takes."""
+    return _ESCAPED_QUOTE.sub(r"\1", title)
+
+
+_ESCAPED_QUOTE = re.compile(r"\\+([\"'])")
+
+
 def cut_for_display(text: str, limit: int = 60) -> str:
     """One line of at most `limit` characters; a cut ends with `…`."""
     line = " ".join(remove_illegal_xml(text).split())

@@ -3,10 +3,13 @@ is made once and outlives the frame it was planned in, and calls of one message 
 
 from __future__ import annotations
 
+import re
+from itertools import permutations
+
 import pytest
 
-from llm_test_provider import ScriptedProvider, says
-from tests.harness import Conversation, Stage, as_one_text, bash, does, op, pop, push
+from llm_test_provider import ScriptedCall, ScriptedProvider, call, says
+from tests.harness import Conversation, Stage, activate, as_one_text, bash, does, op, pop, push
 from tests.scenarios.sessions import todo
 
 LIST = "[>] Lexer | [ ] Parser"
@@ -14,7 +17,7 @@ LIST = "[>] Lexer | [ ] Parser"
 
 @pytest.fixture
 def chat(stage: Stage) -> Conversation:
-    return stage.chat(tools=("bash", "TodoWrite"))
+    return stage.chat(tools=("bash", "TodoWrite", "TaskCreate", "TaskUpdate"))
 
 
 def parent_of(chat: Conversation, title: str) -> str:
@@ -102,6 +105,86 @@ def test_the_next_item_begins_above_a_push_that_came_with_it(chat: Conversation,
 
     chat.returns("def test(): ...")
     assert chat.proxy.active() == "Parser"
+
+
+def updated(item: str, status: str) -> ScriptedCall:
+    return call("TaskUpdate", taskId=item, status=status)
+
+
+TICK_AND_PUSH = [
+    ("todo [x] Lexer | [ ] Parser", ""),
+    ("todo [x] Lexer | [>] Parser", "Parser"),
+    ("todo [x] Lexer", ""),
+    ("todo [ ] Lexer | [>] Parser", "Parser"),
+    ("todo [x] Lexer | [ ] Parser | [>] Printer", "Printer"),
+]
+
+
+@pytest.mark.rows("S1-76", "S0-04", "S0-55")
+@pytest.mark.parametrize("in_front", [False, True], ids=["behind the list", "in front of it"])
+@pytest.mark.parametrize(("stated", "above"), TICK_AND_PUSH)
+def test_an_item_that_ends_in_the_message_of_a_push_has_ended_before_it(
+    chat: Conversation, provider: ScriptedProvider, stated: str, above: str, *, in_front: bool
+) -> None:
+    calls = [todo(stated.removeprefix("todo ")), push("Read the tests"), push("Read the manual")]
+    provider.will(does(todo(LIST)), does(bash("make lexer")), does(*(calls[1:] + calls[:1] if in_front else calls)))
+    provider.will(does(bash("cat tests.py")), does(pop("There are 12.")), does(activate("Read the manual")), says("ok"))
+    chat.says("Build the formatter.")
+    for result in ("Plan updated.", "lexer made", "Plan updated."):
+        chat.returns(result)
+
+    statuses = chat.proxy.statuses()
+    assert statuses["Lexer"] == ("blocked" if "[ ] Lexer" in stated else "completed")
+    assert chat.proxy.active() == "Read the tests"
+    place = above or "Build the formatter."
+    assert parent_of(chat, "Read the tests") == parent_of(chat, "Read the manual") == place
+    block = [str(m["content"]) for m in provider.received[-1].messages if "<title>Read the tests" in str(m["content"])]
+    (ancestors,) = re.findall(r"<ancestors.*?</ancestors>", block[-1], re.DOTALL)
+    assert "Lexer" not in ancestors
+    assert above in ancestors
+    assert titles(chat) == sorted(set(titles(chat))), "no item is made twice"
+
+    chat.returns("def test(): ...")
+    assert chat.proxy.frames()["Read the tests"]["results"] == "There are 12."
+    assert chat.proxy.statuses()["Read the manual"] == "in_progress", "it could be begun where it was planned"
+
+
+@pytest.mark.rows("S1-76", "S0-04")
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_of_changes_to_single_items_and_a_push_the_order_does_not_matter(
+    chat: Conversation, provider: ScriptedProvider, order: tuple[int, ...]
+) -> None:
+    made = [call("TaskCreate", subject="Lexer"), call("TaskCreate", subject="Parser")]
+    calls = [updated("1", "completed"), updated("2", "in_progress"), push("Read the tests")]
+    provider.will(does(*made), does(updated("1", "in_progress")), does(*(calls[at] for at in order)), says("ok"))
+    provider.will(does(bash("cat tests.py")), does(pop("There are 12.")), says("ok"))
+    chat.says("Build the formatter.")
+    chat.returns("Task #1 created", "Task #2 created")
+    chat.returns("ok")
+    chat.returns("ok", "ok")
+
+    assert chat.proxy.active() == "Read the tests"
+    assert parent_of(chat, "Read the tests") == "Parser"
+    assert parent_of(chat, "Lexer") == parent_of(chat, "Parser") == "Build the formatter."
+    assert chat.proxy.statuses()["Lexer"] == "completed"
+
+
+@pytest.mark.rows("S1-76", "S0-04")
+@pytest.mark.parametrize("in_front", [False, True])
+def test_an_item_that_ends_beside_a_pop_has_ended_when_that_returns(
+    chat: Conversation, provider: ScriptedProvider, *, in_front: bool
+) -> None:
+    """The pop has to be repeated, because the result of the list is unread. Work then goes on above the item."""
+    tick, end = todo("[x] Lexer | [ ] Parser"), pop("There are 12.")
+    provider.will(does(todo(LIST)), does(push("Read the tests")), does(bash("cat tests.py")))
+    provider.will(does(*((end, tick) if in_front else (tick, end))), does(end), does(bash("ls")), says("ok"))
+    chat.says("Build the formatter.")
+    for result in ("Plan updated.", "def test(): ...", "Plan updated."):
+        chat.returns(result)
+
+    assert chat.proxy.active() == "Build the formatter."
+    assert chat.proxy.statuses()["Lexer"] == "completed"
+    assert chat.proxy.frames()["Read the tests"]["results"] == "There are 12."
 
 
 @pytest.mark.rows("S1-76", "S0-04")

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
-from tests.harness import Conversation, Stage, as_one_text, bash, does, pop, push
+from tests.harness import Conversation, Stage, as_one_text, bash, does, op, pop, push, recall
 from tests.scenarios.sessions import TOOLS, Session, todo
 
 LEDGER, EXPORT, PLUGINS = "The nightly ledger run warns", "Accounting needs an export", "explain the plugin registry"
@@ -145,3 +145,75 @@ def test_a_block_has_the_first_request_beside_the_second_and_not_its_items(
 
     assert "Build the formatter." in block
     assert "Read the grammar" not in block
+
+
+@pytest.mark.rows("S0-52", "S0-55")
+def test_the_conversation_is_told_by_no_request(session: Session, provider: ScriptedProvider) -> None:
+    """Neither to the model, where it lists or names frames, nor to a person; a list of conversations takes the first
+    request's task."""
+    session.plays(THREE_REQUESTS)
+    proxy, chat = session.chat.proxy, session.chat
+    conversation = proxy.conversations[0]
+    root = proxy.frames()["Conversation"]["sessionID"]
+    provider.will(does(op("recall")), does(recall(root)), does(op("context_info")), says("ok"))
+    chat.says("Next task: draw a logo for the site")
+    results = [str(m["content"]) for m in provider.received[-1].messages if m["role"] == "tool"][-3:]
+
+    assert f"{root} Conversation (in_progress)" in results[0]
+    assert f"Frame {root} (Conversation), in_progress" in results[1]
+    assert all(result.count(LEDGER) <= 1 for result in results[:1]), "one frame has that title"
+    handover = proxy.page(f"/stack/conversations/{conversation['id']}/export?format=handover")
+    lines = [line for line in handover.splitlines() if root in line]
+    assert lines
+    assert not any(LEDGER in line for line in lines)
+    assert conversation["title"].startswith(LEDGER)
+
+
+@pytest.mark.rows("S0-52")
+def test_frames_of_one_title_are_told_apart(chat: Conversation, provider: ScriptedProvider) -> None:
+    """By the request that they belong to, else by their number; a title of which there is one stays as it is."""
+    provider.will(does(push("Read it")), does(bash("ls")), does(pop("read")), does(push("Read it")), does(bash("ls")))
+    provider.will(does(pop("read again")), says("Mended."))
+    chat.says("Mend the parser of dates.")
+    chat.returns("dates.py")
+    chat.returns("dates.py")
+    provider.will(
+        does(push("Read it")), does(bash("ls")), does(pop("read")), does(op("recall")), does(recall("Read it"))
+    )
+    provider.will(says("ok"))
+    chat.says("Next task: draw a logo for the site")
+    chat.returns("logo.svg")
+    bare, shared = [str(m["content"]) for m in provider.received[-1].messages if m["role"] == "tool"][-2:]
+    ids = {
+        frame["sessionID"]: frame
+        for frame in chat.proxy.get(f"/stack/conversations/{chat.proxy.conversations[0]['id']}/frames")["frames"]
+    }
+
+    names = re.findall(r"(f\w+) (Read it[^;]*?) \(completed\)", bare)
+    assert sorted(name for _, name in names) == [
+        "Read it in Mend the parser of dates. (no. 1)",
+        "Read it in Mend the parser of dates. (no. 2)",
+        "Read it in Next task: draw a logo for the site",
+    ]
+    assert {frame for frame, _ in names} <= set(ids)
+    assert "Mend the parser of dates. (completed)" in bare
+    assert shared.startswith('Error: 3 frames are called "Read it". Give the id of one: ')
+    assert all(f"{frame} {name}" in shared for frame, name in names)
+
+
+@pytest.mark.rows("S0-55")
+def test_quotes_in_titles_stand_as_they_were_written(session: Session, provider: ScriptedProvider) -> None:
+    session.plays(THREE_REQUESTS.replace(LEDGER, '"x" is no error'))
+    chat = session.chat
+    provider.will(does(todo('[>] Say \\"late\\"')), does(bash("a")), does(push('Find \\"x\\" first')), does(bash("b")))
+    provider.will(does(pop("found")), does(todo('[x] Say \\"late\\"')), says("Done."))
+    chat.says("Next task: build the formatter")
+    for result in ("ok", session.output("x"), session.output("y"), "ok"):
+        chat.returns(result)
+    traces = told_by_us(provider, "Your finished work:")
+    frames = chat.proxy.frames()
+
+    assert 'Say "late"' in frames
+    assert 'Find "x" first' in frames
+    assert any('Your finished work: "x" is no error of unbalanced books' in trace for trace in traces)
+    assert not any('""' in trace or "\\" in trace for trace in traces)

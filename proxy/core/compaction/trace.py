@@ -36,6 +36,7 @@ from proxy.core.text import (
     cut_middle,
     element,
     escape_own_tags,
+    quoted,
     remove_illegal_xml,
     unescape_own_tags,
 )
@@ -244,9 +245,9 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
         within = f" in {parent}" if parent else ""
         ended = "" if self.frame.status is Status.COMPLETED else f", {self.frame.status_text}"
         what = (
-            f'Your earlier work on "{parent or title}", {steps}.'
+            f"Your earlier work on {quoted(parent or title)}, {steps}."
             if self.is_part
-            else f'Your finished work: "{title}"{within}, {steps}{ended}.'
+            else f"Your finished work: {quoted(title)}{within}, {steps}{ended}."
         )
         return f"{what} {TRACE_RECALL.format(ref=self.frame.id)}{self.covers}"
 

@@ -30,6 +30,7 @@ from proxy.core.context.refresh_frame_block import (
     refreshable_frames,
     replace_block,
     uncalled_frame,
+    unsent_stale_frames,
 )
 from proxy.core.context.relatives import frame_and_siblings, planned_children, surroundings_of
 from proxy.core.context.relevance import MINIMUM_RELEVANCE
@@ -79,5 +80,6 @@ __all__ = [
     "uncalled_frame",
     "undelivered_messages",
     "unpaired_calls",
+    "unsent_stale_frames",
     "with_open_frame_artifacts",
 ]

@@ -1,11 +1,12 @@
-"""Decides when a stale frame block may be rewritten: after `stack_cache_clear`, and only if that breaks no cached
-prefix (a cold cache, or behind the first message that changes in this request anyway)."""
+"""Decides when a stale frame block may be rewritten: after `stack_cache_clear`, or where the client's plan changed in
+the message that opened the frame, and only if that breaks no cached prefix (a block that was never sent, a cold cache,
+or behind the first message that changes in this request anyway)."""
 
 from __future__ import annotations
 
 from itertools import takewhile
 
-from proxy.core.frames import Frame, PathState, Tree, path_to
+from proxy.core.frames import Frame, PathState, Tree, call_key, path_to
 
 BLOCK_START = "<stack-context "
 
@@ -43,6 +44,20 @@ def refreshable_frames(path_state: PathState, after: Tree, *, cold: bool, in_fro
     changed_entries = path_state.tree.removed_entries ^ after.removed_entries
     first_change = min((order[entry] for entry in changed_entries if entry in order), default=len(order))
     return tuple(f for f in stale if order.get(_block_entry(after, f), -1) > first_change)
+
+
+def unsent_stale_frames(path_state: PathState) -> tuple[Frame, ...]:
+    """The stale frames whose block nobody has read: the newest round opened them."""
+    newest = next((p for p in reversed(path_state.entries) if p.round), None)
+    if newest is None or newest.round is None:
+        return ()
+    calls = {(newest.entry.id, call_key(newest.round.number, call.id)) for call in newest.round.spoken.message.calls}
+    tree = path_state.tree
+    return tuple(
+        f
+        for f in frames_with_block(tree)
+        if f.id in tree.stale_blocks and f.opening and (f.opening.turn, f.opening.call) in calls
+    )
 
 
 def _block_entry(tree: Tree, frame: Frame) -> str:

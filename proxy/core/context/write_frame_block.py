@@ -337,7 +337,8 @@ def _next_step_hints(view: FrameSurroundings) -> list[str]:
 
 
 def _sibling_statuses(view: FrameSurroundings) -> list[str]:
-    """Number of siblings by status, the frame included, and a warning if another one that is no subagent is active."""
+    """Number of siblings by status, the frame included, and a warning if another one is active that is no subagent
+    and no request, of which the user may give several at once."""
     family = ordered_siblings(view.frame_and_siblings)
     counted = Counter(f.status for f in family)
     labels = {"completed": Status.COMPLETED, "in-progress": Status.IN_PROGRESS, "pending": Status.PLANNED}
@@ -345,7 +346,7 @@ def _sibling_statuses(view: FrameSurroundings) -> list[str]:
     open_beside = [
         f"{f.id} ({cut_for_display(f.title)})"
         for f in family
-        if f.status is Status.IN_PROGRESS and f.id != view.frame.id and f.origin != "subagent"
+        if f.status is Status.IN_PROGRESS and f.id != view.frame.id and f.origin not in ("subagent", "request")
     ]
     return (
         [status, text_element("warning", f"{SEVERAL_IN_PROGRESS_WARNING} {', '.join(open_beside)}.")]

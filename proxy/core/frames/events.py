@@ -186,8 +186,8 @@ class ContextTrimmed(msgspec.Struct, frozen=True, tag="trim"):
 class FrameEntered(msgspec.Struct, frozen=True, tag="entered"):
     """A frame began without a push: inferred from the client's messages, or by a person (`human`). It is new, planned,
     or already in progress. It takes over the earlier entries `taking`: the call group that opened it, or a turn that
-    turned out to be a frame. With `around` it stands above that frame, which is in progress and was opened by a later
-    call of the same message; the work goes on in there."""
+    turned out to be a frame. With `around` it stands above that frame, which is in progress; the work goes on in
+    there."""
 
     frame: str
     parent: str
@@ -200,8 +200,8 @@ class FrameEntered(msgspec.Struct, frozen=True, tag="entered"):
 
 
 class FrameMoved(msgspec.Struct, frozen=True, tag="moved"):
-    """An item of the client's plan goes on under another parent, because the frame that it stood in has ended. What was
-    done in it before belongs to that frame."""
+    """A frame goes on under another parent, because the one that it stood in has ended. If a result stands for that
+    one, what was done in the frame before belongs there; else it goes along."""
 
     frame: str
     parent: str

@@ -66,6 +66,7 @@ from proxy.core.frames.tree import (
     Tree,
     WakeState,
     ancestors,
+    is_below_returned_frame,
     visible_owners_of,
 )
 
@@ -337,6 +338,8 @@ def _move_frame(tree: Tree, event: FrameMoved) -> Tree:
     frame = tree.frames.get(event.frame)
     if frame is None or event.parent not in tree.frames or frame.status in FINAL_STATUSES:
         return tree
+    if frame.opening or not is_below_returned_frame(tree, frame):
+        return _put_under(tree, frame.id, event.parent)
     left = dict.fromkeys((frame.owner, *frame.uncalled_owners), frame.parent)
     renewed = replace(frame, segment=frame.segment + 1, uncalled_owners=())
     moved = _put_under(_with_frames(tree, renewed), frame.id, event.parent)

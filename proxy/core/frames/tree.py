@@ -10,7 +10,8 @@ entries do not return. The context holds the current segments of the frames from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import cached_property
 
@@ -269,13 +270,14 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         conversation, which has no task of its own, and what came of the first request stands below that request, whose
         frame was made when it ended."""
         told: dict[str, Frame] = {}
+        at_work = {f.id for f in path_to(self, self.active)} if self.active else set()
         for root in children(self, ""):
             below = children(self, root.id)
             if (first := next((f for f in below if f.origin == REQUEST_ORIGIN), None)) is None:
                 continue
             told[root.id] = replace(root, title=CONVERSATION, criteria="", criteria_compacted="")
-            ended = (f for f in below if f.order < first.order and f.status not in (Status.PLANNED, Status.IN_PROGRESS))
-            told |= {f.id: replace(f, parent=first.id) for f in ended}
+            older = (f for f in below if f.order < first.order and f.id not in at_work)
+            told |= {f.id: replace(f, parent=first.id) for f in older}
         return replace(self, frames={**self.frames, **told}) if told else self
 
     @cached_property
@@ -382,6 +384,15 @@ def descendants(tree: Tree, frame: str) -> tuple[Frame, ...]:
     return tuple(frames)
 
 
+def is_below_returned_frame(tree: Tree, frame: Frame) -> bool:
+    """Whether an ancestor has returned, whose result stands for what was done in it. Entering the frame would put that
+    ancestor's work back into the context."""
+    active_path_ids = {f.id for f in path_to(tree, tree.active)}
+    return any(
+        not a.has_no_opening_call and a.parent and a.id not in active_path_ids for a in ancestors(tree, frame.id)
+    )
+
+
 def plan_parent(tree: Tree, frame: str = "") -> str:
     """The frame under which new items of the client's plan are planned: `frame` (default: the active one), or the
     parent of the other items."""
@@ -389,6 +400,31 @@ def plan_parent(tree: Tree, frame: str = "") -> str:
     while parent.origin in (PLAN_ORIGIN, PART_ORIGIN, "auto") and parent.parent:
         parent = tree.frames[parent.parent]
     return parent.id
+
+
+def frames_titled(tree: Tree, title: str) -> list[Frame]:
+    """Frames that are told by this whole title; case does not count."""
+    wanted = title.strip().casefold()
+    return [tree.frames[f.id] for f in tree.told.frames.values() if f.title.casefold() == wanted]
+
+
+def distinct_titles(tree: Tree, frames: Iterable[Frame], cut: Callable[[str], str]) -> dict[str, str]:
+    """Titles of listed frames by id, as they are told and `cut`. One that another frame has too ends with the task that
+    the frame is part of, or, where that is the same, with its number."""
+    told = tree.told.frames
+    listed = [told[f.id] for f in frames]
+    titles = {f.id: cut(f.title) for f in listed}
+    same = Counter(cut(f.title) for f in told.values() if not f.is_part)
+    places: dict[tuple[str, str], list[str]] = {}
+    for frame in sorted(told.values(), key=lambda f: f.order):
+        if same[title := cut(frame.title)] > 1:
+            places.setdefault((title, frame.parent), []).append(frame.id)
+    for (title, parent), ids in places.items():
+        for number, frame_id in enumerate(ids, 1):
+            if frame_id in titles:
+                within = f" in {cut(told[parent].title)}" if parent in told and len(ids) < same[title] else ""
+                titles[frame_id] += within + (f" (no. {number})" if len(ids) > 1 else "")
+    return titles
 
 
 def find_frame(tree: Tree, reference: str) -> Frame | None:
@@ -400,7 +436,7 @@ def find_frame(tree: Tree, reference: str) -> Frame | None:
     if not wanted:
         return None
     told = tree.told.frames.values()
-    by_title = [tree.frames[f.id] for f in told if f.title.casefold() == wanted]
+    by_title = frames_titled(tree, wanted)
     by_id = [f for f in tree.frames.values() if len(wanted) > 2 and f.id.startswith(wanted)]
     by_part = [tree.frames[f.id] for f in told if wanted in f.title.casefold()]
     return next((frames[0] for frames in (by_title, by_id, by_part) if len(frames) == 1), None)

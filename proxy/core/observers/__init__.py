@@ -58,6 +58,7 @@ from proxy.core.observers.step import (
 )
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ID_ARGUMENTS, ToolRole, ToolRoles, normalize_name
 from proxy.core.observers.turns import (
+    asked_in,
     asks_for_summary,
     continues_by_topic,
     continues_by_wording,
@@ -66,6 +67,7 @@ from proxy.core.observers.turns import (
     first_user_text,
     has_client_tag,
     is_client_elements,
+    queued_words,
     task_text_of,
     topic_keywords,
     typed_text_of,
@@ -96,6 +98,7 @@ __all__ = [
     "ToolRole",
     "ToolRoles",
     "TreeMove",
+    "asked_in",
     "asks_for_summary",
     "batch_parts_of",
     "broken_lines",
@@ -137,6 +140,7 @@ __all__ = [
     "observe_plan",
     "output_of",
     "parse_command_line",
+    "queued_words",
     "rank_names",
     "reconcile_plan",
     "resolution_of",

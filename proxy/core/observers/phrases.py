@@ -98,6 +98,26 @@ ADDITIONS = """
     e mas também então ma anche allora en maar ook и а но или также ещё еще
 """
 """Words that open an order which adds to the work before it."""
+FURTHER_ORDERS = """
+    and plus then can_we_also can_you_also could_we_also could_you_also
+    und auch außerdem dann noch zusätzlich et aussi ensuite puis y también además luego e também depois
+    inoltre anche poi en ook verder daarna и также ещё еще затем
+"""
+"""Words that open one more order, if what follows is worded as one."""
+MORE_TO_DO = """
+    also and_also and_then besides moreover in_addition additionally furthermore on_top_of_that
+    one_more one_more_thing one_more_task one_more_request one_last_thing last_thing another_thing another_one
+    while_you_are_at_it while_you're_at_it before_i_forget and_one_more and_one_more_thing
+"""
+"""Words that open one more order, whatever its verb."""
+NO_VERBS = """
+    a an the this that these those it its he she they we i you my your our his her their there here
+    is are was were be been does did has have had will would can could should may might must
+    what why how who whom whose where when which if whether while because since for in on at to of from with without by
+    about as no not nor only just maybe perhaps all some any each every more less another one two three nothing
+    something everything nobody somebody yes ok okay so but or also too great good nice thanks
+"""
+"""Words with which no order begins."""
 POINTING_WORDS = """
     it its that this these those them again instead too either as_well the_same previous all_of both neither
     the_first the_second the_third the_last the_latter the_former

@@ -14,6 +14,7 @@ import msgspec
 from proxy.core.observers.call_outcomes import call_failed
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, ToolSpec
+from proxy.core.text import without_escaped_quotes
 
 MAX_PLAN_ITEMS = 300  # of one list; a longer one is data
 MAX_RENAME_CANDIDATES = 40  # items of one list that are compared word by word
@@ -159,7 +160,9 @@ def _parse_item(part: object) -> PlanItem | None:
 
 def _first_text(fields: Mapping[str, object], names: Iterable[str]) -> str:
     """On one line and within bounds; empty without any."""
-    texts = (" ".join(value.split()) for name in names if isinstance(value := fields.get(name), str))
+    texts = (
+        without_escaped_quotes(" ".join(value.split())) for name in names if isinstance(value := fields.get(name), str)
+    )
     return next((text[:MAX_TITLE_LENGTH] for text in texts if text), "")
 
 

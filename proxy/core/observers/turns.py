@@ -55,8 +55,11 @@ def continues_by_wording(closing: str, text: str) -> bool | None:
     words = _lowercase_words(rest)
     if len(words) <= MAX_SHORT_MESSAGE_WORDS and not _INSTRUCTION.match(rest):
         return True
+    if further := _further_order(rest):
+        is_short = len(_lowercase_words(further)) <= MAX_SHORT_MESSAGE_WORDS
+        return True if is_short or _points_back(_without_inner_pronouns(further)) else None
     if _is_order(rest):
-        if _is_continuing_order(rest, words) or _is_pasted_output(rest):
+        if _is_continuing_order(rest) or _is_pasted_output(rest):
             return True
         return False if _is_order_on_a_finding(rest, words) and not _awaits_answer(closing) else None
     return True if _CONTINUATION.match(rest) or _is_pasted_output(rest) or _has_back_reference(rest, words) else None
@@ -65,8 +68,9 @@ def continues_by_wording(closing: str, text: str) -> bool | None:
 def continues_by_topic(previous_text: str, closing: str, text: str) -> bool:
     """The same by the names and words in both turns, for a message whose wording does not decide."""
     awaits_answer, rest = _awaits_answer(closing), _without_acknowledgement(typed_text_of(text))
-    words = _lowercase_words(rest)
-    is_instruction = _is_order(rest)
+    further = _further_order(rest)
+    words = _lowercase_words(further or rest)
+    is_instruction = bool(further) or _is_order(rest)
     previous_text = without_media(previous_text)
     stems = _keyword_stems(words)
     previous_stems = _keyword_stems(
@@ -94,17 +98,41 @@ def _is_order(rest: str) -> bool:
     return any(_INSTRUCTION.match(each) or _ORDER.match(each) for each in _sentences(rest))
 
 
-def _is_continuing_order(rest: str, words: Sequence[str]) -> bool:
+def _is_continuing_order(rest: str) -> bool:
     """Whether an order adds to the work before it: it opens so, or it is short and points back. A relative pronoun
     points at nothing, and neither does an article, unless hardly anything else is said."""
-    if _ADDITION.match(rest):
-        return True
+    return bool(_ADDITION.match(rest)) or _points_back(rest)
+
+
+def _points_back(rest: str) -> bool:
+    words = _lowercase_words(rest)
     if len(words) > MAX_REFERRING_ORDER_WORDS:
         return False
     bare = _RELATIVE_CLAUSE.sub(" ", _THAT_CLAUSE.sub(" ", rest))
     if _POINTING_WORD.search(bare):
         return True
     return len(words) <= MAX_ARTICLE_ORDER_WORDS and _has_back_reference(bare, words)
+
+
+def _further_order(rest: str) -> str:
+    """What a message orders that opens with words for one more order, without these; empty for any other."""
+    opening = _MORE_TO_DO.match(rest) or _FURTHER_ORDER.match(rest)
+    if opening is None:
+        return ""
+    order = _without_acknowledgement(rest[opening.end() :].lstrip(_OPENING_MARKS))
+    if _INSTRUCTION.match(order) or _ORDER.match(order):
+        return order
+    if opening.re is _FURTHER_ORDER or _QUESTION.search(order):
+        return ""
+    is_announced = rest[opening.end() :].lstrip()[:1] in _ANNOUNCING_MARKS
+    first, *others = _lowercase_words(order) or [""]
+    return order if others and (is_announced or first not in _NO_VERBS) else ""
+
+
+def _without_inner_pronouns(order: str) -> str:
+    """An order without the pronouns behind the first thing that it names: they may stand for that."""
+    named = _NAMED_THING.search(order)
+    return order if named is None else order[: named.end()] + _PRONOUN.sub(" ", order[named.end() :])
 
 
 def _is_order_on_a_finding(rest: str, words: Sequence[str]) -> bool:
@@ -141,6 +169,16 @@ _CLIENT_TAG_NAME = (
 )
 _CLIENT_ELEMENT = re.compile(rf"<({_CLIENT_TAG_NAME})\b[^>]*>.*?(?:</\1>|\Z)", re.DOTALL)
 _CLIENT_TAG = re.compile(rf"</?(?:{_CLIENT_TAG_NAME}|command-args)\b", re.IGNORECASE)
+MAX_QUEUED_LENGTH = 4 * MAX_TURN_TEXT_LENGTH
+_QUEUED_MESSAGE = re.compile(
+    r"""(?:\A|<system[-_]reminder>)\s*
+        the\suser\s(?:has\s|just\s)*(?:sent|typed|queued|wrote|added)\s[^\n:]{0,60}\bmessages?\b[^\n:]{0,60}:\s*
+        (?:<user_query>\s*)?
+        (.+?)
+        (?:\s*</user_query>|\n\s*\n(?:important\b|please\saddress\b|address\sthis\b)|\s*</system[-_]reminder>|\s*\Z)""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+"""How Claude Code, opencode and others hand over what was typed while the agent worked."""
 _TASK_NOTICE = re.compile(r"\s*<(?:task-notification|subagent_notification)>")
 _COMMAND_ARGUMENTS_TAG = re.compile(r"</?command-args>")
 _CLIENT_TEXT = re.compile(
@@ -236,6 +274,24 @@ def without_client_elements(text: str, max_characters: int) -> str:
     )
 
 
+def queued_words(message: Message) -> str:
+    """What the user typed while the agent worked, where the client hands it over in words of its own, in a system
+    message or in an element; empty without any. A tool's output may say the same."""
+    if message.answers or message.role not in ("user", *INSTRUCTION_ROLES):
+        return ""
+    text = message.text[:MAX_QUEUED_LENGTH]
+    return "\n".join(found[1].strip() for found in _QUEUED_MESSAGE.finditer(text)) if "message" in text else ""
+
+
+def asked_in(message: Message) -> str:
+    """The text in which the user may ask for something in this message of the client; empty without any."""
+    queued = queued_words(message)
+    if message.role != "user" or not queued:
+        return queued or (message.text if message.role == "user" else "")
+    own = without_client_elements(message.text, MAX_QUEUED_LENGTH)
+    return queued if not own or queued in own else f"{queued}\n{own}"
+
+
 def is_client_elements(text: str) -> bool:
     """Whether the text is nothing but whole elements of a client. One that is not closed, or that has text behind its
     first closing tag, is not whole: what stands in it may have broken it open."""
@@ -261,11 +317,13 @@ def first_user_text(texts: Iterable[str], max_characters: int) -> str:
 
 
 def task_text_of(text: str) -> str:
-    """What the user asks for, without a greeting, thanks or praise in front of it; the whole text if nothing else is
-    said. It is what a request is titled by."""
+    """What the user asks for, without a greeting, thanks or praise in front of it, and without words for one more
+    order; the whole text if nothing else is said. It is what a request is titled by."""
     task = text.strip()
     while (courtesy := _COURTESY.match(task)) and (rest := task[courtesy.end() :].strip()):
         task = rest
+    if further := _further_order(task):
+        return further
     if task == text.strip():
         return text
     return _TRANSITION.sub("", task, count=1).strip() or task
@@ -315,6 +373,13 @@ _ORDER = re.compile(
           {phrases.any_phrase_pattern(phrases.MORE_INSTRUCTIONS)} )""",
     re.IGNORECASE | re.VERBOSE,
 )
+_FURTHER_ORDER = re.compile(phrases.any_phrase_pattern(phrases.FURTHER_ORDERS), re.IGNORECASE)
+_MORE_TO_DO = re.compile(phrases.any_phrase_pattern(phrases.MORE_TO_DO), re.IGNORECASE)
+_NAMED_THING = re.compile(r"\b(?:the|an?|my|our|your|all|every|each)\s\w+", re.IGNORECASE)
+_PRONOUN = re.compile(r"\b(?:its?|they|them|their)\b", re.IGNORECASE)
+_NO_VERBS = frozenset(phrases.NO_VERBS.split())
+_ANNOUNCING_MARKS = (":", "-", "\u2013", "\u2014")
+_OPENING_MARKS = " \t\r\n,.;!" + "".join(_ANNOUNCING_MARKS)
 _ADDITION = re.compile(phrases.any_phrase_pattern(phrases.ADDITIONS, phrases.CONTINUATIONS_UNSPACED), re.IGNORECASE)
 _POINTING_WORD = re.compile(
     phrases.any_phrase_pattern(phrases.POINTING_WORDS, phrases.BACK_REFERENCES_UNSPACED), re.IGNORECASE

@@ -22,6 +22,7 @@ from proxy.core.frames import (
     FINAL_STATUSES,
     MAX_CRITERION_CHARACTERS,
     PLAN_ORIGIN,
+    BlockStale,
     Frame,
     FrameEntered,
     FrameEvent,
@@ -39,6 +40,7 @@ from proxy.core.frames import (
     children,
     frame_id,
     invalidation_text,
+    is_below_returned_frame,
     is_ended_root,
     outermost_called_frame,
     past_speech_text,
@@ -57,12 +59,14 @@ from proxy.core.observers import (
     MirroredItem,
     PlanDiff,
     ToolRoles,
+    asked_in,
     continues_by_topic,
     continues_by_wording,
     ends_with_user_message,
     first_user_text,
     message_of,
     observe_plan,
+    queued_words,
     reconcile_plan,
     step_of,
     task_text_of,
@@ -111,7 +115,7 @@ def has_frames_to_infer(
     messages = [entry.message for entry in new_entries if entry.message]
     if any(f.origin == "subagent" and f.status is Status.IN_PROGRESS for f in tree.frames.values()):
         return True
-    if (rules.follows_requests or tree.deferred_pops) and any(m.role == "user" and m.text.strip() for m in messages):
+    if (rules.follows_requests or tree.deferred_pops) and any(asked_in(m).strip() for m in messages):
         return True
     results = [(m, "") for m in messages if m.answers]
     return bool(rules.follows_plans and called and results and observe_plan(step_of(called, results), rules.tool_roles))
@@ -123,7 +127,7 @@ def infer_frames(
     """Events decided at the last entry of `new_entries`, the client's messages between two assistant turns.
     `path_state` is the path up to the entry before it, `new_entries[:-1]` included."""
     messages = [entry.message for entry in new_entries if entry.message]
-    user_texts = [m.text for m in messages if m.role == "user" and m.text.strip()]
+    user_texts = [text for m in messages if (text := asked_in(m)).strip()]
     tree = reopen_root(path_state.tree, now) if ends_with_user_message(messages) else path_state.tree
     if not tree.active:
         return ()  # the conversation begins here: all of this is the root's
@@ -148,23 +152,40 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
         return  # nearly every group: nothing of the path has to be looked at
     group = () if _belongs_to_several_frames(inference, called) else (called.entry.id, *(entry for _, entry in results))
     answered = {entry: m.answers for m, entry in results}
+    opened, behind = _frame_begun_with(inference.tree, called)
     for change in plan_changes:
-        around = _frame_begun_behind(inference.tree, called, answered.get(change.entry, ""))
         diff = reconcile_plan(_mirrored_items(inference.tree), change)
+        is_behind = not opened or answered.get(change.entry, "") in behind
+        around = _frame_inside(inference.tree, diff) if is_behind else opened
         _apply_plan_diff(inference, diff, group, message.text, around)
+        if opened and around == opened and any(item.frame for item in _items_changed(diff)):
+            inference.add_event(BlockStale((opened,)))  # it was written when the call was made
 
 
-def _frame_begun_behind(tree: Tree, called: PathEntry, plan_call: str) -> str:
-    """The frame on the active path that a call behind this one in the same message opened: items that the call begins
-    stand above it. Empty without one."""
-    if called.round is None or not plan_call:
-        return ""
+def _frame_begun_with(tree: Tree, called: PathEntry) -> tuple[str, frozenset[str]]:
+    """The frame on the active path that a call of this message opened, empty without one, and the calls behind that
+    call."""
+    if called.round is None:
+        return "", frozenset()
     calls = [call.id for call in called.round.spoken.message.calls]
-    behind = calls[calls.index(plan_call) + 1 :] if plan_call in calls else []
-    keys = {(called.entry.id, call_key(called.round.number, call)) for call in behind}
-    return next(
-        (f.id for f in path_to(tree, tree.active) if f.opening and (f.opening.turn, f.opening.call) in keys), ""
-    )
+    positions = {(called.entry.id, call_key(called.round.number, call)): at for at, call in enumerate(calls)}
+    for frame in path_to(tree, tree.active):
+        if frame.opening and (at := positions.get((frame.opening.turn, frame.opening.call))) is not None:
+            return frame.id, frozenset(calls[at + 1 :])
+    return "", frozenset()
+
+
+def _frame_inside(tree: Tree, diff: PlanDiff) -> str:
+    """The outermost frame of the model on the active path that stands in or beside known items that are changed: it
+    goes on while they begin and end around it. Empty where all that is changed is the active frame's own."""
+    pushed = (f.id for f in path_to(tree, tree.active) if f.parent and not f.is_inferred)
+    above = [{a.id for a in ancestors(tree, item.frame)} for item in _items_changed(diff) if item.frame]
+    return next((frame for frame in pushed if any(frame not in ids for ids in above)), "")
+
+
+def _items_changed(diff: PlanDiff) -> tuple[MirroredItem, ...]:
+    """Items with another status than before. A list leaves out what it is not about."""
+    return (*diff.entered, *diff.paused, *diff.completed)
 
 
 def _belongs_to_several_frames(inference: _Inference, called: PathEntry) -> bool:
@@ -214,21 +235,12 @@ def _top_frame(tree: Tree, frame: Frame) -> Frame:
     return path_to(tree, frame.id)[0]
 
 
-def _is_below_returned_frame(tree: Tree, frame: Frame) -> bool:
-    """Whether an ancestor has returned. Entering the frame would put that ancestor's work back into the context."""
-    active_path_ids = {f.id for f in path_to(tree, tree.active)}
-    return any(
-        not a.has_no_opening_call and a.parent and a.id not in active_path_ids for a in ancestors(tree, frame.id)
-    )
-
-
-def _apply_plan_diff(
-    inference: _Inference, changes: PlanDiff, group: tuple[str, ...], said: str, around: str = ""
-) -> None:
-    """Apply a change that the call group `group` made, whose text is `said`. `around`: the frame above which new work
-    begins, see `FrameEntered`; empty for the active one."""
+def _apply_plan_diff(inference: _Inference, changes: PlanDiff, group: tuple[str, ...], said: str, around: str) -> None:
+    """Apply a change that the call group `group` made, whose text is `said`. `around`: the frame of the model above
+    which items begin and end, see `FrameEntered`; empty where they do so in the active one."""
     new_frame_ids: dict[MirroredItem, str] = {}
-    home = plan_parent(inference.tree, inference.tree.frames[around].parent if around else "")
+    opened_in = inference.tree.frames[around].parent if around else ""
+    home = plan_parent(inference.tree, opened_in)
     for item in changes.planned:
         new_frame_ids[item] = inference.new_frame_id()
         inference.add_event(
@@ -237,6 +249,9 @@ def _apply_plan_diff(
     _move_out_of_returned_frames(inference, changes, home)
     for item, title in changes.renamed:
         inference.add_event(FrameReplanned(item.frame, title, title))
+    if around:
+        _enter_items_around(inference, [new_frame_ids.get(item, item.frame) for item in changes.entered], around)
+        _move_out_of_ended_items(inference, (*changes.completed, *changes.paused, *changes.removed), around)
     for item in changes.removed:
         if inference.tree.frames[item.frame].parent != home:
             continue  # it belongs to an earlier request, and stays as it was left there
@@ -246,8 +261,6 @@ def _apply_plan_diff(
             _end_item(inference, item.frame, Status.INVALIDATED, group)
     completed = [new_frame_ids.get(item, item.frame) for item in changes.completed]
     entered = [new_frame_ids.get(item, item.frame) for item in changes.entered]
-    if around:
-        _enter_items_around(inference, entered, around)
     for done in completed:
         if around:
             _complete_item_beside(inference, done, around, said)
@@ -255,7 +268,9 @@ def _apply_plan_diff(
             _complete_item(inference, done, group, said, handed_on=not entered)
     for item in changes.paused:
         _end_item(inference, item.frame, Status.BLOCKED, group)
-    if not around:
+    if around:
+        _move_planned_along(inference, opened_in, around)
+    else:
         _move_out_of_returned_frames(inference, changes, home)
         _enter_items(inference, entered, group)
 
@@ -272,11 +287,15 @@ def _enter_items(inference: _Inference, items: Sequence[str], group: tuple[str, 
 
 
 def _move_out_of_returned_frames(inference: _Inference, changes: PlanDiff, home: str) -> None:
-    """Items that the client names again go on where the plan stands now, if the frame around them has returned."""
+    """Items that the client names again go on where the plan stands now, if the frame around them has returned. Of an
+    earlier request's items those do that are begun again; one that is only ticked off was done there."""
     named = (*(item for item, _ in changes.renamed), *changes.entered, *changes.paused, *changes.completed)
+    begun = {item.frame for item in changes.entered}
     for known in dict.fromkeys(item.frame for item in named if item.frame):
         frame = inference.tree.frames[known]
-        if frame.status not in FINAL_STATUSES and _is_below_returned_frame(inference.tree, frame):
+        is_left = is_below_returned_frame(inference.tree, frame)
+        is_taken_up = known in begun and _is_of_earlier_request(inference.tree, frame)
+        if frame.status not in FINAL_STATUSES and (is_left or is_taken_up):
             inference.add_event(FrameMoved(frame.id, home))
 
 
@@ -286,6 +305,28 @@ def _enter_items_around(inference: _Inference, items: Iterable[str], around: str
         frame = inference.tree.frames[item]
         if _may_enter(inference.tree, frame, inference.tree.frames[around].parent):
             inference.add_event(replace(_enter_event(frame), around=around))
+
+
+def _move_out_of_ended_items(inference: _Inference, ended: Iterable[MirroredItem], around: str) -> None:
+    """A frame of the model goes on beside the item that ends around it."""
+    ended_ids = {item.frame for item in ended}
+    place = inference.tree.frames[around].parent
+    while place in ended_ids:
+        place = inference.tree.frames[place].parent
+    if place != inference.tree.frames[around].parent:
+        inference.add_event(FrameMoved(around, place))
+
+
+def _move_planned_along(inference: _Inference, left: str, around: str) -> None:
+    """What the model planned behind a frame that it opened in the same message stays beside that frame, and nothing
+    that it planned stays in an item that has ended."""
+    opened, place = inference.tree.frames[around], inference.tree.frames[left]
+    if opened.parent == left:
+        return
+    for frame in children(inference.tree, left):
+        is_planned = frame.status is Status.PLANNED and not frame.is_inferred
+        if is_planned and (frame.order > opened.order or place.status is not Status.IN_PROGRESS):
+            inference.add_event(FrameMoved(frame.id, opened.parent))
 
 
 def _complete_item_beside(inference: _Inference, item_frame: str, around: str, said: str) -> None:
@@ -320,7 +361,7 @@ def _enter_event(frame: Frame, taken_entries: tuple[str, ...] = ()) -> FrameEnte
 def _may_enter(tree: Tree, frame: Frame, place: str = "") -> bool:
     """Whether work may pass from `place` (default: the active frame) to `frame`: only the model leaves a frame that it
     pushed."""
-    if frame.status not in (Status.PLANNED, Status.BLOCKED) or _is_below_returned_frame(tree, frame):
+    if frame.status not in (Status.PLANNED, Status.BLOCKED) or is_below_returned_frame(tree, frame):
         return False
     ancestor_ids = {a.id for a in ancestors(tree, frame.id)}
     frames_left = (f for f in path_to(tree, place or tree.active) if f.id not in ancestor_ids)
@@ -333,6 +374,9 @@ def _complete_item(
     """End an item; one that never started begins with the group that completes it. `handed_on`: the group only ends the
     item, so it belongs to the frame above. What was `said` with the tick tells of the item that was worked on."""
     frame = inference.tree.frames[item_frame]
+    if _is_of_earlier_request(inference.tree, frame):
+        _complete_item_beside(inference, item_frame, inference.tree.active, said)
+        return
     if frame.status is not Status.IN_PROGRESS:
         said = ""
         if not _may_enter(inference.tree, frame):
@@ -427,6 +471,7 @@ def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_te
     ended_at = _closing_message_index(inference)
     closing = message_of(inference.placed[ended_at]) if ended_at is not None else None
     if ended_at is None or closing is None:
+        _follow_queued_request(inference, new_entries)
         return
     user_text = "\n".join(user_texts)
     continues = continues_by_wording(closing.text, user_text)
@@ -443,7 +488,34 @@ def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_te
         if continues_by_topic(opening, closing.text, user_text):
             return
     _close_request(inference, home, previous_work)
-    taken_entries = tuple(entry.id for entry in new_entries[:-1] if entry.message and entry.message.role == "user")
+    _begin_request(inference, home, new_entries, user_text)
+
+
+def _follow_queued_request(inference: _Inference, new_entries: Sequence[Entry]) -> None:
+    """Begin what the user ordered while the agent worked, beside the request at work: the model is asked to do both,
+    and both end when the next one begins."""
+    home = _request_parent(inference.tree)
+    queued = [words for entry in new_entries if entry.message and (words := queued_words(entry.message))]
+    order = "\n".join(queued)
+    if home.parent or not queued:
+        return
+    path_state = replace(inference.path_state, tree=inference.tree)
+    frames = _frames_of_last_request(inference.tree, home)
+    previous_work = entries_owned_by(path_state, frames, inference.placed)
+    continues = continues_by_wording("", order)
+    if continues is None:
+        opening = "\n".join(asked_in(m) for p in previous_work if (m := message_of(p)))
+        continues = continues_by_topic(opening, "", order)
+    if continues or not has_tool_calls(map(message_of, previous_work)):
+        return
+    if _open_request(inference.tree) is None:
+        _make_first_request(inference, home, previous_work, goes_on=True)
+    _begin_request(inference, home, new_entries, order)
+
+
+def _begin_request(inference: _Inference, home: Frame, new_entries: Sequence[Entry], user_text: str) -> None:
+    """Enter the frame of a new request; `new_entries` hold its words."""
+    taken_entries = tuple(e.id for e in new_entries[:-1] if e.message and not e.message.answers and asked_in(e.message))
     request_text = first_user_text([user_text], MAX_CRITERION_CHARACTERS)
     inference.add_event(
         FrameEntered(
@@ -485,7 +557,8 @@ def _frames_of_last_request(tree: Tree, home: Frame) -> frozenset[str]:
     """The frames in which the last request was worked on. Before the first request has its frame, the model may have
     answered it in a frame that it pushed, which has ended since."""
     if request := _open_request(tree):
-        return frozenset({request.id, *(f.id for f in _descendants_of(tree, request.id))})
+        requests = (request, *_requests_beside(tree, request))
+        return frozenset(f.id for each in requests for f in (each, *_descendants_of(tree, each.id)))
     made = (f.id for f in children(tree, home.id) if f.origin in ("plan", "auto"))
     pushed = (f.id for f in _descendants_of(tree, home.id) if f.opening and f.status in FINAL_STATUSES)
     return frozenset({home.id, *made, *pushed})
@@ -496,36 +569,67 @@ def _open_request(tree: Tree) -> Frame | None:
     return next((f for f in reversed(path_to(tree, tree.active)) if f.origin == "request"), None)
 
 
+def _requests_beside(tree: Tree, request: Frame) -> tuple[Frame, ...]:
+    """Requests that go on beside this one, which the user ordered while they were worked on."""
+    beside = (f for f in children(tree, request.parent) if f.origin == "request" and f.id != request.id)
+    return tuple(f for f in beside if f.status is Status.IN_PROGRESS)
+
+
 def has_tool_calls(messages: Iterable[Message | None]) -> bool:
     """Whether there are tool calls that could be folded; talk alone never becomes a frame."""
     return any(m.calls for m in messages if m)
+
+
+def _is_of_earlier_request(tree: Tree, frame: Frame) -> bool:
+    """Whether a frame stands outside of the requests at work."""
+    request = _open_request(tree)
+    at_work = {each.id for each in (request, *_requests_beside(tree, request))} if request else set()
+    return bool(at_work) and all(above.id not in at_work for above in ancestors(tree, frame.id))
 
 
 def _close_request(inference: _Inference, home: Frame, previous_work: Sequence[PathEntry]) -> None:
     """End the work for the previous request. Open items are blocked, so that the client may resume them. The first
     request of a conversation gets its frame only now."""
     request = _open_request(inference.tree)
-    for frame in reversed(path_to(inference.tree, inference.tree.active)):
+    path = path_to(inference.tree, inference.tree.active)
+    holders = (request, *_requests_beside(inference.tree, request)) if request else (home,)
+    below = (f for holder in holders for f in _descendants_of(inference.tree, holder.id))
+    beside = [f for f in below if f.origin == "plan" and f not in path]
+    for frame in (*reversed(path), *beside):
         if frame.is_inferred and frame.origin != "request" and frame.status is Status.IN_PROGRESS:
             _end_frame(inference, frame.id, Status.COMPLETED if frame.origin == "auto" else Status.BLOCKED)
     if request is None:
-        path_state = replace(inference.path_state, tree=inference.tree)
-        split_turns = _split_turns(inference.placed)
-        calls = {c.id for p in previous_work if p.entry.id in split_turns and (m := message_of(p)) for c in m.calls}
-        own_entries = (
-            p for p in previous_work if owner_of(path_state, p) == home.owner and p.entry.id not in split_turns
-        )
-        taken_entries = tuple(
-            dict.fromkeys(p.entry.id for p in own_entries if not ((m := message_of(p)) and m.answers in calls))
-        )
-        texts = [m.text for p in previous_work if (m := message_of(p)) and m.role == "user"]
-        request_text = first_user_text(texts or [home.title], MAX_CRITERION_CHARACTERS)
-        request_id = inference.new_frame_id()
-        inference.add_event(
-            FrameEntered(
-                request_id, home.id, title_of(task_text_of(request_text)), request_text, "request", taken_entries
-            )
-        )
-        _end_frame(inference, request_id, Status.COMPLETED)
-    else:
-        _end_frame(inference, request.id, Status.COMPLETED)
+        _end_frame(inference, _make_first_request(inference, home, previous_work), Status.COMPLETED)
+        return
+    for each in holders:
+        _end_frame(inference, each.id, Status.COMPLETED)
+
+
+def _make_first_request(
+    inference: _Inference, home: Frame, previous_work: Sequence[PathEntry], *, goes_on: bool = False
+) -> str:
+    """Make and enter the frame of the first request, which takes over the work that was the conversation's until now.
+    Where it `goes_on`, its open items go along."""
+    path_state = replace(inference.path_state, tree=inference.tree)
+    split_turns = _split_turns(inference.placed)
+    calls = {c.id for p in previous_work if p.entry.id in split_turns and (m := message_of(p)) for c in m.calls}
+    own_entries = (p for p in previous_work if owner_of(path_state, p) == home.owner and p.entry.id not in split_turns)
+    taken_entries = tuple(
+        dict.fromkeys(p.entry.id for p in own_entries if not ((m := message_of(p)) and m.answers in calls))
+    )
+    texts = [m.text for p in previous_work if (m := message_of(p)) and m.role == "user"]
+    request_text = first_user_text(texts or [home.title], MAX_CRITERION_CHARACTERS)
+    request_id = inference.new_frame_id()
+    event = FrameEntered(
+        request_id, home.id, title_of(task_text_of(request_text)), request_text, "request", taken_entries
+    )
+    if not goes_on:
+        inference.add_event(event)
+        return request_id
+    items = [f for f in children(inference.tree, home.id) if f.origin == "plan" and f.status not in FINAL_STATUSES]
+    at_work = next((f.id for f in path_to(inference.tree, inference.tree.active) if f in items), "")
+    inference.add_event(replace(event, around=at_work))
+    for item in items:
+        if item.id != at_work:
+            inference.add_event(FrameMoved(item.id, request_id))
+    return request_id

@@ -88,7 +88,7 @@ def show_context_info(tool_context: ToolContext, arguments: Mapping[str, Any]) -
 def _render_context_info(info: ContextInfo, tool_context: ToolContext) -> Iterator[str]:
     budgets = ", ".join(f"{f.name} {getattr(info.budgets, f.name):,}" for f in fields(FrameBlockBudgets))
     changed = f"; set otherwise than they come: {', '.join(info.changed_budgets)}" if info.changed_budgets else ""
-    yield f"Active: {info.frame.id} ({cut_for_display(info.frame.title)})"
+    yield f"Active: {info.frame.id} ({cut_for_display(tool_context.tree.told.frames[info.frame.id].title)})"
     yield f"Budgets of a frame's block, in tokens: {budgets}{changed}."
     if info.block:
         yield (

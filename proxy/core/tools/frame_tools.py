@@ -56,7 +56,7 @@ from proxy.core.frames import (
 )
 from proxy.core.observers import broken_lines, broken_tools, changed_paths_of, touched_file_labels
 from proxy.core.policy import FrameEnd, next_message_effect
-from proxy.core.text import element, escape_xml, truncate_to_tokens
+from proxy.core.text import element, escape_xml, quoted, truncate_to_tokens, without_escaped_quotes
 from proxy.core.tools.base import (
     UNBOUNDED,
     Tool,
@@ -90,7 +90,7 @@ RESULTS_MISSING = (
 
 def push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """Open a frame under the active one; if the group has opened a frame already, plan it as a sibling."""
-    title = text_argument(arguments, "title", required=TITLE_MISSING)
+    title = without_escaped_quotes(text_argument(arguments, "title", required=TITLE_MISSING))
     criteria = prose_argument(arguments, "successCriteria", "success_criteria", "criteria", required=CRITERIA_MISSING)
     compacted = prose_argument(arguments, "successCriteriaCompacted") or derive_compaction(
         criteria, tool_context.count_tokens
@@ -247,7 +247,7 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     events: list[FramePopped] = []
     tree = tool_context.tree
     for frame in open_below:
-        unfinished = f"Not finished: {target.title!r} was popped around it."
+        unfinished = f"Not finished: {quoted(target.title)} was popped around it."
         tree = _append_pop(tool_context, tree, events, FramePopped(frame.id, Status.BLOCKED, unfinished, unfinished))
     tree = _append_pop(tool_context, tree, events, FramePopped(target.id, status, results, compacted))
     closed_ids = {target.id, *(f.id for f in left)}
@@ -305,7 +305,7 @@ def _frame_to_pop(tree: Tree, reference: str) -> Frame:
         return next((f for f in open_frames if f.parent and not f.is_inferred), tree.active_frame)
     frame = find_frame(tree, reference)
     if frame is None:
-        known = ", ".join(f"{f.id} ({f.title})" for f in open_frames)
+        known = ", ".join(f"{f.id} ({tree.told.frames[f.id].title})" for f in open_frames)
         raise ToolError(f"Error: there is no frame {reference[:80]!r}. Open frames: {known}.")
     if frame.status in FINAL_STATUSES:
         raise ToolError(f"Error: frame {frame.id} is {frame.status}; it cannot be popped again.")
@@ -402,7 +402,7 @@ def _pop_text(
 
 
 def active_frame_text(tree: Tree) -> str:
-    return f" You are back in {tree.active} ({tree.active_frame.title})."
+    return f" You are back in {tree.active} ({tree.told.active_frame.title})."
 
 
 def location_text(tool_context: ToolContext, tree: Tree, text: str) -> str:
@@ -435,7 +435,8 @@ def activate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolRes
         raise ToolError(f"Error: frame {frame.id} stands below {top.id}, which is {top.status}. Push it anew instead.")
     if frame.id not in {f.id for f in descendants(tree, tree.active)}:
         raise ToolError(
-            f"Error: frame {frame.id} is not below {tree.active} ({tree.active_frame.title}). Pop {tree.active} first."
+            f"Error: frame {frame.id} is not below {tree.active} ({tree.told.active_frame.title}). "
+            f"Pop {tree.active} first."
         )
     opening = _opening_call(tool_context)
     through = _frames_begun_with(tree, frame)

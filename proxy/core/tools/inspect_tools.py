@@ -8,8 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from proxy.core.context import with_open_frame_artifacts
-from proxy.core.frames import FINAL_STATUSES, USER_ORIGIN, Frame, Status, Tree, children, find_frame, is_task, path_to
-from proxy.core.text import cut_at_word, cut_for_display, format_duration, remove_illegal_xml
+from proxy.core.frames import (
+    FINAL_STATUSES,
+    USER_ORIGIN,
+    Frame,
+    Status,
+    Tree,
+    children,
+    distinct_titles,
+    find_frame,
+    frames_titled,
+    is_task,
+    path_to,
+)
+from proxy.core.text import cut_at_word, cut_for_display, format_duration, quoted, remove_illegal_xml
 from proxy.core.tools.base import (
     FRAME_ARGUMENTS,
     FRAME_SCHEMA,
@@ -59,14 +71,31 @@ def frame_named(tree: Tree, reference: str) -> Frame:
     """The frame with this id, unique prefix of an id, or title. Raises ToolError."""
     frame = find_frame(tree, reference.strip().strip("\"'"))
     if frame is None:
-        raise ToolError(f"Error: no frame, or more than one, is called {reference[:80]!r}. {known_frames_text(tree)}")
+        raise ToolError(
+            known_title_text(tree, reference)
+            or f"Error: no frame, or more than one, is called {reference[:80]!r}. {known_frames_text(tree)}"
+        )
     return frame
 
 
 def known_frames_text(tree: Tree) -> str:
     """The newest frames, for an error the model can act on."""
-    newest = sorted(tree.frames.values(), key=lambda f: -f.order)[:MAX_KNOWN_FRAMES]
-    return "Frames: " + "; ".join(f"{f.id} {cut_for_display(f.title)} ({f.status_text})" for f in newest) + "."
+    return f"Frames: {_frame_list(tree, sorted(tree.frames.values(), key=lambda f: -f.order)[:MAX_KNOWN_FRAMES])}."
+
+
+def known_title_text(tree: Tree, title: str) -> str:
+    """The frames that share a title, for an error the model can act on; empty where none or one has it."""
+    named = frames_titled(tree, title)[-MAX_KNOWN_FRAMES:]
+    if len(named) < 2:
+        return ""
+    return (
+        f"Error: {len(named)} frames are called {quoted(title[:80])}. Give the id of one: {_frame_list(tree, named)}."
+    )
+
+
+def _frame_list(tree: Tree, frames: Sequence[Frame]) -> str:
+    titles = distinct_titles(tree, frames, cut_for_display)
+    return "; ".join(f"{f.id} {titles[f.id]} ({f.status_text})" for f in frames)
 
 
 def _tree_with_artifacts(tool_context: ToolContext) -> Tree:

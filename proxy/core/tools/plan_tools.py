@@ -33,7 +33,7 @@ from proxy.core.frames import (
     return_path,
 )
 from proxy.core.observers import decode_json_or_text
-from proxy.core.text import cut_for_display
+from proxy.core.text import cut_for_display, quoted, without_escaped_quotes
 from proxy.core.tools.base import (
     FRAME_SCHEMA,
     CallGroup,
@@ -93,7 +93,7 @@ def _planned_events(tool_context: ToolContext, parent: str, arguments: Mapping[s
         return frame_id(tool_context.turn_id, (tool_context.call_number + 1) * NUMBERS_PER_CALL + count)
 
     def walk(item: Mapping[str, Any], above: str) -> Iterator[FramePlanned]:
-        title = text_argument(item, "title", required=TITLE_MISSING)
+        title = without_escaped_quotes(text_argument(item, "title", required=TITLE_MISSING))
         criteria = prose_argument(item, "successCriteria", "success_criteria", "criteria", required=CRITERIA_MISSING)
         compacted = prose_argument(item, "successCriteriaCompacted") or derive_compaction(
             criteria, tool_context.count_tokens
@@ -144,7 +144,7 @@ def _parent_frame(tree: Tree, reference: str) -> Frame:
 def _plan_text(tree: Tree, parent: Frame, events: tuple[FramePlanned, ...]) -> str:
     following = next((f for f in children(tree, parent.id) if f.status is Status.PLANNED), None)
     begin = (
-        f'To begin, push {following.id} by its title, "{cut_for_display(following.title, MAX_SHOWN_CHARACTERS)}".'
+        f"To begin, push {following.id} by its title, {quoted(cut_for_display(following.title, MAX_SHOWN_CHARACTERS))}."
         if following
         else ""
     )
@@ -169,7 +169,7 @@ def _replan(tool_context: ToolContext, reference: str, arguments: Mapping[str, A
         raise ToolError(
             f"Error: frame {frame.id} is {frame.status}; title and criteria change only while a frame is planned."
         )
-    title = text_argument(arguments, "title") or frame.title
+    title = without_escaped_quotes(text_argument(arguments, "title")) or frame.title
     criteria = prose_argument(arguments, "successCriteria") or frame.criteria
     compacted = prose_argument(arguments, "successCriteriaCompacted") or derive_compaction(
         criteria, tool_context.count_tokens
@@ -249,7 +249,9 @@ def _invalidated_text(
         lines.append("Planned frames invalidated with it: " + ", ".join(cascade) + ".")
     if working:
         lines.append("Warning, still in progress below it: " + ", ".join(f"{f.id} ({f.title})" for f in working) + ".")
-    return " ".join(lines) + location_text(tool_context, tree, f" Active: {tree.active} ({tree.active_frame.title}).")
+    return " ".join(lines) + location_text(
+        tool_context, tree, f" Active: {tree.active} ({tree.told.active_frame.title})."
+    )
 
 
 _FRAME_TEXTS = {"title": text_schema("2-5 words"), "successCriteria": text_schema("how to check that it is done")}

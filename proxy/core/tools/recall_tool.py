@@ -60,7 +60,7 @@ from proxy.core.tools.base import (
     text_argument,
     text_schema,
 )
-from proxy.core.tools.inspect_tools import known_frames_text
+from proxy.core.tools.inspect_tools import known_frames_text, known_title_text
 
 MIN_ENTRY_PREFIX = 6  # shortest unique prefix of an entry id
 MIN_FRAME_PREFIX = 3
@@ -96,6 +96,8 @@ def find_target(tool_context: ToolContext, reference: str, *, searched: bool) ->
         return other
     if frame:
         return _target_of_frame(tool_context, tool_context.ledger, tool_context.path_state, frame)
+    if shared := known_title_text(tool_context.tree, reference):
+        raise ToolError(shared)
     lines = ((tool_context.ledger, line) for line in tool_context.path_state.other_branches.values())
     for ledger, path_state in (*lines, *_related_paths(tool_context)):
         if frame := find_frame(path_state.tree, reference):
@@ -147,13 +149,14 @@ def _target_of_frame(tool_context: ToolContext, ledger: Ledger, path_state: Path
     tree = path_state.tree
     frame_ids = _frame_and_parts(tree, frame.id)
     child_frames = [f for f in children(tree, frame.id) if f.id not in frame_ids]
-    listed = cut_for_display(", ".join(f"{c.id} {c.title}" for c in child_frames), MAX_LISTED_CHARACTERS)
+    told = tree.told.frames
+    listed = cut_for_display(", ".join(f"{c.id} {told[c.id].title}" for c in child_frames), MAX_LISTED_CHARACTERS)
     children_note = f" Frames below it, whose texts follow its own: {listed}." if child_frames else ""
     pieces = pieces_of(path_state, all_path_entries(ledger, path_state), tool_context.settings.tool_roles)
     own_pieces = _pieces_of_frames(ledger, tree, frame_ids, pieces)
     own_piece_ids = set(map(id, own_pieces))
     pieces_below = _pieces_of_frames(ledger, tree, {f.id for f in descendants(tree, frame.id)}, pieces)
-    title = f"Frame {frame.id} ({cut_for_display(frame.title)}), {frame.status_text}.{children_note}"
+    title = f"Frame {frame.id} ({cut_for_display(told[frame.id].title)}), {frame.status_text}.{children_note}"
     subagent_pieces = _pieces_of_subagents(tool_context, (frame, *descendants(tree, frame.id)))
     return RecallTarget(
         title, (*own_pieces, *(p for p in pieces_below if id(p) not in own_piece_ids), *subagent_pieces)

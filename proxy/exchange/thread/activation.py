@@ -47,6 +47,7 @@ from proxy.core.context import (
     refreshable_frames,
     replace_block,
     uncalled_frame,
+    unsent_stale_frames,
 )
 from proxy.core.frames import (
     BlockRenewed,
@@ -525,7 +526,11 @@ class ContextPolicy:
 
     def _renew_blocks(self, here: PolicyInput, acted: PolicyDecision) -> PolicyDecision:
         """Rewrite stale blocks, where no cache and no reasoning is lost."""
-        if not here.path_state.tree.stale_blocks or here.mode == "passive" or self.reasoning.is_needed_in_loop(here):
+        if not here.path_state.tree.stale_blocks:
+            return acted
+        unsent = tuple(self._renew_block(here, frame) for frame in unsent_stale_frames(here.path_state))
+        acted = replace(acted, events=(*acted.events, *unsent))
+        if here.mode == "passive" or self.reasoning.is_needed_in_loop(here):
             return acted
         story, tree = here.path_state, here.path_state.tree
         for event in acted.events:

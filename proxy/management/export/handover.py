@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from proxy.core.frames import FINAL_STATUSES, Frame, Status, Tree, children, path_to
+from proxy.core.frames import FINAL_STATUSES, Frame, Status, Tree, children, is_task, path_to
 from proxy.core.ledger import EntryKind
 from proxy.core.text import cut_for_display
 from proxy.core.tools import TREE_ICONS
@@ -63,7 +63,7 @@ def _requests_section(export_input: ExportInput) -> Iterator[str]:
 def _tree_section(export_input: ExportInput) -> Iterator[str]:
     yield "## What was done"
     yield ""
-    tree = export_input.path_state.tree
+    tree = export_input.path_state.tree.told
     for root in (f for f in tree.frames.values() if not f.parent):
         yield from _frame_lines(tree, root, 0)
     if not tree.frames:
@@ -105,11 +105,12 @@ def _list_section(title: str, rows: Sequence[tuple[str, Frame]]) -> Iterator[str
 
 def _open_work_section(export_input: ExportInput) -> Iterator[str]:
     """Frames in progress from the top down, then blocked, planned and failed ones."""
-    tree = export_input.path_state.tree
+    tree = export_input.path_state.tree.told
     yield "## What is open"
     yield ""
-    open_path = [f for f in path_to(tree, tree.active) if f.status not in FINAL_STATUSES] if tree.active else []
-    others = [f for f in tree.frames.values() if f not in open_path]
+    path = path_to(tree, tree.active) if tree.active else ()
+    open_path = [f for f in path if f.status not in FINAL_STATUSES and is_task(tree, f)]
+    others = [f for f in tree.frames.values() if f not in path]
     rows = [("under way", f) for f in open_path]
     for status in (Status.IN_PROGRESS, Status.BLOCKED, Status.PLANNED, Status.FAILED):
         rows += [(str(status).replace("_", " "), f) for f in others if f.status is status]
