@@ -12,7 +12,9 @@
 # a variable at run time, never a build argument: a layer keeps what it has seen. Reached under another name than localhost,
 # the proxy must be told that name: STACK_ALLOWED_HOSTS=callstack.internal.
 
-ARG PYTHON=3.12-slim
+# The tag is for the reader: what is taken is what the digest says. `docker buildx imagetools inspect python:3.12-slim` tells
+# the digest of today.
+ARG PYTHON=3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
 
 FROM python:${PYTHON} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1

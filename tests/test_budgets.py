@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.auth import (
     BudgetChecks,
@@ -284,6 +285,46 @@ async def test_a_request_that_names_its_bound_must_fit_and_one_that_names_none_t
     assert await check(limits, used, estimate=CostEstimate(100, 0.0, is_bounded=True)) is None
     assert await check(limits, used, estimate=CostEstimate(32_000, 0.0)) is None
     assert isinstance(await check(UsageLimits(usd=1), estimate=CostEstimate(1, 1.01, is_bounded=True)), BudgetSpent)
+
+
+@pytest.mark.rows("X-57")
+async def test_without_a_bound_there_must_be_room_for_its_input_and_for_what_requests_take() -> None:
+    limits = UsageLimits(tokens=1_000, usd=1)
+    used = UsageRecord(day(NOW), requests=3, tokens=900, cost=0.6)
+
+    async def told(estimate: CostEstimate, used: UsageRecord = used) -> str:
+        refused = await check(limits, used, estimate=estimate)
+        assert refused is None or isinstance(refused, BudgetSpent)
+        return str(refused or "")
+
+    assert "may cost 300 tokens (it names no bound" in await told(CostEstimate(32_000, 0.5))
+    assert "Name max_tokens, so that it is known to fit" in await told(CostEstimate(32_000, 0.5))
+    assert "may cost 101 tokens" in await told(CostEstimate(101, 0.5))  # no model writes more
+    assert not await told(CostEstimate(100, 0.5))
+    few = replace(used, requests=10)
+    assert not await told(CostEstimate(32_000, 0.5), few)
+    assert "may cost 101 tokens" in await told(CostEstimate(32_000, 0.5, input_tokens=101), few)
+    assert "may cost $0.41" in await told(CostEstimate(32_000, 0.5, input_usd=0.41), few)
+    assert not await told(CostEstimate(1_000_000, 100.0, input_tokens=999), UsageRecord(day(NOW)))
+
+
+@pytest.mark.rows("X-57")
+async def test_behind_replicas_the_rest_is_admitted_once_for_each_and_then_no_more() -> None:
+    """Reservations are of one process; what was used is counted together."""
+    limits, store = UsageLimits(tokens=10_000), MemoryStore()
+    replicas = [BudgetChecks(store, lambda: int(NOW.timestamp() * 1000)) for _ in range(3)]
+    estimate = CostEstimate(10_000, 0.0, is_bounded=True)
+
+    under_way = [await replica.reserve("key-ana", limits, estimate) for replica in replicas]
+    for replica in replicas:
+        with pytest.raises(BudgetReserved):
+            await replica.reserve("key-ana", limits, estimate)
+    store.write("key-ana", [UsageRecord(day(NOW), 1, 10_000)])
+    replicas[0].release(under_way[0])
+
+    for replica in replicas:
+        with pytest.raises(BudgetSpent):
+            await replica.reserve("key-ana", limits, estimate)
 
 
 @pytest.mark.rows("X-57")

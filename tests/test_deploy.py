@@ -58,6 +58,16 @@ def test_only_loopback_is_published() -> None:
     assert published == ["127.0.0.1:8787:8787"] * 2
 
 
+def test_images_of_others_are_named_by_their_digests() -> None:
+    services = [each for compose in (COMPOSE, REPLICAS) for each in compose["services"].values()]
+    bases = {re.search(r"^ARG PYTHON=(.+)$", DOCKERFILE, re.MULTILINE)[1]}  # type: ignore[index]
+    froms = set(re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE))
+    named = {each["image"] for each in services if "build" not in each} | bases
+
+    assert froms == {"python:${PYTHON}"}
+    assert [each for each in named if not re.fullmatch(r"[\w.:-]+@sha256:[0-9a-f]{64}", each)] == []
+
+
 def test_the_image_has_a_driver_for_the_shared_store() -> None:
     lock = (HOUSE / "requirements.lock").read_text()
 

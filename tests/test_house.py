@@ -103,7 +103,8 @@ def test_no_tracked_file_names_a_path_of_the_machine_it_was_written_on() -> None
 def test_the_compromised_releases_of_litellm_are_shut_out() -> None:
     (requirement,) = project()["optional-dependencies"]["litellm"]
 
-    assert set(requirement.removeprefix("litellm").split(",")) == {">=1.106.2", "!=1.82.7", "!=1.82.8"}
+    shut_out = {"!=1.107.*", "!=1.82.7", "!=1.82.8"}
+    assert set(requirement.removeprefix("litellm").split(",")) == {">=1.106.2", *shut_out}
 
 
 def extra(name: str) -> Iterator[str]:

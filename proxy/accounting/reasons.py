@@ -59,7 +59,7 @@ REASON_MEANINGS = {
     "upstream_closed": "the provider's connection ended before the answer did",
     "upstream_unreadable": "the provider's answer cannot be read",
     "upstream_timeout": "the provider did not answer in time",
-    "client_left": "the client closed the connection",
+    "client_left": "the client closed the connection, or read nothing more of its answer",
     "cancelled": "a person stopped it",
     "shutdown": "the proxy was stopped before the answer was whole",
     "bad_request": "the proxy cannot accept the request as it is",

@@ -2,9 +2,11 @@
 
 Before a request is sent, what it may cost at most is reserved: its input, and the output that it allows. The
 reservation ends when the request was answered and what it used stands in the store, where replicas count together and
-a restart forgets nothing. Reservations are of one process alone. A request that names no bound of its output reserves
-what the model can write, or the rest of the budget if that is less: it may pass a budget by its own answer, as the
-last one.
+a restart forgets nothing. A request that names no bound of its output reserves what the model can write. Where that is
+more than the rest, it must find room for its input and for what requests of this key take on average, and reserves the
+rest: it may pass a budget by its own answer, as the last one.
+
+Reservations are of one process alone: with N replicas, N times the rest can be under way at once.
 """
 
 from __future__ import annotations
@@ -70,11 +72,14 @@ def format_budget(usd: float) -> str:
 
 
 class CostEstimate(NamedTuple):
-    """What a request may cost at most. `is_bounded`: the client named the most that the answer may have."""
+    """What a request may cost at most, and what its input costs. `is_bounded`: the client named the most that the
+    answer may have."""
 
     tokens: int
     usd: float
     is_bounded: bool = False
+    input_tokens: int = 0
+    input_usd: float = 0.0
 
 
 class Renewal(NamedTuple):
@@ -191,20 +196,33 @@ def _check_budget(limits: UsageLimits, used: UsageRecord, renewal: Renewal, hold
 def _check_estimate(
     limits: UsageLimits, used: UsageRecord, estimate: CostEstimate, renewal: Renewal, holder: str
 ) -> None:
-    """Raises BudgetSpent for a request whose own bound is more than what is left of the budget."""
-    if not estimate.is_bounded:
-        return
-    if limits.tokens is not None and estimate.tokens > (left := limits.tokens - used.tokens):
-        needed, rest = f"{estimate.tokens:,} tokens", f"{left:,} of {limits.tokens:,} tokens"
-    elif limits.usd is not None and estimate.usd > (remaining := limits.usd - used.cost):
-        needed, rest = format_budget(estimate.usd), f"{format_budget(remaining)} of {format_budget(limits.usd)}"
+    """Raises BudgetSpent for a request that needs more than what is left of the budget: by its own bound, or without
+    one by what can be expected."""
+    tokens, usd = (estimate.tokens, estimate.usd) if estimate.is_bounded else _expected(used, estimate)
+    if limits.tokens is not None and tokens > (left := limits.tokens - used.tokens):
+        needed, rest = f"{tokens:,} tokens", f"{left:,} of {limits.tokens:,} tokens"
+    elif limits.usd is not None and usd > (remaining := limits.usd - used.cost):
+        needed, rest = format_budget(usd), f"{format_budget(remaining)} of {format_budget(limits.usd)}"
     else:
         return
+    if estimate.is_bounded:
+        told, remedy = "(its input, and the output that it allows)", "Name a smaller max_tokens, or send less"
+    else:
+        told = f"(it names no bound; its input, or what requests of this {holder} take on average)"
+        remedy = "Name max_tokens, so that it is known to fit, or send less"
     raise BudgetSpent(
-        f"This request may cost {needed} (its input, and the output that it allows), and of the budget of this "
-        f"{holder} {rest} a {limits.per} are left. Name a smaller max_tokens, or send less. {renewal.words(holder)}",
+        f"This request may cost {needed} {told}, and of the budget of this {holder} {rest} a {limits.per} are left. "
+        f"{remedy}. {renewal.words(holder)}",
         retry_after_s=renewal.seconds,
     )
+
+
+def _expected(used: UsageRecord, estimate: CostEstimate) -> tuple[int, float]:
+    """Tokens and USD of a request without a bound: its input, or more where requests took more on average. Never more
+    than the model can write."""
+    count = max(1, used.requests)
+    tokens = min(estimate.tokens, max(estimate.input_tokens, used.tokens // count if used.requests else 0))
+    return tokens, min(estimate.usd, max(estimate.input_usd, used.cost / count if used.requests else 0.0))
 
 
 def period_at(moment: datetime, per: BudgetPeriod) -> tuple[datetime, datetime]:

@@ -102,7 +102,13 @@ class Metering:
         prompt = estimate_request_tokens(asked.body)
         bound, embeds = asked.most_output, asked.path.rstrip("/").endswith("/embeddings")
         most = 0 if embeds else (bound or (tariff.max_output if tariff else DEFAULT_OUTPUT)) * asked.answer_count
-        return CostEstimate(prompt + most, cost_of(tariff, Usage(prompt, most)), is_bounded=bound is not None)
+        return CostEstimate(
+            prompt + most,
+            cost_of(tariff, Usage(prompt, most)),
+            is_bounded=bound is not None,
+            input_tokens=prompt,
+            input_usd=cost_of(tariff, Usage(prompt, 0)),
+        )
 
     def tariff_of(self, asked: LimitedRequest) -> Tariff | None:
         """None where the request names no model."""

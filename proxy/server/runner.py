@@ -1,5 +1,6 @@
 """Runs the application on a socket with uvicorn, and adds deadlines to its connections: `header_deadline_s` for
-headers, `body_deadline_s` for each 4 KiB of a body. Headers beyond 64 KiB are refused, trailers dropped.
+headers, `body_deadline_s` for each 4 KiB of a body, and one for clients that do not read (`unread_answers`). Headers
+beyond 64 KiB are refused, trailers dropped.
 
 SIGTERM, SIGHUP, SIGUSR1 and Ctrl-C drain: running answers get `drain_s` seconds, then the exit status is 0; a second
 Ctrl-C ends at once. `tests/server/test_library_contract.py` names the private parts of uvicorn in use.
@@ -37,6 +38,7 @@ from proxy.config import Config
 from proxy.dialects import OPENAI_CHAT, dialect_at
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server.guard import Application, Headers, OnRefusal, is_websocket, log_refusal
+from proxy.server.unread_answers import DRAIN_LIMIT_S, UnreadAnswer, unread_limit_s
 from proxy.server.upstream_loop import refuse_own_upstreams
 
 MAX_HEADER_BYTES = 64 * 1024
@@ -195,6 +197,7 @@ class _ResponseCycle(RequestResponseCycle):
     does not chunk an answer to HTTP/1.0."""
 
     _ends_with_connection = False
+    unread: UnreadAnswer
 
     async def send(self, message: ASGISendEvent) -> None:
         if message["type"] == "http.response.start" and not self.response_started:
@@ -218,6 +221,8 @@ class _ResponseCycle(RequestResponseCycle):
         if self._ends_with_connection:
             self.expected_content_length = len(message["body"])
         await super().send(message)
+        if not self.disconnected:
+            self.unread.wrote(len(message["body"]))
 
 
 def _valid_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
@@ -242,10 +247,12 @@ class _RequestRefused(Exception):
 
 def _protocol_class(config: Config, refused: OnRefusal) -> type[HttpToolsProtocol]:
     """The connection class with the deadlines of `config`; `refused` counts refusals."""
+    limit_s = unread_limit_s(config)
 
     class Deadlines(_ClientConnection):
         header_deadline_s = config.header_deadline_s
         body_deadline_s = config.body_deadline_s
+        unread_limit_s = limit_s
 
         def told(self, reason: str, status: int) -> Headers:
             refused(reason)
@@ -271,6 +278,7 @@ class AdmittingApplication(Protocol):
 class _ClientConnection(HttpToolsProtocol):
     header_deadline_s: float
     body_deadline_s: float
+    unread_limit_s: float
     unfinished_headers: ClassVar[list[int]] = [0]
     """Bytes of headers that are not whole, of all connections."""
 
@@ -309,6 +317,7 @@ class _ClientConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as the base class does
         super().connection_made(transport)
+        self._unread = UnreadAnswer(self.loop, transport, self.unread_limit_s)
         self._header_clock = self.loop.call_later(self.header_deadline_s, self._on_headers_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -317,7 +326,13 @@ class _ClientConnection(HttpToolsProtocol):
         self._received = b""
         self._stop_header_clock()
         self._stop_body_clock()
+        self._unread.stop()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The process drains."""
+        super().shutdown()
+        self._unread.hurry(DRAIN_LIMIT_S)
 
     def data_received(self, data: bytes) -> None:
         if self._discards:
@@ -416,6 +431,7 @@ class _ClientConnection(HttpToolsProtocol):
         self.headers = deque(maxlen=0)  # type: ignore[assignment] # of what comes now, which are trailers, nothing stays
         # The library has no seam for this; the cycle has not begun to run yet.
         self.cycle.__class__ = _ResponseCycle
+        self.cycle.unread = self._unread  # type: ignore[attr-defined] # of the class that it has now
         self._in_body, self._body_bytes = True, 0
 
     def _check_request_line(self) -> None:

@@ -7,6 +7,7 @@ its object is dropped, refuses records, and is read again; otherwise all request
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
@@ -89,6 +90,8 @@ class CachedConversation:
     is_dropped: bool = False
     elsewhere_at: int = 0
     """When another process continued it last (ms), if it did since this one."""
+    writer: str = ""
+    """What the turns of this process are named by, where others write to the same store."""
 
     def take_elsewhere_time(self) -> int:
         """`elsewhere_at`, once: from now on this process has continued it."""
@@ -129,7 +132,7 @@ class CachedConversation:
     def next_turn_id(self, node: str) -> str:
         """Id of the next turn. Turns in progress count, and failed ones may have left gaps."""
         number = max(self.attempts.get(node, 0), len(self.ledger.turns_by_parent.get(node, ())))
-        while (turn := turn_id(node, number)) in self.ledger.entries:
+        while (turn := turn_id(node, number, self.writer)) in self.ledger.entries:
             number += 1
         self.attempts[node] = number + 1
         return turn
@@ -171,6 +174,7 @@ class ConversationCache:
         self._clock = clock
         self._on_events = told
         self._query_store_until = ask_until
+        self._writer = secrets.token_hex(8) if store.is_shared else ""
         self._max_bytes = most_bytes
         self._conversations: OrderedDict[tuple[str, str], CachedConversation] = OrderedDict()
         self._anchors: OrderedDict[tuple[str, str, str], tuple[str, ...]] = OrderedDict()
@@ -309,7 +313,7 @@ class ConversationCache:
             return None
         if (cached := self._cached(tenant, conversation)) is not None:  # somebody else read it meanwhile
             return cached
-        return self._insert(CachedConversation(ledger, tenant, loss_count=losses))
+        return self._insert(CachedConversation(ledger, tenant, loss_count=losses, writer=self._writer))
 
     def _cached(self, tenant: str, conversation: str) -> CachedConversation | None:
         key = (tenant, conversation)
@@ -395,7 +399,8 @@ class ConversationCache:
     def create(self, conversation: Conversation) -> CachedConversation:
         """A new conversation; `record` stores it."""
         losses = self._store.loss_count(conversation.tenant, conversation.id)
-        return self._insert(CachedConversation(Ledger(conversation), conversation.tenant, loss_count=losses))
+        ledger = Ledger(conversation)
+        return self._insert(CachedConversation(ledger, conversation.tenant, loss_count=losses, writer=self._writer))
 
     def record(self, cached: CachedConversation, values: Sequence[LedgerItem], others: Sequence[Record] = ()) -> int:
         """Hand all records to the store as one transaction, then add the values to the ledger. Returns the ticket.

@@ -21,9 +21,9 @@ ROUND_TRIP_S = 0.05
 async def test_a_database_50_ms_away_is_no_reason_to_stand_aside(postgres: PostgresServer, tmp_path: Path) -> None:
     near = make_url(postgres.new_database())
     assert near.port
-    with ScriptedProvider() as provider, at_distance(near.port, ROUND_TRIP_S) as port:
+    with ScriptedProvider() as provider, at_distance(near.port, ROUND_TRIP_S) as link:
         provider.when(lambda _: True, says("fine"), loop=True)
-        url = near.set(port=port).render_as_string(hide_password=False)
+        url = near.set(port=link.port).render_as_string(hide_password=False)
         stage = Stage(provider, tmp_path, streamed=False)
         try:
             here, there = (stage.proxy(store=url, assembly_budget_ms=1000) for _ in range(2))

@@ -1,8 +1,9 @@
 """A small application behind the real edge and the real server, run as a process of its own by the tests beside it.
 
 It answers what it was given as JSON, at `/status/N` with status N; `/short` streams two events and ends; `/stream`
-sends an event, waits for SIGTERM, and sends another; `/endless` never ends; `/silent` has a head and then says nothing;
-`/unchanged` is a 304 that tells the length of what it does not have, `/odd` has headers that no server may send.
+sends an event, waits for SIGTERM, and sends another; `/endless` never ends; `/large` has 16 MiB; `/silent` has a head
+and then says nothing; `/unchanged` is a 304 that tells the length of what it does not have, `/odd` has headers that no
+server may send.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ class Echo:
         elif scope["path"] == "/silent":
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await asyncio.Event().wait()
+        elif scope["path"] == "/large":
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": bytes(16 << 20)})
         elif scope["path"] == "/unchanged":
             await bare(send, 304, (b"content-length", b"5"), (b"etag", b'"a"'))
         elif scope["path"] == "/odd":

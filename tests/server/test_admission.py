@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_test_provider import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, Usage, says
 from proxy.auth import UsageLimits, issue_key
 from tests.ports import held_port, port_of
 from tests.wire.proxied import ServedProxy
@@ -70,9 +70,9 @@ def test_a_client_that_waits_for_our_word_is_not_told_to_go_on(provider: Scripte
 
 def test_a_large_body_is_not_read_for_a_spent_budget(provider: ScriptedProvider, tmp_path: Path) -> None:
     with ServedProxy(provider.url, tmp_path, tenancy="key") as proxy:
-        key = issue_key(proxy.app.config.keys_path, "ana", limits=UsageLimits(tokens=1))
+        key = issue_key(proxy.app.config.keys_path, "ana", limits=UsageLimits(tokens=100))
         credential = f"authorization: Bearer {key}"
-        provider.will(says("ok"))
+        provider.will(says("ok", usage=Usage(100, 1)))
         hello = b'{"model":"m","messages":[{"role":"user","content":"x"}]}'
         assert answered(proxy.port, head(len(hello), CHAT, credential, "connection: close") + hello)[0] == 200
         status, body, closes = answered(proxy.port, head(60_000_000, CHAT, credential))

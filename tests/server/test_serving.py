@@ -144,3 +144,17 @@ def test_s13_a_stream_that_does_not_end_is_cut_when_the_time_is_over(start: Star
             seen += part
         assert not seen.endswith(b"0\r\n\r\n")
     assert served.process.wait(timeout=5) == 0
+
+
+@pytest.mark.rows("X-54")
+def test_a_drain_does_not_wait_for_a_client_that_reads_nothing(start: Start) -> None:
+    served = start()
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        deaf.connect(("127.0.0.1", served.port))
+        deaf.sendall(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        deaf.recv(1, socket.MSG_PEEK)
+
+        served.process.send_signal(signal.SIGTERM)
+
+        assert served.process.wait(timeout=10) == 0  # and not after `drain_s`

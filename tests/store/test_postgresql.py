@@ -16,7 +16,8 @@ from sqlalchemy import Connection, event, make_url
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from proxy.config.sources import load_config
-from proxy.core.ledger.ledger import LedgerEvent
+from proxy.core.ledger import ModelResponse
+from proxy.core.ledger.ledger import Entry, EntryKind, LedgerEvent, Round
 from proxy.errors import BadRequest, InvalidConfiguration, StoreError
 from proxy.store.conversation_cache import CachedConversation, ConversationCache
 from proxy.store.database import PostgresDatabase
@@ -25,7 +26,7 @@ from proxy.store.interface import LedgerRecord
 from proxy.store.sql import SqlStore, copy_store, open_store
 from tests.pace import slowness
 from tests.postgresql_server import PostgresServer
-from tests.store.values import entry, opened
+from tests.store.values import entry, opened, said
 
 pytestmark = pytest.mark.long
 SOON_S = 10.0
@@ -193,6 +194,25 @@ async def test_of_two_decisions_about_one_frame_the_first_holds_everywhere(openi
     events = [(await cached(cache)).ledger.events["m1"] for cache in (ours, theirs)]
 
     assert [[event.data for event in held] for held in events] == [[b"first"], [b"first"]]
+
+
+@pytest.mark.rows("X-55")
+async def test_answers_of_two_processes_to_one_request_are_two_turns_everywhere(opening: Opening) -> None:
+    """A client asked again at another process, and the first one, which stood still, stores its answer later."""
+    here, there = await opening(), await opening()
+    caches = ConversationCache(here), ConversationCache(there)
+    await here.wait_until_durable(here.write("a", opened("c1", entry("m1"))))
+    held = [await cached(cache) for cache in caches]
+    turns = [each.next_turn_id("m1") for each in held]
+    for cache, each, turn, text in zip(caches, held, turns, ("late", "heard"), strict=True):
+        spoken = Round(turn, 1, ModelResponse(said(text, "assistant")), last=True)
+        cache.record(each, [Entry(turn, "m1", 2, EntryKind.TURN, "t1"), spoken])
+    await caches[1].wait_until_durable(held[1])
+    await caches[0].wait_until_durable(held[0])
+
+    for cache in caches:
+        ledger = (await cached(cache)).ledger
+        assert [ledger.rounds[turn][0].spoken.message.text for turn in turns] == ["late", "heard"]
 
 
 async def test_what_another_process_deleted_is_gone_here_too(opening: Opening) -> None:

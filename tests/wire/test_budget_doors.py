@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import FixedReply, ScriptedProvider, says
+from llm_test_provider import FixedReply, ScriptedProvider, Usage, says
 from proxy.auth import UsageLimits, issue_key
 from tests.wire.proxied import ServedProxy
 from tests.wire.stage import Starting
@@ -139,6 +139,36 @@ def test_requests_at_once_do_not_pass_a_budget_together(keyed: ServedProxy, prov
     assert {answer.header("retry-after") for answer in refused} == {"1"}
     assert not any(answer.header("x-should-retry") for answer in refused)
     assert send(HELLO | {"max_tokens": 10}).status == 200
+
+
+@pytest.mark.rows("X-57")
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses", "/v1/completions"])
+def test_a_request_without_a_bound_whose_input_alone_is_more_than_the_rest_is_refused(
+    keyed: ServedProxy, provider: ScriptedProvider, path: str
+) -> None:
+    send = client(keyed, tokens=1_000)
+    words = "one two three four " * 1_000
+    body = HELLO | {"messages": [{"role": "user", "content": words}], "input": words, "prompt": words}
+
+    refused = send(body, path)
+
+    assert refused.status == 429
+    assert "it names no bound" in refused.body.decode()
+    assert "Name max_tokens" in refused.body.decode()
+    assert not provider.received
+
+
+@pytest.mark.rows("X-57")
+def test_a_request_without_a_bound_is_refused_where_the_rest_is_less_than_requests_take(
+    keyed: ServedProxy, provider: ScriptedProvider
+) -> None:
+    send = client(keyed, tokens=10_000)
+    provider.will(says("ok", usage=Usage(5_000, 1_000)), says("short", usage=Usage(10, 10)))
+
+    assert send(HELLO).status == 200
+    assert code_of(send(HELLO)) == (429, "budget_spent")
+    assert send(HELLO | {"max_tokens": 100}).status == 200
+    assert len(provider.received) == 2
 
 
 def in_background(status: str, usage: Json | None = None) -> FixedReply:

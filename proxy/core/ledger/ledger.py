@@ -299,9 +299,11 @@ def message_id(parent: str, identity: str, conversation: str, adopts: str = "") 
     return sha256(f"{parent or conversation}\n{content}".encode()).hexdigest()[:32]
 
 
-def turn_id(request_node: str, attempt: int) -> str:
-    """Known before the first round starts, so that events of the turn can refer to it."""
-    return sha256(f"{request_node}\nattempt {attempt}".encode()).hexdigest()[:32]
+def turn_id(request_node: str, attempt: int, writer: str = "") -> str:
+    """Known before the first round starts, so that events of the turn can refer to it. `writer` keeps processes apart
+    that answer the same request without knowing of each other: else the rounds of two answers would be one turn."""
+    by = f" of {writer}" if writer else ""
+    return sha256(f"{request_node}\nattempt {attempt}{by}".encode()).hexdigest()[:32]
 
 
 RESPONSE_ID_KEY = "response_id"

@@ -1,7 +1,7 @@
 """Checks for litellm and imports it.
 
 The import takes 3 to 5 s of CPU, so it runs in a thread when litellm is first needed; earlier requests wait. Its own
-activities are off: no price table from the network, no `.env` file, no callbacks, no log. Two releases carried code
+activities are off: no price table from the network, no `.env` file, no callbacks, no log. Some releases carried code
 that stole keys; those, and all older than the first tested one, are refused.
 """
 
@@ -25,7 +25,8 @@ INSTALL_COMMAND = "pip install 'callstack-proxy[litellm]'"
 INSTALL_DIALECTS_COMMAND = "pip install 'callstack-proxy[litellm-dialects]'"
 """Packages that litellm needs for messages and responses but does not declare."""
 MIN_VERSION = (1, 106, 2)
-COMPROMISED_VERSIONS = frozenset({"1.82.7", "1.82.8"})
+COMPROMISED_VERSIONS = re.compile(r"1\.82\.[78]|1\.107(?:\D.*)?")
+"""Of 1.107 the first release was; the later ones of that line are refused with it."""
 ENVIRONMENT = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else it fetches a price table, and blocks for seconds without a network
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
@@ -52,8 +53,9 @@ def unavailable_reason() -> str:
     if util.find_spec("litellm") is None:
         return f"litellm is not installed; {INSTALL_COMMAND}"
     version = metadata.version("litellm")
-    if version in COMPROMISED_VERSIONS:
-        return f"litellm {version} is a compromised release; remove it, change every key it saw, then {INSTALL_COMMAND}"
+    if COMPROMISED_VERSIONS.fullmatch(version):
+        what = "is a compromised release, or one of its line"
+        return f"litellm {version} {what}; remove it, change every key it saw, then {INSTALL_COMMAND}"
     if tuple(int(figure) for figure in re.findall(r"\d+", version)[:3]) < MIN_VERSION:
         return f"litellm {version} is older than {'.'.join(map(str, MIN_VERSION))}; {INSTALL_COMMAND}"
     return ""

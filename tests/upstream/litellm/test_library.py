@@ -98,6 +98,9 @@ def test_requests_that_come_before_the_library_is_here_wait_for_it_and_nothing_e
         ("1.106.1", "older than 1.106.2"),
         ("1.82.7", "compromised"),
         ("1.82.8", "compromised"),
+        ("1.107.0", "compromised"),
+        ("1.107.3rc1", "compromised"),
+        ("1.82.70", "older"),
     ],
 )
 def test_the_compromised_releases_and_older_ones_are_refused_without_importing_them(
