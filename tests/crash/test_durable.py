@@ -15,9 +15,8 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -182,6 +181,7 @@ def test_a_conversation_whose_forgetting_was_killed_is_whole_or_gone(stage: Stag
     stays = Conversation(proxy, streamed=False)
     stays.says("say that this one stays")
     chance = random.Random(11)
+    moments: list[float] = []
     ends: Counter[str] = Counter()
     with ThreadPoolExecutor(1) as elsewhere:
         for number in range(KILLS):
@@ -189,12 +189,13 @@ def test_a_conversation_whose_forgetting_was_killed_is_whole_or_gone(stage: Stag
             told = is_told(proxy, secret, chance)
             at = told.last.headers["x-stack-conversation"] if told.last else ""
             asking = elsewhere.submit(is_forgotten, proxy, at)
-            is_waited_for(asking, chance)
+            took = is_waited_for(asking, moments, chance)
             proxy.kill()
-            ends["answered" if asking.result() else "unanswered"] += 1
+            moments += [took] if took else []
+            is_answered = "answered" if asking.result() else "unanswered"
             assert not (asking.result() and files_with(proxy.data, secret)), "it was answered"
             proxy.start()
-            ends[state_of(proxy, at, secret)] += 1
+            ends[f"{is_answered}, {state_of(proxy, at, secret)}"] += 1
             assert proxy.asked("DELETE", f"/stack/conversations/{at}")[0] in (200, 404)
             assert files_with(proxy.data, secret) == []
             assert proxy.asked("GET", f"/stack/conversations/{at}")[0] == 404
@@ -223,11 +224,15 @@ def is_forgotten(proxy: DyingProxy, at: str) -> bool:
         return False
 
 
-def is_waited_for(asking: Future[bool], chance: random.Random) -> None:
-    """Until a moment in it, or its end."""
-    patience = chance.choice((chance.uniform(0, 0.01), chance.uniform(0, 0.06), WAIT_S))
-    with suppress(TimeoutError):
-        asking.result(patience)
+def is_waited_for(asking: Future[bool], moments: Sequence[float], chance: random.Random) -> float | None:
+    """Until a moment in it, by how long others took (`moments`, in seconds), or its end; then how long that was."""
+    began = time.monotonic()
+    ends = not moments or chance.random() < 0.2
+    try:
+        asking.result(WAIT_S if ends else chance.uniform(0, 1.1 * max(moments)))
+    except TimeoutError:
+        return None
+    return time.monotonic() - began
 
 
 def state_of(proxy: DyingProxy, at: str, secret: str) -> str:
