@@ -96,6 +96,10 @@ class ResponseWriter(Protocol):
     def retry_round(self) -> None:
         """Another round comes in the place of one that said nothing."""
 
+    @property
+    def end_has_come(self) -> bool:
+        """Of this round all has come that a client waits for, and what `feed` returned has the end of the answer."""
+
     def feed(self, chunk: bytes) -> bytes:
         """What leaves for the client now that `chunk` has come; b"" for nothing yet."""
 

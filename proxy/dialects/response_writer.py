@@ -234,6 +234,11 @@ class BaseResponseWriter(ABC, Generic[R]):
         """The client has been told that the answer is over: no round can follow."""
         return self._interceptor.finish_sent
 
+    @property
+    def end_has_come(self) -> bool:
+        """Of this round all has come that a client waits for, and what `feed` returned has the end of the answer."""
+        return self._interceptor.finish_sent if self._intercept else self._reader.has_ended
+
     def feed(self, chunk: bytes) -> bytes:
         """What leaves for the client now that `chunk` has come; b"" for nothing yet."""
         if not self._is_parsed:

@@ -80,7 +80,13 @@ class ClientResponse:
         self._stack_headers = told
         self._is_stream = request.stream
         self._is_intercepted = intercept
+        references = dialect.references
+        self.can_be_named = references is not None and references.is_answer_stored(request)
+        """The client may ask for the answer by its id, or go on from it. Its end (the last events of a stream, the last
+        piece of a plain answer) waits for `last_bytes`."""
         self._held: list[bytes] = []
+        self.end_is_held = False
+        """The end of a stream has come and waits: what the client still waits for is in our hands."""
         self._odd: bytearray | None = None
         """What has come of an answer under another label than asked, or compressed; None for any other."""
         self._upstream_answer: Answer | None = None
@@ -148,14 +154,28 @@ class ClientResponse:
         if not self.reply.started and self.writer.is_error and self._upstream_answer:
             await self._start(self._upstream_answer)
         if self.reply.started:
-            self._sent_tail = out[-4:]
-            await self.reply.send(out)
+            out = self._without_held_end(out) if self.can_be_named else out
+            if out:
+                self._sent_tail = out[-4:]
+                await self.reply.send(out)
             return
         self._held.append(out)
         if self._upstream_answer and not self._is_intercepted and sum(map(len, self._held)) > MAX_HELD_BYTES:
             await self._start(self._upstream_answer)
-            held, self._held = self._held, []
+            last = len(self._held) - self.can_be_named
+            held, self._held = self._held[:last], self._held[last:]
             await self.reply.send(b"".join(held))
+
+    def _without_held_end(self, out: bytes) -> bytes:
+        """What of `out`, and of what was held before, may leave now."""
+        if not self._is_stream:
+            before, self._held = b"".join(self._held), [out]
+            return before
+        self.end_is_held = self.end_is_held or self.writer.end_has_come
+        if not self.end_is_held:
+            return out
+        self._held.append(out)
+        return b""
 
     async def _process_in_slices(self, chunk: bytes) -> bytes:
         """The bytes to send now. A chunk may hold thousands of events."""

@@ -24,7 +24,8 @@ from proxy.exchange.passthrough_without_turn import (
     strip_bound_reasoning,
     with_upstream_model,
 )
-from proxy.exchange.previous_responses import resolve_references
+from proxy.exchange.previous_responses import UNKNOWN_ANSWER, resolve_references
+from proxy.exchange.provider_history import read_provider_history
 from proxy.exchange.relay_unchanged_turn import begin_relayed_turn, fall_back_to_relay, relay
 from proxy.exchange.request_handler import FailClosedError, RequestHandler
 from proxy.exchange.requested_compaction import (
@@ -126,7 +127,10 @@ async def _resolve_placement(parts: Services, client_request: ClientRequest, req
     if (trouble := parts.recorder.store.write_error()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
     patience_s = placement_patience_s(parts)
-    request, kept_there = await with_timeout(patience_s, resolve_references(parts, client_request, request))
+    came = request
+    request, kept_there = await with_timeout(patience_s, resolve_references(parts, client_request, came))
+    if kept_there == UNKNOWN_ANSWER and (earlier := await read_provider_history(parts, client_request, came)):
+        request, kept_there = await with_timeout(patience_s, resolve_references(parts, client_request, came, earlier))
     request = await count_request_tokens(parts, request)
     if any(message.tokens > MAX_MESSAGE_TOKENS for message in request.messages):
         raise ContextRejected("a message is too long to place", code="too_long")

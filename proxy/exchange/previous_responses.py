@@ -16,10 +16,15 @@ from proxy.exchange.thread import session_headers as clients
 from proxy.exchange.thread.placement import Placement
 from proxy.store import CachedConversation
 
+UNKNOWN_ANSWER = "previous_response"
+"""Why a request is not placed that goes on from an answer which nobody here knows, or which was deleted."""
 
-async def resolve_references(parts: Services, client_request: ClientRequest, request: Request) -> tuple[Request, str]:
+
+async def resolve_references(
+    parts: Services, client_request: ClientRequest, request: Request, earlier: Sequence[Message] = ()
+) -> tuple[Request, str]:
     """The request with all known references filled in (the same object if it has none), and the reason why it cannot be
-    placed, or "".
+    placed, or "". `earlier` is what the provider told of an answer that is not known here, oldest message first.
 
     The body stays the client's where the request is not placed or the provider knows the same answer by that id.
     `fields` keep the references, because the answer repeats them. Raises StoreError.
@@ -29,10 +34,11 @@ async def resolve_references(parts: Services, client_request: ClientRequest, req
         return request, ""
     previous, named = references.previous_response_id(request), references.referenced_item_ids(request)
     found = await find_turn_by_id(parts, tenant, previous) if previous else None
-    if previous and (found is None or await is_deleted(parts, tenant, previous, *found)):
-        return request, "previous_response"
+    is_unknown = found is None and not earlier
+    if previous and (is_unknown or (found and await is_deleted(parts, tenant, previous, *found))):
+        return request, UNKNOWN_ANSWER
     items = await _find_items(parts, references, tenant, named)
-    told, turn = _messages_up_to(parts, references, *found) if found else ((), ())
+    told, turn = messages_up_to(parts, references, *found) if found else (earlier, ())
     resolved = references.resolve(request, told, items) if previous or items else request
     if references.unresolvable_reason(resolved, ()):
         resolved = await _resolve_by_position(parts, references, client_request, resolved)
@@ -141,7 +147,7 @@ def _match_items(named: Sequence[str], shown: Mapping[str, bytes]) -> dict[str, 
     return found
 
 
-def _messages_up_to(
+def messages_up_to(
     parts: Services, references: ResponseReferences, cached: CachedConversation, turn: str
 ) -> tuple[tuple[Message, ...], Sequence[Round]]:
     """What the client sent and saw up to this turn, oldest first; and the rounds of the turn."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections.abc import AsyncIterator
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -24,6 +26,10 @@ log = logging.getLogger(__name__)
 
 SHARED_WRITE_TIMEOUT_S = 1.0
 """How long the end of an answer waits for a store that other processes share; after that the client has it anyway."""
+NAMED_WRITE_TIMEOUT_S = 5.0
+"""How long the end of an answer that the client may name waits for the store; after that the client has it anyway."""
+AFTER_END_TIMEOUT_S = 0.5
+"""How long a provider may take to close a stream whose end is held. It is due at once, and the client waits."""
 LONG_ANSWER_BYTES = 16 * 1024
 """An answer from this size on is recorded in steps, if its end has not left. 1,000 calls are 110 KB: 4 ms to build, 2
 to count, 5 to store."""
@@ -55,6 +61,7 @@ class RequestHandler:
         self.placement = placement
         self.request = without_refused_usage(parts, route, with_model(placement.request, route.model))
         self.record = new_request_record(parts, client_request, route, placement.status).set_placement(placement)
+        self._has_stored_answer = False
         self.round_sender = RoundSender(parts, client_request, route, self.request, self.record)
         self.deadline = math.inf
         """Until when calls of ours are answered, by `time.monotonic`; set with the first of them."""
@@ -133,10 +140,14 @@ class RequestHandler:
         """Forward chunks as they arrive. Returns False when the upstream died; when cancelled, what had arrived is
         stored."""
         size = 0
+        chunks = got.chunks()
         try:
-            async for chunk in got.chunks():
+            async for chunk in chunks:
                 size += len(chunk)
                 await self.client_response.feed(chunk)
+                if self.client_response.end_is_held:
+                    await self._receive_rest(chunks)
+                    break
                 if turn is not None and self.request.stream:  # a plain answer can be parsed only when complete
                     self._drafts.schedule(turn, self._write_draft)
             if self._may_pause(size):
@@ -147,7 +158,7 @@ class RequestHandler:
             return False
         except asyncio.CancelledError:
             await got.aclose()
-            told_the_end = self.client_response.writer.is_finished
+            told_the_end = self.client_response.writer.is_finished or self.client_response.end_is_held
             spoken = self.client_response.end_round(complete=told_the_end)
             if not told_the_end:
                 self.record.mark_failed(self.cancel_reason)
@@ -157,6 +168,14 @@ class RequestHandler:
         finally:
             self._drafts.cancel()
         return True
+
+    async def _receive_rest(self, chunks: AsyncIterator[bytes]) -> None:
+        """Take what still comes behind the end of a stream. The answer is whole without it, so a provider that breaks
+        off now, or leaves the connection open, changes nothing."""
+        with suppress(TimeoutError, UpstreamError):
+            async with asyncio.timeout(AFTER_END_TIMEOUT_S):
+                async for chunk in chunks:
+                    await self.client_response.feed(chunk)
 
     async def store_last_round_in_steps(self, turn: Turn | None, spoken: ModelResponse) -> None:
         """As `store_last_round`; other requests have their turn between building a long answer, counting its tokens
@@ -185,6 +204,7 @@ class RequestHandler:
         try:
             weighed = replace(spoken, message=self._counted(message))
             turn.store_round(weighed, (), [], self.services.now(), last=True)
+            self._has_stored_answer = True
         except StoreError as error:
             self.report_unstored_round(error.code)
 
@@ -207,7 +227,7 @@ class RequestHandler:
 
     async def finish(self, status: int) -> None:
         """End the client's answer, or send the error if the stream failed."""
-        await self._wait_for_other_processes()
+        await self._wait_until_stored()
         if self.stream_failure is not None:
             self.record.finish(status if self.reply.started else self.stream_failure.status)
             await self.client_response.send_error(self.stream_failure)
@@ -250,15 +270,19 @@ class RequestHandler:
         )
         keep_alive.begin_pause(sent, receipt)
 
-    async def _wait_for_other_processes(self) -> None:
-        """On a shared store, the next request may reach another process as soon as the client has the end."""
-        if not self.services.conversation_cache.is_shared:
+    async def _wait_until_stored(self) -> None:
+        """Wait until an answer that the client may name is on disk. On a shared store wait for any: the next request
+        may reach another process as soon as the client has the end."""
+        is_named = self.client_response.can_be_named and self._has_stored_answer
+        if not (is_named or self.services.conversation_cache.is_shared):
             return
         try:
-            async with asyncio.timeout(SHARED_WRITE_TIMEOUT_S):
+            async with asyncio.timeout(NAMED_WRITE_TIMEOUT_S if is_named else SHARED_WRITE_TIMEOUT_S):
                 await self.services.conversation_cache.wait_until_durable(self.placement.cached_conversation)
         except (StoreError, TimeoutError) as error:
             log.warning("answer not on disk yet", extra={"request": self.client_request.id, "cause": str(error)})
+            if is_named and isinstance(error, StoreError) and not self.placement.is_rendered:
+                self.record.mark_bypassed(error.code)
 
     def _write_draft(self, turn: Turn) -> None:
         writing = self.client_response.writer

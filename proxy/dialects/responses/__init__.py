@@ -1,7 +1,7 @@
 """The wire format of OpenAI's responses API."""
 
-from proxy.dialects.responses import stored_turn
+from proxy.dialects.responses import provider_turn, stored_turn
 from proxy.dialects.responses.items import REASONING, read_run
 from proxy.dialects.responses.stored_turn import client_view
 
-__all__ = ["REASONING", "client_view", "read_run", "stored_turn"]
+__all__ = ["REASONING", "client_view", "provider_turn", "read_run", "stored_turn"]

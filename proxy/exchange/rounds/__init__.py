@@ -13,6 +13,7 @@ from proxy.exchange.rounds.client_request import (
     without_refused_usage,
 )
 from proxy.exchange.rounds.fallbacks import Fallbacks
+from proxy.exchange.rounds.provider_turns import ProviderTurn, ProviderTurns
 from proxy.exchange.rounds.round_sender import REFUSALS_IGNORED_MS, ContextRejected, RoundSender
 from proxy.exchange.rounds.shorten_request import (
     OversizedRequest,
@@ -28,6 +29,8 @@ __all__ = [
     "ContextRejected",
     "Fallbacks",
     "OversizedRequest",
+    "ProviderTurn",
+    "ProviderTurns",
     "RoundSender",
     "Services",
     "count_request_tokens",

@@ -29,6 +29,7 @@ from proxy.exchange.background.scheduler import in_slices
 from proxy.exchange.background.summarizer import Summarizer
 from proxy.exchange.notes.people_messages import MessageDelivery
 from proxy.exchange.resolver import Resolver
+from proxy.exchange.rounds.provider_turns import ProviderTurns
 from proxy.exchange.turn import Toolkit
 from proxy.store import ConversationCache
 from proxy.upstream import (
@@ -110,6 +111,8 @@ class Services:
     """None if it is off."""
     learned_forms: LearnedForms = field(default_factory=LearnedForms)
     """What upstreams accept that refused the full form of a request."""
+    provider_turns: ProviderTurns = field(default_factory=ProviderTurns)
+    """What providers told of answers that are not in our store."""
     models_without_usage: dict[tuple[str, str], int] = field(default_factory=dict)
     """(upstream, model) pairs that refuse the usage option, with the time of the first refusal in ms."""
     models_without_reasoning: dict[tuple[str, str], int] = field(default_factory=dict)
