@@ -130,10 +130,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     quick = crc32(metafunc.definition.nodeid.encode()) % len(wanted)
     metafunc.parametrize(
         "manner",
-        [
-            pytest.param(each, id=each.name, marks=_depth((at - quick) % len(wanted)))
-            for at, each in enumerate(wanted)
-        ],
+        [pytest.param(each, id=each.name, marks=_depth((at - quick) % len(wanted))) for at, each in enumerate(wanted)],
     )
 
 
