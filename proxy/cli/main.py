@@ -7,6 +7,7 @@ and `--help` needs neither. So the texts of the overview are kept here.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
@@ -144,6 +145,13 @@ NAME_WIDTH, HEADING_WIDTH = 9, 8
 """Characters of the overview's columns."""
 
 
+def _nearest(typed: str, names: Iterable[str]) -> list[str]:
+    """The one name that begins so, else the one that is most alike; empty without any."""
+    known = list(names)
+    begun = [name for name in known if typed and name.startswith(typed)]
+    return begun if len(begun) == 1 else get_close_matches(typed, begun or known, 1)
+
+
 class LazyCommands(TyperGroup):
     """The commands of the table, each imported when it is run."""
 
@@ -161,7 +169,7 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in COMMANDS and args[0] not in GROUPS and not args[0].startswith("-"):
-            near = get_close_matches(args[0], [*COMMANDS, *GROUPS], 1)
+            near = _nearest(args[0], [*COMMANDS, *GROUPS])
             _fail_unknown(ctx, args[0], [GROUP_OF.get(name, name) for name in near], "callstack")
         return super().resolve_command(ctx, args)
 
@@ -206,7 +214,7 @@ class GroupedCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self._inside and not args[0].startswith("-"):
-            near = [f"{self.name} {name}" for name in get_close_matches(args[0], self._inside, 1)]
+            near = [f"{self.name} {name}" for name in _nearest(args[0], self._inside)]
             _fail_unknown(ctx, args[0], near, f"callstack {self.name}")
         return super().resolve_command(ctx, args)
 

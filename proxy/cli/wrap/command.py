@@ -3,12 +3,15 @@ settings of its own, and says in one line what came of it."""
 
 from __future__ import annotations
 
+import http
 import json
 import os
 import shlex
 import shutil
+import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ from typing import Annotated, Any
 
 import typer
 
-from proxy.accounting import ReceiptTotals, format_amounts, percent_saved
+from proxy.accounting import ReceiptTotals, format_amounts, percent_saved, reason_meaning
 from proxy.cli.context import (
     ConfigFile,
     DataDirectory,
@@ -109,7 +112,9 @@ def run(
 def _missing_text(word: str, agent: Agent) -> str:
     if agent.install:
         return f"{agent.program} is not installed, or not on the PATH; to install it: {agent.install}"
-    return f"{word}: there is no such command on the PATH; known agents: {', '.join(AGENTS)}"
+    near = get_close_matches(word, AGENTS, n=1)
+    meant = f"did you mean {near[0]}? " if near else ""
+    return f"{word}: there is no such command on the PATH; {meant}known agents: {', '.join(AGENTS)}"
 
 
 def _environ_before() -> dict[str, str]:
@@ -263,7 +268,35 @@ def _print_outcome(running: SharedProxy, began_ms: int) -> None:
         return
     flag = data_flag(running.settings)
     forecast = _forecast(running.settings, receipts) if running.settings.mode == "shadow" else None
-    typer.secho(escape_unsafe(outcome_text(receipts, flag, forecast)), fg="cyan", err=True)
+    text = escape_unsafe(outcome_text(receipts, flag, forecast))
+    typer.secho(f"{_line_begin()}{text}", fg="red" if is_failure(receipts) else "cyan", err=True)
+
+
+def _line_begin() -> str:
+    """What the agent printed last may have no end of line. A terminal is filled up to its width, which goes to the next
+    line only if something stands in this one; where both go into one file, a line is begun."""
+    if sys.stderr.isatty():
+        return " " * (shutil.get_terminal_size().columns - 1) + "\r"
+    with suppress(OSError, ValueError):
+        if os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno()):
+            return "\n"
+    return ""
+
+
+def is_failure(receipts: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether not one request was answered, of those that are over."""
+    return bool(receipts) and all(map(_failed, receipts))
+
+
+def _failed(receipt: Mapping[str, Any]) -> bool:
+    return receipt.get("status") == "error" or receipt.get("client_status", 0) >= http.HTTPStatus.BAD_REQUEST
+
+
+def _cause(failed: Sequence[Mapping[str, Any]]) -> str:
+    """Why most of them failed."""
+    causes = Counter((receipt.get("reason", ""), receipt.get("client_status", 0)) for receipt in failed)
+    (reason, status), _ = causes.most_common(1)[0]
+    return reason_meaning(reason) if reason else f"status {status}"
 
 
 def _forecast(settings: Config, receipts: Sequence[Mapping[str, Any]]) -> ReceiptTotals | None:
@@ -285,6 +318,8 @@ def outcome_text(receipts: Sequence[Mapping[str, Any]], flag: str, forecast: Rec
     `forecast` is what mode `active` would have made of what mode `shadow` passed."""
     if not receipts:
         return "callstack: no request of the agent came through the proxy"
+    if is_failure(receipts):
+        return f"{pluralize(len(receipts), 'request')}, all failed: {_cause(receipts)}"
     more = " or more" if len(receipts) >= MAX_REQUESTS_SUMMED else ""
     count = f"{pluralize(len(receipts), 'request')}{more}"
     if forecast is not None:
@@ -293,7 +328,8 @@ def outcome_text(receipts: Sequence[Mapping[str, Any]], flag: str, forecast: Rec
         balance = "mode active not measured"
     else:
         balance = _balance_text(receipts)
-    return f"{count}, {balance}; look: callstack console{flag}"
+    failed = sum(map(_failed, receipts))
+    return f"{count}, {f'{failed:,} failed, ' if failed else ''}{balance}; look: callstack console{flag}"
 
 
 def _balance_text(receipts: Sequence[Mapping[str, Any]]) -> str:

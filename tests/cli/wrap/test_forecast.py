@@ -74,5 +74,14 @@ def test_a_loss_and_nothing_are_said_as_such(stage: Stage, provider: ScriptedPro
     assert "mode active would lose $0.0020" in outcome_text([{}], "", forecast)
 
 
+def test_requests_that_failed_are_not_called_nothing() -> None:
+    refused = {"status": "error", "reason": "upstream_unreachable", "client_status": 502}
+    answered = {"status": "full", "client_status": 200, "saved": 0.5, "cost_untouched": 1.0}
+
+    assert outcome_text([refused] * 8, "") == "8 requests, all failed: no connection to the provider was made"
+    assert outcome_text([{**refused, "reason": ""}], "") == "1 request, all failed: status 502"
+    assert outcome_text([answered, refused], "").startswith("2 requests, 1 failed, saved $0.5000 (50.0 %); look: ")
+
+
 def test_what_was_not_measured_is_not_called_nothing() -> None:
     assert outcome_text([{"status": "shadow", "saved": 0.0}], "").startswith("1 request, mode active not measured; ")
