@@ -82,6 +82,8 @@ class SessionFormat:
     recognises: Callable[[LogSample], bool]
     read: Callable[[Path], Iterator[Session]]
     api: str = "chat"
+    lists: tuple[str, ...] = ()
+    """Names of files in `places` that list the sessions and are none."""
 
 
 @dataclass(frozen=True, slots=True)

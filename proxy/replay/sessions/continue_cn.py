@@ -69,4 +69,5 @@ CONTINUE = SessionFormat(
     head_tokens=HEAD_TOKENS,
     recognises=recognises,
     read=read,
+    lists=("sessions.json",),
 )

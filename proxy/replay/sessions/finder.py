@@ -75,7 +75,8 @@ def _files_of_clients(home: Path, wanted: set[str]) -> Iterator[Path]:
     for known in FORMATS:
         if known.key in wanted:
             for place in known.places:
-                yield from sorted(path for path in home.glob(place) if path.is_file())
+                files = (path for path in home.glob(place) if path.is_file())
+                yield from sorted(path for path in files if path.name not in known.lists)
 
 
 def _files_below(named: Iterable[Path]) -> Iterator[Path]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.accounting import TokenCounter
+from proxy.replay import find_logs
 from proxy.replay.recording import NotReplayable, Recording
 from proxy.replay.recording_formats import read_recordings
 from proxy.replay.sessions import FORMATS, format_of
@@ -175,3 +176,12 @@ def test_a_field_of_another_kind_is_told_in_a_sentence(tmp_path: Path) -> None:
 def test_each_client_has_a_name_a_key_and_places() -> None:
     assert len({known.key for known in FORMATS}) == len(FORMATS) == 11
     assert all(known.places and known.head_tokens > 0 for known in FORMATS)
+
+
+def test_a_list_of_sessions_that_a_client_keeps_is_not_said_to_be_damaged(tmp_path: Path) -> None:
+    folder = tmp_path / ".continue" / "sessions"
+    folder.mkdir(parents=True)
+    (folder / "sessions.json").write_text('[{"sessionId": "a", "title": "t"}]')
+    (folder / "half.json").write_text('{"sessionId": ')
+
+    assert list(find_logs(tmp_path, (), (), 0.0).others) == [folder / "half.json"]
