@@ -170,24 +170,6 @@ def test_of_changes_to_single_items_and_a_push_the_order_does_not_matter(
 
 
 @pytest.mark.rows("S1-76", "S0-04")
-@pytest.mark.parametrize("in_front", [False, True])
-def test_an_item_that_ends_beside_a_pop_has_ended_when_that_returns(
-    chat: Conversation, provider: ScriptedProvider, *, in_front: bool
-) -> None:
-    """The pop has to be repeated, because the result of the list is unread. Work then goes on above the item."""
-    tick, end = todo("[x] Lexer | [ ] Parser"), pop("There are 12.")
-    provider.will(does(todo(LIST)), does(push("Read the tests")), does(bash("cat tests.py")))
-    provider.will(does(*((end, tick) if in_front else (tick, end))), does(end), does(bash("ls")), says("ok"))
-    chat.says("Build the formatter.")
-    for result in ("Plan updated.", "def test(): ...", "Plan updated."):
-        chat.returns(result)
-
-    assert chat.proxy.active() == "Build the formatter."
-    assert chat.proxy.statuses()["Lexer"] == "completed"
-    assert chat.proxy.frames()["Read the tests"]["results"] == "There are 12."
-
-
-@pytest.mark.rows("S1-76", "S0-04")
 def test_an_item_that_was_never_begun_ends_beside_a_push(chat: Conversation, provider: ScriptedProvider) -> None:
     provider.will(does(todo("[x] Lexer | [ ] Parser"), push("Read the tests")), does(bash("cat tests.py")), says("ok"))
     chat.says("Build the formatter.")

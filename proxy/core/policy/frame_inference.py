@@ -156,9 +156,9 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
     for change in plan_changes:
         diff = reconcile_plan(_mirrored_items(inference.tree), change)
         is_behind = not opened or answered.get(change.entry, "") in behind
-        around = _frame_inside(inference.tree, diff) if is_behind else opened
+        around = _frame_inside(inference.tree, opened, diff) if is_behind else opened
         _apply_plan_diff(inference, diff, group, message.text, around)
-        if opened and around == opened and any(item.frame for item in _items_changed(diff)):
+        if around and any(item.frame for item in _items_changed(diff)):
             inference.add_event(BlockStale((opened,)))  # it was written when the call was made
 
 
@@ -175,12 +175,11 @@ def _frame_begun_with(tree: Tree, called: PathEntry) -> tuple[str, frozenset[str
     return "", frozenset()
 
 
-def _frame_inside(tree: Tree, diff: PlanDiff) -> str:
-    """The outermost frame of the model on the active path that stands in or beside known items that are changed: it
-    goes on while they begin and end around it. Empty where all that is changed is the active frame's own."""
-    pushed = (f.id for f in path_to(tree, tree.active) if f.parent and not f.is_inferred)
-    above = [{a.id for a in ancestors(tree, item.frame)} for item in _items_changed(diff) if item.frame]
-    return next((frame for frame in pushed if any(frame not in ids for ids in above)), "")
+def _frame_inside(tree: Tree, opened: str, diff: PlanDiff) -> str:
+    """`opened`, if known items above it or beside it are changed: it goes on while they begin and end around it. Empty
+    where all that is changed is the frame's own."""
+    above = (ancestors(tree, item.frame) for item in _items_changed(diff) if item.frame)
+    return opened if opened and any(all(a.id != opened for a in each) for each in above) else ""
 
 
 def _items_changed(diff: PlanDiff) -> tuple[MirroredItem, ...]:
@@ -236,7 +235,7 @@ def _top_frame(tree: Tree, frame: Frame) -> Frame:
 
 
 def _apply_plan_diff(inference: _Inference, changes: PlanDiff, group: tuple[str, ...], said: str, around: str) -> None:
-    """Apply a change that the call group `group` made, whose text is `said`. `around`: the frame of the model above
+    """Apply a change that the call group `group` made, whose text is `said`. `around`: the frame that it opened, above
     which items begin and end, see `FrameEntered`; empty where they do so in the active one."""
     new_frame_ids: dict[MirroredItem, str] = {}
     opened_in = inference.tree.frames[around].parent if around else ""
