@@ -58,6 +58,8 @@ _INTERPRETERS = re.compile(r"(?:python|node|ruby|perl|php|deno|bun|npx|uv|npm|pn
 
 
 _CODE_FLAGS = (("-c",), ("-e",))
+_OF_TOOL = "tool "
+"""Before the key of a client's tool: a program of the same name that runs in a shell says nothing about it."""
 
 
 class BrokenTool(msgspec.Struct, frozen=True):
@@ -104,6 +106,7 @@ class _Finder:
     def __init__(self, tool_roles: ToolRoles) -> None:
         self._tool_roles = tool_roles
         self.open: dict[str, BrokenTool] = {}
+        """By the program's name, or by that of the tool behind `_OF_TOOL`."""
         self.mended: list[BrokenTool] = []
         self._worked: set[str] = set()
         self._failures: dict[str, list[tuple[str, str, str]]] = {}
@@ -121,7 +124,7 @@ class _Finder:
         if not call_failed(execution):
             self._worked.add(name)
             self._failures.pop(name, None)
-            self._mend(name, execution.entry)
+            self._mend(_OF_TOOL + name, execution.entry)
             return
         words = _first_line(execution.result)
         failures = self._failures.setdefault(name, [])
@@ -130,8 +133,8 @@ class _Finder:
         asked = {arguments for _, arguments, _ in alike}
         never_works = name not in self._worked and len(asked) >= SAME_WORDS_CALLS
         if _CANNOT_RUN.search(words) or (never_works and not _REFUSES_ARGUMENTS.search(words)):
-            self.open.pop(name, None)
-            self.open[name] = BrokenTool(name, words, tuple(entry for *_, entry in alike), len(failures))
+            self.open.pop(_OF_TOOL + name, None)
+            self.open[_OF_TOOL + name] = BrokenTool(name, words, tuple(entry for *_, entry in alike), len(failures))
 
     def _read_commands(self, execution: ToolExecution) -> None:
         text = head_and_tail_of(execution.result)

@@ -273,15 +273,15 @@ _MAX_REPORT_LENGTH = 6_000  # characters of a report that are read
 
 def _paths_reported(commands: Sequence[ShellCommand], result: str) -> Iterator[str]:
     """Files that the client or git reports as changed: the client's note behind a command, and `git diff --stat` of the
-    working tree behind another command of the same line. Alone it shows what was changed at any time before, and
-    between two revisions what others changed. What git only put away, brought back or undid is no change."""
+    working tree behind a command of the same line that is no check. Alone it shows what was changed at any time before,
+    and between two revisions what others changed. What git only put away, brought back or undid is no change."""
     if any(map(only_moves_tree, commands)) and not any(map(_works_by_itself, commands)):
         return
     if "[This command " in result:
         for note in _CLIENT_NOTE.findall(result):
             yield from _PATH_IN_NOTE.findall(note)
-    is_report = any(_shows_working_tree(command.words) for command in commands)
-    if " | " in result and is_report and any(_may_change_files(command.words) for command in commands):
+    report_at = next((at for at, command in enumerate(commands) if _shows_working_tree(command.words)), 0)
+    if " | " in result and any(map(_works_by_itself, commands[:report_at])):
         for line in _STAT_LINE.findall(result[:_MAX_REPORT_LENGTH]):
             path = line.rpartition(" | ")[0].strip()
             if not path.startswith("...") and " => " not in path:
@@ -293,7 +293,7 @@ def _may_change_files(words: Sequence[str]) -> bool:
 
 
 def _works_by_itself(command: ShellCommand) -> bool:
-    """Whether a command beside one that moves the working tree may have changed files: a check mostly does not."""
+    """Whether a command may have changed files that are reported beside it: a check mostly does not."""
     return _may_change_files(command.words) and not command_kind_of(command.words)
 
 

@@ -50,6 +50,7 @@ def lines(*calls: tuple[str, dict[str, Any], str], told_from: int = 0) -> tuple[
         ([sh("hadolint Dockerfile", "sh: 1: hadolint: not found")], 'hadolint: "sh: 1: hadolint: not found"'),
         ([grep(word, NO_GREP) for word in "abcd"], f'grep: "{NO_GREP}" (4 of 4 calls)'),
         ([grep("a", NO_GREP)], f'grep: "{NO_GREP}"'),
+        ([grep("a", NO_GREP), sh("grep -rn b src", "src/a.py:1: b")], f'grep: "{NO_GREP}"'),
         ([("websearch", {"q": word}, "Error: 401 Unauthorized") for word in "ab"],
          'websearch: "Error: 401 Unauthorized" (2 of 2 calls)'),
         ([sh('python -c "from glom import OneOf"', IMPORT_ERROR)],

@@ -128,6 +128,8 @@ STAT = " src/a.py | 12 +++---\n logo.png | Bin 0 -> 9 bytes\n .../deep/c.py | 2 
         ("make codegen; git diff --stat", STAT, ["src/a.py", "logo.png"]),
         ("make codegen && git diff --stat HEAD -- src docs", STAT, ["src/a.py", "logo.png"]),
         ("git diff --stat", STAT, []),
+        ("git diff --stat && python tools/gen.py", STAT, []),
+        ("python -m pytest -q | tail -3; git diff --stat", STAT, []),
         ("cd src && git diff --stat HEAD", STAT, []),
         ("git diff --stat main...HEAD", STAT, []),
         ("git log --stat", STAT, []),
