@@ -23,8 +23,8 @@ from tests.harness import ClientHabits, Conversation, Stage
 from tests.postgresql_server import PostgresServer
 from tests.properties import disk
 
-KILLS = int(os.environ.get("CALLSTACK_KILLS", "50"))
-OUTAGES = int(os.environ.get("CALLSTACK_OUTAGES", "10"))
+KILLS = int(os.environ.get("CALLSTACK_KILLS", "25"))
+OUTAGES = int(os.environ.get("CALLSTACK_OUTAGES", "5"))
 SOON_S = 15.0
 PAUSE_S = 0.25
 """Between two steps of an agent. Without, the proxies fail so often in so short a time that they stop trying for a
