@@ -57,6 +57,9 @@ class Searching:
         """What the client answers, if it searched itself."""
         raise NotImplementedError
 
+    def found_beside(self, name: str, text: str) -> None:
+        raise NotImplementedError
+
     def can_call(self, body: Json, name: str) -> bool:
         raise NotImplementedError
 
@@ -82,6 +85,14 @@ class ClientSearch(Searching):
             for call in calls
         ]
         self.chat.history.append({"role": "user", "content": [*results, {"type": "text", "text": "Tool loaded."}]})
+
+    def found_beside(self, name: str, text: str) -> None:
+        """The results of another call and of a search."""
+        other, search = (block["id"] for block in self.chat.history[-1]["content"] if block["type"] == "tool_use")
+        found = [{"type": "tool_reference", "tool_name": name}]
+        results = [(other, text), (search, found)]
+        told = [{"type": "tool_result", "tool_use_id": call, "content": content} for call, content in results]
+        self.chat.history.append({"role": "user", "content": told})
 
     def can_call(self, body: Json, name: str) -> bool:
         blocks = [b for m in body["messages"] for b in m["content"] if isinstance(m["content"], list)]
@@ -138,6 +149,12 @@ class ResponsesSearch(Searching):
         tool = {"type": "function", "name": name, "description": "", "parameters": SCHEMA, "defer_loading": True}
         told = {"type": "tool_search_output", "call_id": f"call_search_{self.searches}", "execution": "client"}
         self.chat.history.append({**told, "status": "completed", "tools": [tool]})
+
+    def found_beside(self, name: str, text: str) -> None:
+        """The results of another call and of a search."""
+        [call] = [item["call_id"] for item in self.chat.history if item.get("type") == "function_call"]
+        self.chat.history.append({"type": "function_call_output", "call_id": call, "output": text})
+        self.found(name)
 
     def can_call(self, body: Json, name: str) -> bool:
         outputs = [item["tools"] for item in body["input"] if item.get("type") == "tool_search_output"]
@@ -329,6 +346,37 @@ def test_a_tool_loaded_in_a_frame_outlives_it(
 
     for at in (-1, -2, -3):
         assert client.can_call(sent(provider, at), "issue")
+        assert b"inside-1" not in provider.received[at].raw
+    assert client.chat.status == "full"
+
+
+def ids(items: list[Json], kind: str, name: str) -> set[str]:
+    return {item[name] for item in items if item.get("type") == kind}
+
+
+@pytest.mark.rows("X-46")
+@pytest.mark.parametrize("form", [ClientSearch, ResponsesSearch])
+def test_a_search_beside_a_push_keeps_the_calls_of_its_message_with_their_results(
+    provider: ScriptedProvider, start: Started, form: Callable[..., Searching]
+) -> None:
+    """The calls behind a push are the frame's and leave with it, unless a result of theirs stays for what it loaded."""
+    client = form(start())
+    searched = client.loads("issue")
+    both = does(push("Read files"), bash("cat a.py"), *searched.calls, own=searched.own)
+    provider.will(both, does(bash("cat b.py")), does(pop("it is filed")), says("Filed."), says("Sure."))
+    client.chat.says("File an issue about the broken login.")
+    client.found_beside("issue", padded("beside"))
+    client.chat.asks()
+    client.chat.returns(padded("inside"))
+    client.chat.says("And then?")
+
+    for at in (-1, -2):
+        body = sent(provider, at)
+        blocks = [b for m in body.get("messages", ()) for b in m["content"] if isinstance(b, dict)]
+        items = body.get("input", blocks)
+        answered = ids(items, "tool_result", "tool_use_id") | ids(items, "function_call_output", "call_id")
+        assert answered == ids(items, "tool_use", "id") | ids(items, "function_call", "call_id")
+        assert client.can_call(body, "issue")
         assert b"inside-1" not in provider.received[at].raw
     assert client.chat.status == "full"
 

@@ -411,7 +411,8 @@ def _items_of_entry(
     message = path_entry.round.spoken.message
     tree = path_state.tree
     if path_entry.inner_calls and tree.active and path_entry.inner_owner not in tree.visible_owners:
-        message = composer.without_calls(message, path_entry.inner_calls)
+        if not path_state.loads_tools(path_entry):  # else the results of all its calls stay, with what was loaded
+            message = composer.without_calls(message, path_entry.inner_calls)
     if not message.calls and not message.text.strip():
         return []  # an answer that said nothing: providers refuse empty assistant messages
     if muted:

@@ -91,6 +91,10 @@ class PathState(msgspec.Struct, frozen=True, dict=True):
         groups = groups_that_load(list(map(_message_of, self.entries)))
         return frozenset(id(self.entries[position]) for group in groups for position in group.positions)
 
+    def loads_tools(self, path_entry: PathEntry) -> bool:
+        """Whether this entry of the path belongs to a call group that loaded tools, which stays whole."""
+        return id(path_entry) in self._loading_entries
+
     @cached_property
     def outliving_entries(self) -> frozenset[int]:
         """The Python ids of visible entries of frames that left the context: tool searches."""
