@@ -410,9 +410,9 @@ def _items_of_entry(
         return [ContextItem(shown, path_entry.path_id, is_overlay=path_entry.entry.kind is EntryKind.OVERLAY)]
     message = path_entry.round.spoken.message
     tree = path_state.tree
-    if path_entry.inner_calls and tree.active and path_entry.inner_owner not in tree.visible_owners:
-        if not path_state.loads_tools(path_entry):  # else the results of all its calls stay, with what was loaded
-            message = composer.without_calls(message, path_entry.inner_calls)
+    has_left = bool(path_entry.inner_calls) and tree.active and path_entry.inner_owner not in tree.visible_owners
+    if has_left and not path_state.loads_tools(path_entry):  # results of a group that loaded tools stay
+        message = composer.without_calls(message, path_entry.inner_calls)
     if not message.calls and not message.text.strip():
         return []  # an answer that said nothing: providers refuse empty assistant messages
     if muted:

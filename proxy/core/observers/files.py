@@ -13,6 +13,7 @@ import msgspec
 from proxy.core.frames import CHANGED, READ, FileAccess, PathEntry, one_spelling
 from proxy.core.ledger import Call, OpenCalls
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
+from proxy.core.observers.command_outcomes import CommandOutcome, outcomes_of_checks
 from proxy.core.observers.commands import command_lines_of
 from proxy.core.observers.shell import ShellCommand, command_kind_of, only_moves_tree, parse_command_line
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
@@ -41,8 +42,8 @@ def observe_files(step: Step, tool_roles: ToolRoles) -> tuple[ObservedFile, ...]
     """What a step did to files, each pair of file and action once, in order."""
     files: dict[ObservedFile, None] = {}
     for execution in step.executions:
-        if not call_failed(execution):
-            files |= dict.fromkeys(_files_of_call(execution, tool_roles))
+        changes = _changes_before_a_check if call_failed(execution) else _files_of_call
+        files |= dict.fromkeys(changes(execution, tool_roles))
     return tuple(files)[:MAX_FILES_PER_STEP]
 
 
@@ -239,6 +240,21 @@ def _files_in_commands(execution: ToolExecution, tool_roles: ToolRoles) -> Itera
             changes = [change for command in commands for change in _file_actions_of_command(command)]
             changes += [(path, FileAction.MODIFIED) for path in _paths_reported(commands, execution.result)]
             yield from (ObservedFile(path, how, is_certain=False) for path, how in changes if _is_plausible_path(path))
+
+
+def _changes_before_a_check(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedFile]:
+    """What the commands in front of a check changed in a call that failed because of the check."""
+    if tool_roles.role_of(execution.call.name) is not ToolRole.SHELL:
+        return
+    for line in command_lines_of(execution, tool_roles):
+        commands = parse_command_line(line)
+        checks = outcomes_of_checks(commands, execution)
+        if not checks or checks[0][2] is CommandOutcome.UNKNOWN:
+            continue  # it may never have run
+        changes = (
+            change for each in commands[: commands.index(checks[0][0])] for change in _file_actions_of_command(each)
+        )
+        yield from (ObservedFile(path, how, is_certain=False) for path, how in changes if _is_plausible_path(path))
 
 
 _IN_PLACE = re.compile(r"-(?!-)[a-zA-Z]*i|--in-place")

@@ -137,6 +137,10 @@ STAT = " src/a.py | 12 +++---\n logo.png | Bin 0 -> 9 bytes\n .../deep/c.py | 2 
         ("perl -pi -e 's/a/b/' src/a.py", "", ["src/a.py"]),
         ("sed -E -i.bak 's/a/b/' src/a.py", "", ["src/a.py"]),
         ("perl -e 'print 1' src/a.py", "", []),
+        ("sed -i 's/a/b/' a.py && python -m pytest -q 2>&1 | tail -2", "FAILED t.py::x\n1 failed, 3 passed", ["a.py"]),
+        ("cat >> t.py <<'X'\nx\nX\npython -m pytest -q", "Exit code 1\n1 failed in 2s", ["t.py"]),
+        ("sed -i 's/a/b/' a.py && python -m pytest -q", "Exit code 2\nsed: can't read a.py: No such file", []),
+        ("sed -i 's/a/b/' a.py && python -m pytest -q", "The user doesn't want to proceed with this tool use.", []),
         ("for f in *.py; do sed -i 's/a/b/' $f; done", "", []),
     ],
 )
