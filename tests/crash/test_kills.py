@@ -9,6 +9,7 @@ begins with the bytes of the last line of that frame, and SQLite finds nothing w
 from __future__ import annotations
 
 import http.client
+import os
 import random
 import sqlite3
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ from tests.properties import disk
 from tests.properties.oracle import Op, Oracle
 from tests.properties.plays import Round, Words, as_answer
 
-KILLS = 50
+KILLS = int(os.environ.get("CALLSTACK_KILLS", "24"))
 LONGEST_S = 0.2
 """How long a turn takes at most: a kill at a random moment comes within it."""
 
