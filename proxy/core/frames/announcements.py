@@ -1,9 +1,9 @@
 """Tells what a text says came of the work from what it announces or asks, by the form of its sentences.
 
-An announcement is in the future ("I'll", "let me"), in the present ("I check the callers"), in the progressive ("Marking
-it now"), an order to oneself ("Now check the callers"), what is left to do ("Next the docs", "a.py has to be read
-again"), or a line that introduces the calls behind it ("The tests:"). A sentence may hold both: "It is a cache, so I'll
-clear it". What stays is always the text as it was said.
+An announcement is in the future ("I'll", "let me"), in the present ("I check the callers"), in the progressive
+("Marking it now"), an order to oneself ("Now check the callers"), what is left to do ("Next the docs", "a.py has to be
+read again"), or a line that introduces the calls behind it ("The tests:"). A sentence may hold both: "It is a cache, so
+I'll clear it". What stays is always the text as it was said.
 """
 
 from __future__ import annotations
