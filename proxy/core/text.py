@@ -15,6 +15,10 @@ GAP_MARKER = "[...]"
 """Stands where the middle of a text was left out."""
 WORD_BORDER = 0.2
 """A cut moves back to the end of a word if one ends within this last part of the text (S1-59)."""
+MIN_SENTENCES_SHARE = 0.25
+"""A beginning is cut at the end of a sentence if that leaves this share of it."""
+MIN_BEGINNING = 40
+"""Characters of a beginning from which on it may end inside of a sentence: fewer say nothing."""
 
 
 PART_ENDS = "-_/."
@@ -137,8 +141,9 @@ def truncate_to_tokens(text: str, budget: int, count: CountTokens, marker: str =
 
 
 def cut_middle(text: str, fits: Callable[[str], bool]) -> str:
-    """The text, or its beginning and its last sentence around `[...]`: what came of something stands at the end. If not
-    even the last sentence fits, the end of that, or nothing."""
+    """The text, or its beginning and its last sentence around `[...]`: what came of something stands at the end. The
+    beginning ends with a sentence; only inside of a long one, with a word. If not even the last sentence fits, the end
+    of that, or nothing."""
     text = text.strip()
     if fits(text):
         return text
@@ -148,9 +153,19 @@ def cut_middle(text: str, fits: Callable[[str], bool]) -> str:
         return f"{GAP_MARKER} {last[len(last) - kept :].lstrip()}" if kept else ""
     head = text[: len(text) - len(last)].rstrip()
     length = longest_fitting(head, lambda kept: fits(f"{kept} {GAP_MARKER} {last}"))
-    border = max(head.rfind(" ", 0, length + 1), head.rfind("\n", 0, length + 1))
-    start = head[: border if border >= length * (1 - WORD_BORDER) else length].rstrip()
+    start = head[: _end_of_beginning(head, length)].rstrip()
     return f"{start} {GAP_MARKER} {last}".lstrip() if fits(f"{start} {GAP_MARKER} {last}") else f"{GAP_MARKER} {last}"
+
+
+def _end_of_beginning(text: str, length: int) -> int:
+    """Where to cut the first `length` characters."""
+    if length == len(text):
+        return length
+    sentence_end = max((m.start() for m in _SENTENCE_BORDER.finditer(text, 0, length + 1)), default=0)
+    if sentence_end >= length * MIN_SENTENCES_SHARE or length < MIN_BEGINNING:
+        return sentence_end
+    border = max(text.rfind(" ", 0, length + 1), text.rfind("\n", 0, length + 1))
+    return border if border >= length * (1 - WORD_BORDER) else length
 
 
 _SENTENCE_BORDER = re.compile(r"(?<=[.!?])\s+|\n+")

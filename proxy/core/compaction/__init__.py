@@ -18,7 +18,7 @@ from proxy.core.compaction.context_overflow import (
     droppable_tokens,
     withhold_results,
 )
-from proxy.core.compaction.facts import REASON_SEPARATOR, artifacts_in_facts, facts_of
+from proxy.core.compaction.facts import REASON_SEPARATOR, artifacts_in_facts, facts_of, facts_of_span
 from proxy.core.compaction.fold_cost import (
     PRESSURE_SHARE,
     CachePrices,
@@ -88,6 +88,7 @@ __all__ = [
     "evaluate_rewrite",
     "expected_requests",
     "facts_of",
+    "facts_of_span",
     "find_unfold_target",
     "is_compaction_due",
     "newest_fitting",

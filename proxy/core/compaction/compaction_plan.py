@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from proxy.core.compaction.facts import (
     artifacts_in_facts,
     describe_returned_frames,
-    facts_of,
+    facts_of_span,
     frames_returned_in,
     interim_summary_text,
     summarized_positions,
@@ -404,7 +404,7 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
             candidate,
             path_entries,
             tuple(_removed_messages(path_state, path_entries, writer.count)),
-            facts_of(path_entries, writer.names),
+            facts_of_span(path_state, path_entries, writer.names),
             interim_summary_text(path_state, path_entries),
             describe_returned_frames(frames_returned_in(path_state.tree, span), writer.count),
             words_inside(path_state, span, writer.count),

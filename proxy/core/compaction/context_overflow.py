@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from proxy.core.compaction.facts import facts_of, interim_summary_text
+from proxy.core.compaction.facts import facts_of_span, interim_summary_text
 from proxy.core.compaction.kept_user_messages import MAX_QUOTE_TOKENS, words_inside
 from proxy.core.compaction.message_groups import group_numbers
 from proxy.core.compaction.segments import searches_that_stay
@@ -213,7 +213,7 @@ def _overflow_trace(path_state: PathState, dropped: Sequence[Sequence[PathEntry]
         "stack-context",
         {"note": OVERFLOW_NOTE, "nonce": notes.nonce},
         f"{opening} Nothing is lost: stack_recall brings them back, with {refs}.",
-        *facts_elements(facts_of(span, notes.tool_roles), room, estimate_tokens),
+        *facts_elements(facts_of_span(path_state, span, notes.tool_roles), room, estimate_tokens),
         text_element(BROKEN_SECTION, "\n".join(f"- {line}" for line in broken)) if broken else "",
         summary,
         escape_xml(spoken),

@@ -32,6 +32,7 @@ from proxy.core.observers import (
     ItemStatus,
     ObservedError,
     PlanReplaced,
+    Step,
     StepObservations,
     ToolRoles,
     TreeMove,
@@ -64,18 +65,36 @@ BY_COMMAND, DELETED_BY_COMMAND = "by command", "deleted by command"
 """How a file was changed of which only a command line, or the report behind it, tells."""
 UNDONE, UNDONE_LATER = "undone", " (undone later)"
 """Of a file and of an edit that git undid."""
+INSIDE, PASSED_LATER = "in a frame inside: ", ", passed later"
+"""Of a check that was made in a frame inside the span."""
 MARKED_CHANGES = frozenset({"created", "deleted", BY_COMMAND, DELETED_BY_COMMAND, UNDONE})
 """Changes that are mentioned; plain modification is not."""
 
 
-def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
-    """Each fact once, in its newest state."""
+def facts_of_span(path_state: PathState, path_entries: Sequence[PathEntry], names: ToolRoles) -> SpanFacts:
+    """The facts of a span whose frames, opened and returned inside it, count for how its checks ended."""
+    return facts_of(path_entries, names, _entries_of_returned_frames(path_state, path_entries))
+
+
+def _entries_of_returned_frames(path_state: PathState, path_entries: Sequence[PathEntry]) -> Sequence[PathEntry]:
+    tree = path_state.tree
+    returned = frames_returned_in(tree, path_entries)
+    if not returned:
+        return ()
+    frames = {f.id for frame in returned for f in (frame, *descendants(tree, frame.id))}
+    known = set(map(id, path_entries))
+    return [p for p in path_state.entries_of(lambda owner: owner.partition("#")[0] in frames) if id(p) not in known]
+
+
+def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequence[PathEntry] = ()) -> SpanFacts:
+    """Each fact once, in its newest state. `inside` are entries of frames that calls of the span opened and that
+    returned in it: their facts are told of them, but a check of theirs that ended otherwise is told here too."""
     changed: dict[str, str] = {}
     read_paths: dict[str, None] = {}
     commands: dict[str, str] = {}
     decisions: dict[str, None] = {}
     errors: dict[ObservedError, None] = {}
-    runs: list[CommandRun] = []
+    checks_made = _ChecksMade(names)
     said: list[str] = []
     told_steps: list[str] = []
     edits: list[str] = []
@@ -83,22 +102,27 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
     unchecked = False
     lists_plan = False
     steps = 0
-    for number, step in enumerate(steps_of(path_entries)):
+    for number, step in _steps_in_order(path_entries, inside):
         observed = observe(step, names)
         away = tree.are_changes_away
         commands_run = observe_commands(step, names, away=True) if away else observed.commands
+        if number is None:
+            checks_made.add_inner(step, observed, commands_run, told_steps, edits)
+            commands |= {run.command: run.outcome for run in commands_run if run.command in commands}
+            continue
         steps += bool(step.executions)
         lists_plan = lists_plan or any(isinstance(change, PlanReplaced) for change in observed.plan)
         said.append(announced_part(step.assistant_text) if not number and _ticks_off(observed) else step.assistant_text)
         _add_step(told_steps, step_line(step, names, away=away))
         if edited := edit_lines(step, names):
             edits += edited
-            unchecked = True
+            unchecked, checks_made.failed_behind_edit = True, ""
         checks = [run for run in commands_run if run.kind and not run.on_stash and not was_missing(run, step)]
         if checks and unchecked:
             tests = [run for run in checks if run.kind == "test"]
-            edits[-1] += _check_text((tests or checks)[-1])
-            unchecked = False
+            check = (tests or checks)[-1]
+            edits[-1] += _check_text(check)
+            unchecked, checks_made.failed_behind_edit = False, check.kind if _has_failed(check) else ""
         for file in observed.files:
             if file.action == "read":
                 read_paths.pop(file.path, None)
@@ -113,16 +137,12 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
             command = f"{run.command} (changes stashed)" if run.kind and run.on_stash else run.command
             commands.pop(command, None)
             commands[command] = run.outcome
-        runs += commands_run
+        checks_made.runs += commands_run
         decisions.update(dict.fromkeys(observed.decisions))
         if not any(run.on_stash for run in commands_run):
             errors.update(dict.fromkeys(observed.errors))
     changed, read_paths = _each_file_once(changed, read_paths)
-    outcomes = {
-        kind: passed
-        for kind, passed in last_outcome_by_kind(runs).items()
-        if passed or _newest_outcome(runs, kind) is CommandOutcome.FAILED
-    }
+    outcomes = checks_made.outcomes
     return SpanFacts(
         tuple(f"{path} ({how})" if how in MARKED_CHANGES else path for path, how in changed.items()),
         tuple(path for path in read_paths if path not in changed),
@@ -135,6 +155,85 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles) -> SpanFacts:
         tuple(edits),
         lists_plan,
     )
+
+
+def _steps_in_order(
+    path_entries: Iterable[PathEntry], inside: Sequence[PathEntry]
+) -> Iterator[tuple[int | None, Step]]:
+    """The steps of a span with their numbers, and between them, without a number, those of the frames inside it."""
+    if not inside:
+        yield from enumerate(steps_of(path_entries))
+        return
+    own = tuple(path_entries)
+    placed: list[tuple[tuple[int, int], int | None, Step]] = [
+        (place, number, step)
+        for number, (place, step) in enumerate(zip(_places_of_steps(own), steps_of(own), strict=True))
+    ]
+    placed += [(place, None, step) for place, step in zip(_places_of_steps(inside), steps_of(inside), strict=True)]
+    yield from ((number, step) for _, number, step in sorted(placed, key=lambda each: each[0]))
+
+
+def _places_of_steps(path_entries: Iterable[PathEntry]) -> Iterator[tuple[int, int]]:
+    for path_entry in path_entries:
+        message = message_of(path_entry)
+        if message is not None and message.role == "assistant":
+            yield path_entry.entry.seq, path_entry.round.number if path_entry.round else 0
+
+
+class _ChecksMade:
+    """The commands that were run, also in the frames inside the span: what was said of a check in the span is put right
+    by a later one there. `failed_behind_edit` is the kind of the failed check that is told behind the newest edit."""
+
+    def __init__(self, names: ToolRoles) -> None:
+        self.runs: list[CommandRun] = []
+        self.failed_behind_edit = ""
+        self._names = names
+        self._changed_inside = 0
+        """Runs before the newest change that was made inside: whether what failed in them still did, nobody knows."""
+
+    def add_inner(
+        self,
+        step: Step,
+        observed: StepObservations,
+        commands_run: Sequence[CommandRun],
+        told_steps: list[str],
+        edits: list[str],
+    ) -> None:
+        """Count a step of a frame inside. Told is what its checks change."""
+        if any(file.action != "read" for file in observed.files):
+            self._changed_inside = len(self.runs)
+        checks = {run.kind: run for run in commands_run if run.kind and not run.on_stash and not was_missing(run, step)}
+        known = last_outcome_by_kind(self.runs)
+        passed = {kind: run.outcome is CommandOutcome.OK for kind, run in checks.items()}
+        is_news = {
+            kind for kind, run in checks.items() if kind in known and (known[kind] != passed[kind]) and _is_known(run)
+        }
+        if is_news:
+            told_steps.append(f"{INSIDE}{step_line(_with_checks(step, self._names, is_news), self._names)}")
+        if passed.get(self.failed_behind_edit):
+            edits[-1] = f"{edits[-1].removesuffix(')')}{PASSED_LATER})"
+            self.failed_behind_edit = ""
+        self.runs += commands_run
+
+    @property
+    def outcomes(self) -> Mapping[str, bool]:
+        """The last outcome of each kind of check, where it is known."""
+        newest = {run.kind: (at, run) for at, run in enumerate(self.runs)}
+        return {
+            kind: passed
+            for kind, passed in last_outcome_by_kind(self.runs).items()
+            if passed or (_has_failed(newest[kind][1]) and newest[kind][0] >= self._changed_inside)
+        }
+
+
+def _is_known(run: CommandRun) -> bool:
+    return run.outcome is not CommandOutcome.UNKNOWN
+
+
+def _with_checks(step: Step, names: ToolRoles, kinds: Container[str]) -> Step:
+    """The calls of a step that ran checks of these kinds."""
+    checking = (e for e in step.executions if any(r.kind in kinds for r in observe_commands(Step("", (e,)), names)))
+    return Step("", tuple(checking))
 
 
 class _WorkTree:
@@ -211,8 +310,8 @@ def _check_text(run: CommandRun) -> str:
     return f" (then {command}{f': {run.outcome}' if run.outcome is not CommandOutcome.UNKNOWN else ' was run'})"
 
 
-def _newest_outcome(runs: Sequence[CommandRun], kind: str) -> CommandOutcome:
-    return next((run.outcome for run in reversed(runs) if run.kind == kind), CommandOutcome.UNKNOWN)
+def _has_failed(run: CommandRun) -> bool:
+    return run.outcome is CommandOutcome.FAILED
 
 
 def _error_with_ending(error: ObservedError, resolution: str) -> str:

@@ -1,17 +1,21 @@
 """Tells what a text says came of the work from what it announces or asks, by the form of its sentences.
 
-An announcement is in the future ("I'll", "let me"), in the progressive ("Marking it now"), an order to oneself ("Now
-check the callers"), or a line that introduces the calls behind it ("The tests:"). A sentence may hold both: "It is a
-cache, so I'll clear it". What stays is always the text as it was said.
+An announcement is in the future ("I'll", "let me"), in the present ("I check the callers"), in the progressive
+("Marking it now"), an order to oneself ("Now check the callers"), what is left to do ("Next the docs", "a.py has to be
+read again"), or a line that introduces the calls behind it ("The tests:"). A sentence may hold both: "It is a cache, so
+I'll clear it". What stays is always the text as it was said.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 FORM_CHARACTERS = 400
 """Characters of a sentence by which its form is known."""
+MAX_CLAUSES = 40
+"""Clauses of a sentence that are looked at."""
 _SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|:(?=\s*\n|\s*\Z)|\n|\Z)", re.DOTALL)
 _OPENING = (
     r"(?:(?:ok(?:ay)?|good|great|perfect|excellent|nice|alright|all\sright|right|interesting|sure|yes|no|well|ah|oh|hm+"
@@ -27,11 +31,33 @@ _ANNOUNCEMENT = re.compile(
         | (?:moving|time|on|back)\s(?:on\s|over\s)?to\b )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_JOINED = r"(?:(?:and|so|but|then|now)\s){0,3}"
-_CLAUSE_BREAK = re.compile(
-    rf"(?:\s{{0,3}}[,;:—\u2013]\s{{0,3}}{_JOINED}|\s-\s{_JOINED}|\s(?:and|so|but)\s(?:now\s)?)(?={_WILL})",
+_JOINED = r"(?:(?:and|so|but)\s){0,2}"
+_CLAUSE_BREAK = re.compile(rf"\s{{0,3}}[,;:—\u2013]\s{{1,3}}{_JOINED}|\s-\s{_JOINED}|\s(?:and|so|but)\s", re.IGNORECASE)
+_ACTS = re.compile(
+    rf"^\W*{_OPENING}(?:I|we)\s{_ADVERBS}(?:(?:re-?)?(?:run|check|build|test|try|write|start|begin|make)|recall|look|verify|"
+    r"update|mend|fix|go|continue|search|review|inspect|compare|measure|commit|add|remove|rename|replace|move|extend|"
+    r"adjust|rewrite|take\sa\slook)\b",
     re.IGNORECASE,
 )
+"""What "I" do in the present. Verbs that say the same of what was done ("I read", "I put") are not among them."""
+_WILL_ACT = re.compile(rf"^(?:(?:now|then)\s){{0,2}}{_WILL}", re.IGNORECASE)
+_LEFT_TO_DO = re.compile(
+    r"^\W*(?:[^\s,;:]+\s){1,6}?(?:(?:still|also|now)\s)?(?:has|have|needs?)\s(?:(?:still|also|now)\s)?to\sbe\s(?:re-?)?"
+    r"(?:read|run|checked|built|tested|written|updated|fixed|mended|looked|verified|committed|documented|adjusted|"
+    r"reviewed|extended|renamed|moved|removed|added|replaced|changed|done)\b(?!.*\bby\b)",
+    re.IGNORECASE,
+)
+_CONNECTIVES = r"(?:and|or|of|in|for|with|on|at|from|to|then)"
+_DETERMINED = r"(?:the|an?|its|my|our|this|that|these|those|their)"
+_WORD = rf"(?!{_CONNECTIVES}\b|{_DETERMINED}\b|(?:it|them|us|me|you)\b)[\w`\"'./()<>*+-]{{1,80}}(?<![.:])"
+_THINGS = rf"(?:{_DETERMINED}\s(?:{_WORD}\s){{0,2}}{_WORD}|{_WORD})"
+_ONLY_THINGS = re.compile(
+    rf"^\W*(?P<when>next|then|now|finally|first)\b[,:]?\s(?P<things>{_THINGS}"
+    rf"(?:(?:[,:;]\s(?:{_CONNECTIVES}\s){{0,2}}|\s(?:{_CONNECTIVES}\s){{1,2}}){_THINGS}){{0,7}})[.!…]*\s*$",
+    re.IGNORECASE,
+)
+"""A clause without a verb: "next the docs", "now README and the list"."""
+_NAMES_A_THING = re.compile(rf"\b(?i:{_DETERMINED})\s|[A-Z0-9_`]|\w\.\w")
 _SUBORDINATE = re.compile(
     r"^\W*(?:since|because|as|to|in\sorder|before|after|once|if|when|for|given|based|with|while|although|until|instead|"
     r"rather|now\s(?:that|for)|first|next|then|finally)\b",
@@ -59,9 +85,10 @@ _ORDER = re.compile(
     re.IGNORECASE,
 )
 """An order to oneself: "now check the callers", but not "now check 6 passes"."""
+_SUBORDINATOR = r"(?:which|what|where|how|who|whether|if|as\s(?:they|it|he|she|I|we|the))\b"
 _PROGRESSIVE = re.compile(
     rf"^\W*{_OPENING}(?!(?:\w*th|miss|exist|remain|follow|dur|accord|interest|includ|warn|str|hav|be)ing\b)[a-z]+ing\b"
-    rf"(?!.*\b{_FINITE})",
+    rf"(?!(?:(?!\b{_SUBORDINATOR}).)*\b{_FINITE})",
     re.IGNORECASE | re.DOTALL,
 )
 _BLANK_LINES = re.compile(r"\n\s*\n")
@@ -91,8 +118,8 @@ def _parts(text: str) -> Iterator[tuple[str, bool | None]]:
         if not sentence.strip():
             yield sentence, None
             continue
-        if clause := _CLAUSE_BREAK.search(sentence):
-            before, behind = sentence[: clause.start()], sentence[clause.start() :]
+        if border := _begin_of_announcing_clause(sentence):
+            before, behind = sentence[:border], sentence[border:]
             is_outcome = not _SUBORDINATE.match(before) and _says_an_outcome(before)
             yield (before, True) if is_outcome else (sentence, False)
             if is_outcome:
@@ -101,6 +128,28 @@ def _parts(text: str) -> Iterator[tuple[str, bool | None]]:
         is_last = at == len(sentences) - 1
         is_outcome = _says_an_outcome(sentence) and not (is_last and _introduces_calls(sentence))
         yield sentence, is_outcome
+
+
+def _begin_of_announcing_clause(sentence: str) -> int:
+    """Where a clause of the sentence begins that announces, with what joins it to the one before; 0 if none does."""
+    for clause in islice(_CLAUSE_BREAK.finditer(sentence), MAX_CLAUSES):
+        rest = sentence[clause.end() : clause.end() + FORM_CHARACTERS]
+        starts_anew = clause[0].lstrip()[:1] in (";", "—", "\u2013", ":", ",") or clause[0].startswith(" - ")
+        if _WILL_ACT.match(rest) or _ACTS.match(rest):
+            return clause.start()
+        if starts_anew and (_names_what_is_next(rest) or _LEFT_TO_DO.match(rest)):
+            return clause.start()
+        if clause[0].lstrip().startswith(";") and _PROGRESSIVE.match(rest):
+            return clause.start()
+    return 0
+
+
+def _names_what_is_next(clause: str) -> bool:
+    """Whether a clause only names things for a later step. "Now clean." tells how it is, "Now README." does not."""
+    match = _ONLY_THINGS.match(clause)
+    if match is None or _SAYS_HOW_IT_IS.search(clause):
+        return False
+    return match["when"].lower() in ("next", "then") or _NAMES_A_THING.search(match["things"]) is not None
 
 
 def _introduces_calls(last_sentence: str) -> bool:
@@ -114,6 +163,8 @@ def _says_an_outcome(sentence: str) -> bool:
     stripped = stripped[:FORM_CHARACTERS]
     if not stripped or is_question or _WORDLESS.match(stripped) or _ANNOUNCEMENT.match(stripped):
         return False
-    if _PROGRESSIVE.match(stripped) or _ORDER.match(stripped):
+    if any(form.match(stripped) for form in (_PROGRESSIVE, _ORDER, _ACTS, _LEFT_TO_DO)) or _names_what_is_next(
+        stripped
+    ):
         return False
     return not (_BEGINS_NEXT.match(stripped) and not _SAYS_HOW_IT_IS.search(stripped))

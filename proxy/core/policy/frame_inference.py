@@ -412,7 +412,8 @@ def build_pop_event(  # noqa: PLR0913  a frame's end is these facts
     said: str = "",
 ) -> FramePopped:
     """The end of an inferred frame, with the results, artifacts and decisions found in its entries. `said` is the text
-    that ended an item of the client's plan. Frames of the model on the return path that were invalidated meanwhile are
+    that ended it: said with the tick of an item, or the message that closed a request, also where an item that was left
+    open owns that. Frames of the model on the return path that were invalidated meanwhile are
     carried along, because their calls' results must say so."""
     returned_frames = return_path(path_state.tree, frame)
     note = ""
@@ -430,7 +431,8 @@ def build_pop_event(  # noqa: PLR0913  a frame's end is these facts
     elif origin == "auto":  # it ends behind any step, so its last text is often the announcement of the next one
         results = results_of_item(facts.said[:-1], facts.said[-1] if facts.said else "")
     else:
-        results = results_from_texts([m.text for p in path_entries if (m := message_of(p)) and m.role == "assistant"])
+        texts = [m.text for p in path_entries if (m := message_of(p)) and m.role == "assistant"]
+        results = results_from_texts([*texts, said])
     return FramePopped(
         frame,
         status,
@@ -486,7 +488,7 @@ def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_te
         opening = "\n".join(m.text for p in previous_work if (m := message_of(p)) and m.role == "user")
         if continues_by_topic(opening, closing.text, user_text):
             return
-    _close_request(inference, home, previous_work)
+    _close_request(inference, home, previous_work, closing.text)
     _begin_request(inference, home, new_entries, user_text)
 
 
@@ -586,9 +588,9 @@ def _is_of_earlier_request(tree: Tree, frame: Frame) -> bool:
     return bool(at_work) and all(above.id not in at_work for above in ancestors(tree, frame.id))
 
 
-def _close_request(inference: _Inference, home: Frame, previous_work: Sequence[PathEntry]) -> None:
-    """End the work for the previous request. Open items are blocked, so that the client may resume them. The first
-    request of a conversation gets its frame only now."""
+def _close_request(inference: _Inference, home: Frame, previous_work: Sequence[PathEntry], closing: str) -> None:
+    """End the work for the previous request with its `closing` message. Open items are blocked, so that the client may
+    resume them. The first request of a conversation gets its frame only now."""
     request = _open_request(inference.tree)
     path = path_to(inference.tree, inference.tree.active)
     holders = (request, *_requests_beside(inference.tree, request)) if request else (home,)
@@ -598,10 +600,10 @@ def _close_request(inference: _Inference, home: Frame, previous_work: Sequence[P
         if frame.is_inferred and frame.origin != "request" and frame.status is Status.IN_PROGRESS:
             _end_frame(inference, frame.id, Status.COMPLETED if frame.origin == "auto" else Status.BLOCKED)
     if request is None:
-        _end_frame(inference, _make_first_request(inference, home, previous_work), Status.COMPLETED)
+        _end_frame(inference, _make_first_request(inference, home, previous_work), Status.COMPLETED, said=closing)
         return
     for each in holders:
-        _end_frame(inference, each.id, Status.COMPLETED)
+        _end_frame(inference, each.id, Status.COMPLETED, said=closing)
 
 
 def _make_first_request(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from proxy.core.compaction import REASON_SEPARATOR, SpanFacts, facts_of
+from proxy.core.compaction import REASON_SEPARATOR, SpanFacts, facts_of_span
 from proxy.core.context import owner_of
 from proxy.core.frames import (
     FINAL_STATUSES,
@@ -58,7 +58,7 @@ def summarize_frame(tool_context: ToolContext, arguments: Mapping[str, Any]) -> 
             f"Error: frame {frame.id} is {frame.status}; only a frame that is being worked on is summed up."
         )
     entries = _frame_entries(tool_context, frame)
-    facts = facts_of(entries, tool_context.settings.tool_roles)
+    facts = facts_of_span(tool_context.path_state, entries, tool_context.settings.tool_roles)
     text = remove_illegal_xml(prose_argument(arguments, "note", "summary")).strip() or _last_assistant_text(entries)
     if not text and not facts.steps:
         raise ToolError(NOTHING_TO_SUMMARIZE.format(frame=frame.id))

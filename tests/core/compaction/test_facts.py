@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from proxy.core.compaction.compaction_plan import _open_plan_items
-from proxy.core.compaction.facts import artifacts_in_facts, facts_of
+from proxy.core.compaction.facts import artifacts_in_facts, facts_of, facts_of_span
 from proxy.core.compaction.trace import SpanFacts, merge_facts
 from proxy.core.context import entries_owned_by
+from proxy.core.frames.events import FramePopped, FramePushed, call_key
+from proxy.core.frames.tree import Status
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.observers.step import message_of, steps_of
+from tests.core.forest import LedgerBuilder, call, rooted
 from tests.core.working import GrowingConversation, bash, todo
 
 Made = tuple[str, dict[str, Any]]
@@ -204,6 +207,54 @@ FAILING = ([bash("pytest -q")], ["E   KeyError: 'sub'\n1 failed, 3 passed"])
 )
 def test_of_an_error_it_is_told_what_the_last_run_said_and_no_more(later: list[Any], ending: str) -> None:
     assert known(FAILING, *later).errors == (f"E KeyError: 'sub'{ending}",)
+
+
+PUSHED_AND_MENDED = (("edit", {"filePath": "a.py", "oldString": "c", "newString": "d"}), "The file has been updated.")
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("behind_the_push", [True, False])
+@pytest.mark.parametrize(
+    ("inside", "ending", "steps", "check"),
+    [
+        (
+            [PUSHED_AND_MENDED, (bash("pytest -q"), "4 passed")],
+            " (a later test run passed)",
+            ("in a frame inside: pytest -q: ok (4 passed)",),
+            "failed, passed later",
+        ),
+        ([(bash("pytest -q"), "1 failed, 3 passed")], " (failed when this part ended)", (), "failed"),
+        ([PUSHED_AND_MENDED], "", (), "failed"),
+        ([PUSHED_AND_MENDED, (bash("pytest -q > log"), "")], "", (), "failed"),
+        ([(bash("ls"), "a.py")], " (failed when this part ended)", (), "failed"),
+    ],
+)
+def test_a_check_in_a_frame_pushed_and_popped_inside_says_how_it_ended(
+    inside: list[Any], ending: str, steps: tuple[str, ...], check: str, behind_the_push: bool
+) -> None:
+    talk = LedgerBuilder()
+    talk.client("user", "Build it.")
+    talk.happens(rooted())
+    made = (edit("a.py"), bash("pytest -q"))
+    talk.model(("", tuple(call(f"o{n}", name, **given) for n, (name, given) in enumerate(made))))
+    talk.client("tool", "The file a.py has been updated.", "o0")
+    talk.client("tool", FAILING[1][0], "o1")
+    calls = [call(f"i{n}", name, **given) for n, ((name, given), _) in enumerate(inside)]
+    push = call("p", "stack_frame_push", title="Mend it")
+    rounds = [("", (push, *calls))] if behind_the_push else [("", (push,)), ("", tuple(calls))]
+    turn = talk.model(*rounds)
+    talk.happens(FramePushed("fa", "froot", "A", "It works.", turn, call_key(1, "p"), "block"), turn, 1)
+    for n, (_, result) in enumerate(inside):
+        talk.client("tool", result, f"i{n}")
+    turn = talk.model(("", (call("q", "stack_frame_pop"),)), ("Goes on.", ()))
+    talk.happens(FramePopped("fa", Status.COMPLETED, "done", "done", told="it is done"), turn, 1)
+    story = talk.story
+
+    facts = facts_of_span(story, entries_owned_by(story, {"froot"}, story.entries), DEFAULT_TOOL_ROLES)
+
+    assert facts.errors == (f"E KeyError: 'sub'{ending}",)
+    assert facts.told_steps == ("edited a.py; pytest -q: failed (1 failed, 3 passed)", *steps)
+    assert facts.edits == (f"a.py: a -> b (then pytest -q: {check})",)
 
 
 @pytest.mark.rows("S0-55")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from proxy.core.frames.events import DecisionAdded, FramePlanned
 from proxy.core.frames.results import PastSpeech, decisions_in, derive_compaction, frame_results_text, title_of
 from proxy.core.frames.tree import Status, children
-from proxy.core.text import remove_illegal_xml
+from proxy.core.text import cut_middle, remove_illegal_xml
 from tests.core.forest import count, grown, popped, pushed, rooted
 
 SECTIONS = ["title", "results", "files", "decisions", "children", "user-said", "details"]
@@ -196,3 +196,18 @@ def test_a_derived_compaction_never_exceeds_its_limit(text: str, limit: int) -> 
 def test_a_root_is_called_by_the_first_words_of_the_user(text: str, title: str) -> None:
     """S1-36."""
     assert title_of(text) == title
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("text", "room", "kept"),
+    [
+        ("The name is free. A wrong turn is possible.", 36, "[...] A wrong turn is possible."),
+        ("The name is free. It is used twice. So be it.", 38, "The name is free. [...] So be it."),
+        ("The name is free. It is used twice. So be it.", 45, "The name is free. It is used twice. So be it."),
+        ("It is free\nand used twice and more. So be it.", 35, "It is free [...] So be it."),
+        ("A name " * 20 + "is free. So be it.", 75, "A name " * 8 + "A [...] So be it."),
+    ],
+)
+def test_the_beginning_of_what_is_cut_ends_with_a_sentence(text: str, room: int, kept: str) -> None:
+    assert cut_middle(text, lambda shown: len(shown) <= room) == kept

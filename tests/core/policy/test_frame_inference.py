@@ -56,6 +56,25 @@ def test_a_long_closing_text_is_cut_for_the_tree_and_whole_on_the_line() -> None
     assert "word " * 1_000 in watched.texts
 
 
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_request_ends_with_its_closing_message_also_inside_an_open_item(is_first: bool) -> None:
+    watched = GrowingConversation(folds=False)
+    if not is_first:
+        watched.user("Read the callers.").does(bash("cat callers.py"), results=["x"]).says("There are two callers.")
+    order = "Unrelated: add a list of names to the registry."
+    watched.user(order)
+    watched.does(bash("grep names"), results=["none"], text="I recall the callers and look for the name.")
+    watched.does(todo("[>] Names | [ ] Docs"), results=["ok"]).does(bash("test"), results=["3 passed"])
+    watched.does(todo("[x] Names | [>] Docs"), results=["ok"]).does(bash("docs"), results=["x"], text="Now the docs.")
+    watched.says("The registry lists its names; 3 passed.")
+    watched.user(ELSEWHERE).does(bash("sort"), results=["x"]).says("Sorted.")
+
+    requests = {f.criteria: f.results for f in watched.story.tree.frames.values() if f.origin == "request"}
+
+    assert requests[order] == "The registry lists its names; 3 passed."
+
+
 def test_the_order_of_updates_in_one_group_does_not_matter() -> None:
     """DESIGN 9: one closed and one opened by two calls is the first group of the frame that was opened."""
     for first, second in (("completed", "in_progress"), ("in_progress", "completed")):
