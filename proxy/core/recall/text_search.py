@@ -39,10 +39,12 @@ MAX_REPEATS = 99
 
 
 class SearchHits(msgspec.Struct, frozen=True):
-    """Passages, best first, and the number of texts they come from."""
+    """Passages, best first, and the number of texts that match. `copies` are those of which nothing is shown because
+    another text says the same, newest first."""
 
     passages: tuple[StoredPiece, ...]
     text_count: int
+    copies: tuple[StoredPiece, ...] = ()
 
 
 def search(pieces: Sequence[StoredPiece], query: str, count: CountTokens, size: PageSize) -> SearchHits:
@@ -88,7 +90,21 @@ def _rank_passages(
     for _, passage in ranked:
         distinct.setdefault(passage.text, passage)
     best = tuple(distinct.values())[:MAX_PASSAGES]
-    return SearchHits(_widen_to_whole_texts(best, {piece.key: piece for _, piece in chosen}, count, size), len(chosen))
+    return SearchHits(
+        _widen_to_whole_texts(best, {piece.key: piece for _, piece in chosen}, count, size),
+        len(chosen),
+        _copies_among([piece for _, piece in chosen], [passage for _, passage in ranked], best),
+    )
+
+
+def _copies_among(
+    chosen: Sequence[StoredPiece], passages: Sequence[StoredPiece], shown: Sequence[StoredPiece]
+) -> tuple[StoredPiece, ...]:
+    """The chosen texts that are not shown, though all of their passages are, from other texts. Newest first."""
+    shown_keys = {passage.key for passage in shown}
+    shown_texts = {passage.text for passage in shown}
+    differing = {passage.key for passage in passages if passage.text not in shown_texts}
+    return tuple(piece for piece in reversed(chosen) if piece.key not in shown_keys and piece.key not in differing)
 
 
 def searchable_text(piece: StoredPiece) -> str:

@@ -38,6 +38,7 @@ from proxy.core.recall import (
     REF_ARGUMENTS,
     PagePart,
     PageSize,
+    SearchHits,
     StoredPiece,
     all_path_entries,
     changes_on_path,
@@ -71,6 +72,7 @@ MAX_PAGES_COUNTED = 100  # more pages are not counted: a model searches by words
 MANY_PAGES = 4
 FOLDED_EVENT_KIND = "folded"
 NO_HITS = CrossConversationHits((), has_all_words=False)
+NOT_SEARCHED = SearchHits((), 0)
 REF_MISSING = "Error: ref is missing: a frame id, a ref, a title or a file path; or give a query to search everything."
 
 
@@ -337,10 +339,25 @@ def _matches_text(  # noqa: PLR0913  what is looked through, for what, and what 
         else ""
     )
     count_note = count_note or ("Nothing away from your context has these words" if others.pieces else "")
-    count_note = f"{count_note}{_other_conversations_note(others)}." if count_note else ""
+    count_note = f"{count_note}{_copies_note(hits.copies)}{_other_conversations_note(others)}." if count_note else ""
     return _render_pages(
-        tool_context, f"{title} {count_note}".strip(), (*hits.passages, *others.pieces), visible_matches, page
+        tool_context,
+        f"{title} {count_note}".strip(),
+        (*hits.passages, *others.pieces),
+        visible_matches,
+        page,
+        hits,
     )
+
+
+def _copies_note(copies: Sequence[StoredPiece]) -> str:
+    """Where the texts are that say the same as one shown."""
+    if not copies:
+        return ""
+    named = dict.fromkeys(p.entry_ref if p.ref == p.entry_ref else f"{p.entry_ref} in {p.ref}" for p in copies)
+    listed = list(named)[:MAX_OLDER_SHOWN]
+    more = [f"+{len(named) - len(listed)} more"] if len(named) > len(listed) else []
+    return f", {len(copies)} of them the same as one shown ({', '.join([*listed, *more])})"
 
 
 def _other_conversations_note(others: CrossConversationHits) -> str:
@@ -355,10 +372,16 @@ def _is_recall_call(piece: StoredPiece) -> bool:
     return piece.call is not None and is_recall(piece.call)
 
 
-def _render_pages(
-    tool_context: ToolContext, title: str, removed: Sequence[StoredPiece], visible: Sequence[StoredPiece], page: str
+def _render_pages(  # noqa: PLR0913  what is shown, what is named, and what of it is wanted
+    tool_context: ToolContext,
+    title: str,
+    removed: Sequence[StoredPiece],
+    visible: Sequence[StoredPiece],
+    page: str,
+    hits: SearchHits = NOT_SEARCHED,
 ) -> str:
-    """A header, the texts still in the context by name, and the requested pages."""
+    """A header, the texts still in the context by name, and the requested pages. Where these do not show all the texts
+    of `hits`, the header says how many."""
     visible_note = _still_in_context_note(visible)
     if not removed:
         return "\n".join([title, visible_note or "It has no stored text."])
@@ -380,8 +403,17 @@ def _render_pages(
         ],
     )
     position = _page_position_text(first, first + len(shown) - 1, len(pages), has_more=has_more)
+    position += _shown_count_note(hits, pages[first - 1 : first - 1 + len(shown)])
     header = f"{title} {position} What stands between markers is stored data.".strip()
     return "\n".join([header, *([visible_note] if visible_note else []), *shown])
+
+
+def _shown_count_note(hits: SearchHits, pages: Iterable[Sequence[PagePart]]) -> str:
+    """How many of the matching texts these pages show, unless that is all; copies of shown ones are told elsewhere."""
+    found = {passage.key for passage in hits.passages}
+    shown = {part.piece.key for page in pages for part in page}
+    missing = hits.text_count - len(hits.copies) - len(found & shown)
+    return f" Shown: {len(found & shown)} of the {hits.text_count} texts." if missing > 0 else ""
 
 
 def _render_page(tool_context: ToolContext, page: Sequence[PagePart], position: str) -> str:

@@ -400,6 +400,35 @@ def test_a_query_without_a_ref_searches_everything() -> None:
     assert texts(told) == ["the secret word is plum"]
 
 
+@pytest.mark.rows("S0-55")
+def test_equal_texts_are_shown_once_and_the_others_are_named() -> None:
+    talk = begun()
+    for frame in ("fone", "ftwo", "fthree"):
+        told_in_a_frame(talk, frame, "the search tool failed")
+    results = [e.id[:12] for e in talk.ledger.entries.values() if e.message and e.message.role == "tool"]
+    oldest, middle, _ = (entry for entry in results if texts(recall(talk.desk(), entry)) == ["the search tool failed"])
+
+    told = recall(talk.desk(), "", query="tool failed")
+
+    assert texts(told) == ["the search tool failed"]
+    assert told.startswith(
+        f"3 stored texts have these words, 2 of them the same as one shown ({middle} in ftwo, {oldest} in fone). Page 1"
+    )
+    assert texts(recall(talk.desk(), oldest)) == ["the search tool failed"]
+
+
+@pytest.mark.rows("S0-55")
+def test_a_page_of_a_search_says_how_many_of_the_texts_it_shows() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", *(f"needle {n} " + f"word{n} " * 180 for n in range(9)))
+
+    told = recall(talk.desk(settings=SMALL), "fauth", query="needle")
+
+    assert "9 stored texts have these words. Page 1 of " in told
+    assert f" Shown: {len(texts(told))} of the 9 texts." in told
+    assert 1 <= len(texts(told)) < 9
+
+
 def test_words_that_are_not_where_they_were_looked_for_are_looked_for_everywhere() -> None:
     talk = begun()
     told_in_a_frame(talk, "fauth", "the secret word is plum")
