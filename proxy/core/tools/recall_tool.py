@@ -28,6 +28,7 @@ from proxy.core.frames import (
     decode_event,
     descendants,
     find_frame,
+    frames_titled,
     replay,
 )
 from proxy.core.ledger import Ledger
@@ -86,14 +87,22 @@ class RecallTarget(msgspec.Struct, frozen=True):
 def find_target(tool_context: ToolContext, reference: str, *, searched: bool) -> RecallTarget:
     """What a ref stands for: by id or title a frame with the frames below it, by id an entry, by path the newest text
     about a file (`searched`: all of them). Priority: full id or title, entry, path, part of a title; this branch before
-    the path's other branches, and this conversation before related ones."""
+    the path's other branches, and this conversation before related ones. The path of a file that a tool read or wrote
+    precedes a title of the same words, and the line names the frames."""
     frame = find_frame(tool_context.tree, reference)
-    if frame and _matches_exactly(frame, reference):
+    titled = frames_titled(tool_context.tree, reference)
+    is_exact = frame is not None and _matches_exactly(frame, reference)
+    if frame and is_exact and frame not in titled:
         return _target_of_frame(tool_context, tool_context.ledger, tool_context.path_state, frame)
     path_entry = all_path_entries(tool_context.ledger, tool_context.path_state)
-    pieces = pieces_of(tool_context.path_state, path_entry, tool_context.settings.tool_roles)
+    tool_roles = tool_context.settings.tool_roles
+    pieces = pieces_of(tool_context.path_state, path_entry, tool_roles)
+    if titled and (file := _target_of_file(reference, pieces, tool_roles, searched=searched, mentioned=False)):
+        return RecallTarget(f"{file.title} {_titled_note(titled)}", file.pieces)
+    if frame and is_exact:
+        return _target_of_frame(tool_context, tool_context.ledger, tool_context.path_state, frame)
     if other := _target_of_entry(tool_context, reference, path_entry) or _target_of_file(
-        reference, pieces, tool_context.settings.tool_roles, searched=searched
+        reference, pieces, tool_roles, searched=searched
     ):
         return other
     if frame:
@@ -108,6 +117,15 @@ def find_target(tool_context: ToolContext, reference: str, *, searched: bool) ->
         f"Error: nothing is stored under {reference[:80]!r}. Give a frame id, a title, an entry id from a marker or a "
         f"file path. {known_frames_text(tool_context.tree)}"
     )
+
+
+def _titled_note(frames: Sequence[Frame]) -> str:
+    """Which frames have the title that is a file's path too."""
+    if len(frames) == 1:
+        return f'Frame {frames[0].id} ({frames[0].status_text}) has this title; ref="{frames[0].id}" gives its texts.'
+    listed = [f"{f.id} ({f.status_text})" for f in frames[-MAX_OLDER_SHOWN:]]
+    more = [f"+{len(frames) - len(listed)} earlier"] if len(frames) > len(listed) else []
+    return f"Frames {', '.join([*listed, *more])} have this title; their ids as ref give their texts."
 
 
 def _related_paths(tool_context: ToolContext) -> Iterable[tuple[Ledger, PathState]]:
@@ -226,13 +244,13 @@ def _target_of_entry(
 
 
 def _target_of_file(
-    reference: str, pieces: Sequence[StoredPiece], tool_roles: ToolRoles, *, searched: bool
+    reference: str, pieces: Sequence[StoredPiece], tool_roles: ToolRoles, *, searched: bool, mentioned: bool = True
 ) -> RecallTarget | None:
-    """The newest text about a file: from calls of file tools, else any text that mentions it."""
+    """The newest text about a file: from calls of file tools, else, if `mentioned`, any text that mentions it."""
     client_pieces = [p for p in pieces if not (p.call and p.call.is_stack_call)]
     called = ((p, files_touched_by(p.call, tool_roles)) for p in client_pieces if p.call)
     matching = [p for p, touched in called if _touches_path(touched, reference) and _holds_content(p, touched)]
-    if not matching and _looks_like_path(reference):
+    if not matching and mentioned and _looks_like_path(reference):
         matching = [p for p in client_pieces if _mentions(p, reference)]
     if not matching:
         return None

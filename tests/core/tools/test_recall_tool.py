@@ -725,6 +725,32 @@ def test_a_path_recalls_what_was_written_rather_than_that_it_was_written() -> No
     assert texts(recall(talk.desk(), "new.py")) == [written.arguments]
 
 
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("asked", [{}, {"query": "first"}])
+def test_a_path_that_is_a_title_too_gives_the_file_and_names_the_frame(asked: dict[str, str]) -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fnotes", "- first entry", path="/repo/NOTES.md", title="NOTES.md")
+
+    told = recall(talk.desk(), "NOTES.md", **asked)
+
+    assert texts(told) == ["- first entry"]
+    assert 'Frame fnotes (completed) has this title; ref="fnotes" gives its texts.' in told
+    assert told.startswith("The ")
+    assert recall(talk.desk(), "fnotes", **asked).startswith("Frame fnotes (NOTES.md), completed.")
+
+    told_in_a_frame(talk, "fagain", "- second entry", path="OTHER.md", title="NOTES.md")
+    assert "Frames fnotes (completed), fagain (completed) have this title" in recall(talk.desk(), "NOTES.md", **asked)
+
+
+def test_a_title_that_looks_like_a_path_of_no_known_file_is_the_frames() -> None:
+    talk = begun()
+    talk.model(("I begin with NOTES.md.", ()))
+    told_in_a_frame(talk, "fnotes", "nothing", title="NOTES.md")
+
+    assert recall(talk.desk(), "notes.md").startswith("Frame fnotes (NOTES.md), completed.")
+    assert recall(talk.desk(), "NOTES.md").startswith("Frame fnotes (NOTES.md), completed.")
+
+
 def test_a_path_that_only_a_shell_saw_recalls_what_it_printed() -> None:
     talk = begun()
     talk.model(("", (call("s", "bash", command="cat conf/app.toml"),)))
