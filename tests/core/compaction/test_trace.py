@@ -384,6 +384,21 @@ def test_a_trace_has_room_for_what_the_one_it_replaces_said() -> None:
 
 
 @pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("tokens", [100, 4_000])
+def test_errors_are_told_as_far_as_there_is_room_and_the_others_are_counted(tokens: int) -> None:
+    errors = tuple(f"FAILED tests/test_order.py::test_wrapper_is_innermost_{n} - AssertionError" for n in "abcdefgh")
+
+    told = sections(traced(messages=(said("tool", "x", tokens),), facts=SpanFacts(errors=errors)))["errors"]
+    two = sections(traced(messages=(said("tool", "x", tokens),), facts=SpanFacts(errors=errors[:2])))["errors"]
+
+    shown = told.splitlines()
+    assert two.splitlines() == [f"- {error}" for error in errors[:2]]
+    assert shown[0] == f"({len(errors) - len(shown) + 1} earlier lines)"
+    assert shown[1:] == [f"- {error}" for error in errors[1 - len(shown) :]]
+    assert parse_traces(traced(facts=SpanFacts(errors=errors))).facts.errors == errors[-len(shown) + 1 :]
+
+
+@pytest.mark.rows("S0-55")
 def test_how_an_error_ended_in_its_part_is_no_end_of_the_longer_part() -> None:
     first = traced(facts=SpanFacts(errors=("KeyError: 'a' (failed when this part ended)", "KeyError: 'b' (fixed)")))
 
