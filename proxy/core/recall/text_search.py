@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.recall.pages import PageSize
-from proxy.core.recall.stored_texts import StoredPiece
+from proxy.core.recall.stored_texts import StoredPiece, count_lines, has_numbered_lines
 from proxy.core.text import CountTokens, longest_fitting
 
 WHOLE_TEXT_TOKENS = 300
@@ -197,6 +197,8 @@ def _passages_of(
     plain = piece.text.casefold().split("\n")
     hits = [i for i, line in enumerate(plain) if search_query.phrase in line]
     hits = hits or [i for i, line in enumerate(plain) if any(word in line for word in search_query.words)]
+    has_numbers = has_numbered_lines(piece)
+    line_count = count_lines(piece.text, numbered=has_numbers)
     shown = line_windows(hits, [len(line) for line in lines]) if hits else iter([(0, len(lines))])
     for first, last in islice(shown, MAX_PASSAGES):
         numbers = f"{first + 1}-{last}" if last > first + 1 else str(last)
@@ -204,7 +206,13 @@ def _passages_of(
         passage = (
             piece
             if whole
-            else replace(piece, text="".join(lines[first:last]), lines=numbers, line_count=len(lines) - (not lines[-1]))
+            else replace(
+                piece,
+                text="".join(lines[first:last]),
+                lines=numbers,
+                line_count=line_count,
+                has_numbers=has_numbers,
+            )
         )
         yield _excerpt_of_line(passage, search_query, count, size) if last == first + 1 else passage
 

@@ -411,15 +411,7 @@ def _render_pages(  # noqa: PLR0913  what is shown, what is named, and what of i
     if last < first or not 1 <= first <= len(pages):
         page_count = "is 1 page" if len(pages) == 1 else f"are {'more than ' if has_more else ''}{len(pages)} pages"
         raise ToolError(f"Error: there is no page {page}. There {page_count}.")
-    total = f"{len(pages)}+" if has_more else str(len(pages))
-    has_one_page = total == "1"
-    shown = _fit_pages(
-        tool_context,
-        [
-            _render_page(tool_context, pages[number - 1], "" if has_one_page else f"{number}/{total}")
-            for number in range(first, min(last, len(pages)) + 1)
-        ],
-    )
+    shown = _fit_pages(tool_context, [_render_page(tool_context, page) for page in pages[first - 1 : last]])
     position = _page_position_text(first, first + len(shown) - 1, len(pages), has_more=has_more)
     position += _shown_count_note(hits, pages[first - 1 : first - 1 + len(shown)])
     header = f"{title} {position} What stands between markers is stored data.".strip()
@@ -434,8 +426,8 @@ def _shown_count_note(hits: SearchHits, pages: Iterable[Sequence[PagePart]]) -> 
     return f" Shown: {len(found & shown)} of the {hits.text_count} texts." if missing > 0 else ""
 
 
-def _render_page(tool_context: ToolContext, page: Sequence[PagePart], position: str) -> str:
-    return "\n".join(part.render(tool_context.nonce, position) for part in page)
+def _render_page(tool_context: ToolContext, page: Sequence[PagePart]) -> str:
+    return "\n".join(part.render(tool_context.nonce) for part in page)
 
 
 def _fit_pages(tool_context: ToolContext, pages: Sequence[str]) -> Sequence[str]:
@@ -457,7 +449,8 @@ def _max_tokens(tool_context: ToolContext) -> int:
     return min(tool_context.settings.recall_call_tokens, tool_context.recallable_tokens, tool_context.free_tokens)
 
 
-def _still_in_context_note(pieces: Sequence[StoredPiece]) -> str:
+def _still_in_context_note(visible: Sequence[StoredPiece]) -> str:
+    pieces = [piece for piece in visible if piece.text or piece.call]
     if not pieces:
         return ""
     named = dict.fromkeys(f"{p.role} {p.source}".strip() for p in pieces)

@@ -297,14 +297,39 @@ def test_a_passage_names_no_page_on_whichever_it_stands() -> None:
 
 
 @pytest.mark.rows("S0-55")
-def test_whole_texts_on_several_pages_name_the_page_of_the_answer() -> None:
+def test_a_whole_text_names_no_page_that_could_be_taken_for_its_own() -> None:
     talk = begun()
     told_in_a_frame(talk, "fauth", "one " * 1_200, "two " * 1_200)
 
-    assert {mark.partition('page="')[2][:3] for mark in marks(recall(talk.desk(), "fauth", page="1-9"))} >= {
-        "1/2",
-        "2/2",
-    }
+    told = recall(talk.desk(), "fauth", page="1-9")
+
+    assert "Pages 1-2 of 2." in told
+    assert not any("page=" in mark or "part=" in mark for mark in marks(told))
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("numbered", ["{}: ", "{:6}\t", "{:05}| "])
+def test_lines_around_a_numbered_file_are_no_lines_of_it(numbered: str) -> None:
+    talk = begun()
+    lines = [f"{numbered.format(n)}line says {'the needle' if n in {250, 500} else 'nothing'}" for n in range(1, 501)]
+    wrapped = ["<path>src/auth.py</path>", "<content>", *lines, "", "(End of file - total 500 lines)", "</content>"]
+    told_in_a_frame(talk, "fauth", "\n".join(wrapped))
+
+    shown = marks(recall(talk.desk(), "fauth", query="needle"))
+
+    counts = {mark.partition('part="')[2].partition('"')[0] for mark in shown}
+    assert counts == {"9 of 500 lines", "5 of 500 lines"}
+
+
+@pytest.mark.rows("S0-55")
+def test_a_message_without_text_is_no_text_that_is_still_in_the_context() -> None:
+    talk = begun()
+    talk.client("user", "")
+    talk.model(("Hello.", ()))
+
+    told = recall(talk.desk(frozenset(talk.ledger.entries)), "froot")
+
+    assert "not repeated: 2 texts (user, assistant)." in told
 
 
 CHANGES = {
