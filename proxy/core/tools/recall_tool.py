@@ -52,7 +52,7 @@ from proxy.core.recall import (
     search_closest,
     split_by_visibility,
 )
-from proxy.core.text import cut_for_display
+from proxy.core.text import cut_for_display, join_whole
 from proxy.core.tools.base import (
     CrossConversationHits,
     Tool,
@@ -170,7 +170,7 @@ def _target_of_frame(tool_context: ToolContext, ledger: Ledger, path_state: Path
     frame_ids = _frame_and_parts(tree, frame.id)
     child_frames = [f for f in children(tree, frame.id) if f.id not in frame_ids]
     told = tree.told.frames
-    listed = cut_for_display(", ".join(f"{c.id} {told[c.id].title}" for c in child_frames), MAX_LISTED_CHARACTERS)
+    listed = join_whole([f"{c.id} {told[c.id].title}" for c in child_frames], MAX_LISTED_CHARACTERS)
     children_note = f" Frames below it, whose texts follow its own: {listed}." if child_frames else ""
     pieces = pieces_of(path_state, all_path_entries(ledger, path_state), tool_context.settings.tool_roles)
     own_pieces = _pieces_of_frames(ledger, tree, frame_ids, pieces)
@@ -454,7 +454,7 @@ def _still_in_context_note(visible: Sequence[StoredPiece]) -> str:
     if not pieces:
         return ""
     named = dict.fromkeys(f"{p.role} {p.source}".strip() for p in pieces)
-    listed = cut_for_display(", ".join(named), MAX_LISTED_CHARACTERS)
+    listed = join_whole(list(named), MAX_LISTED_CHARACTERS)
     return f"Still in your context, so not repeated: {len(pieces)} text{'s' if len(pieces) > 1 else ''} ({listed})."
 
 

@@ -511,6 +511,21 @@ def test_a_line_larger_than_a_page_is_given_whole_up_to_what_a_call_may_give() -
 
 
 # ---------------------------------------------------------------------------------------------------- still in context
+@pytest.mark.rows("S0-55")
+def test_lists_of_names_end_at_a_whole_name_and_count_the_others() -> None:
+    talk = begun()
+    for n in range(9):
+        told_in_a_frame(talk, f"f{n}", "x", title=f"Mend the place {n} in plugkit/_caller.py")
+
+    told = recall(talk.desk(), "froot")
+    seen = recall(talk.desk(frozenset(talk.ledger.entries)), "froot")
+
+    listed = re.search(r"follow its own: (.*?)\. Page", told)
+    assert listed
+    assert re.fullmatch(r"(f\d Mend the place \d in plugkit/_caller\.py, )+\+\d more", listed[1])
+    assert "…" not in seen
+
+
 def test_what_is_still_on_the_line_is_pointed_at_instead_of_repeated() -> None:
     talk = begun()
     talk.model(("Hello.", ()))
