@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 CountTokens = Callable[[str], int]
 """Counts the tokens of a text."""
@@ -92,9 +92,26 @@ _ESCAPED_QUOTE = re.compile(r"\\+([\"'])")
 
 
 def cut_for_display(text: str, limit: int = 60) -> str:
-    """One line of at most `limit` characters; a cut ends with `…`."""
+    """One line of at most `limit` characters; a cut ends with `…`, and falls between two words if the last one is no
+    longer than a third of the line: half a name is none that can be searched for."""
     line = " ".join(remove_illegal_xml(text).split())
-    return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
+    if len(line) <= limit:
+        return line
+    border = line.rfind(" ", 0, limit)
+    return line[: border if border >= limit * 2 / 3 else limit - 1].rstrip() + "…"
+
+
+def join_whole(items: Sequence[str], limit: int) -> str:
+    """The first items that fit `limit` characters, at least one, with commas, and how many more there are."""
+    shown = [cut_for_display(item, limit) for item in items[:1]]
+    room = limit - len("".join(shown))
+    for item in items[1:]:
+        room -= len(item) + 2
+        if room < 0:
+            break
+        shown.append(cut_for_display(item, limit))
+    more = [f"+{len(items) - len(shown)} more"] if len(items) > len(shown) else []
+    return ", ".join([*shown, *more])
 
 
 def cell_width(text: str) -> int:

@@ -62,6 +62,8 @@ NAMES_SHARE = 0.25
 """Maximum share of each section, in the order in which they take their room; what one leaves is the next one's."""
 MIN_SECTION_TOKENS = 30
 """Minimum tokens of a section in a small trace: a line or two."""
+MIN_ERRORS_TOKENS = 80
+"""The same for errors, if the steps keep theirs: the names of two or three failed tests."""
 FILES_ALWAYS_TOLD = 5
 """The newest files changed, and the newest files read, that no budget leaves out: the next step mostly needs one."""
 MIN_NAMES_TOKENS = 330
@@ -295,13 +297,14 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
         "edits": (EDITS_SHARE, lambda left: _edits_section(facts.edits, left, count)),
         "next": (NEXT_SHARE, lambda left: _next_section(sources.planned, left, count)),
         "decisions": (DECISIONS_SHARE, lambda left: _list_section(facts.decisions, left, count)),
-        "errors": (ERRORS_SHARE * factor, lambda left: _list_section(facts.errors, left, count)),
+        "errors": (ERRORS_SHARE * factor, lambda left: _errors_section(facts.errors, left, count)),
         "steps": (STEPS_SHARE, lambda left: _steps_section(facts.told_steps, left, count)),
     }
     parts: dict[str, str] = {}
     left = room
     for name, (share, write) in writers.items():
-        parts[name] = write(max(0, min(max(MIN_SECTION_TOKENS, int(room * share)), left)))
+        least = min(MIN_ERRORS_TOKENS, left - MIN_SECTION_TOKENS) if name == "errors" else MIN_SECTION_TOKENS
+        parts[name] = write(max(0, min(max(MIN_SECTION_TOKENS, least, int(room * share)), left)))
         left -= count(parts[name])
     return parts
 
@@ -364,6 +367,16 @@ def _steps_section(lines: Sequence[str], budget: int, count: CountTokens) -> str
     return f"{heading}\n{section}" if section else ""
 
 
+def _errors_section(lines: Sequence[str], budget: int, count: CountTokens) -> str:
+    """The newest errors that fit, and how many lines came before."""
+    section = _list_section(lines, budget, count)
+    if section.count("\n") == len(lines) - 1 or not section:
+        return section
+    section = _list_section(lines, budget - EARLIER_EDITS_TOKENS, count) or section
+    left_out = len(lines) - section.count("\n") - 1
+    return f"({left_out} earlier line{'s' if left_out > 1 else ''})\n{section}"
+
+
 def _next_section(planned: Sequence[str], budget: int, count: CountTokens) -> str:
     """Plan items that were open, next ones first."""
     items = []
@@ -381,7 +394,7 @@ def facts_elements(facts: SpanFacts, room: int, count: CountTokens) -> list[str]
         "files": _files_section(facts, room // 2, room // 6, count),
         "commands": _list_section(facts.commands, room // 6, count),
         "decisions": _list_section(facts.decisions, room // 6, count),
-        "errors": _list_section(facts.errors, room // 6, count),
+        "errors": _errors_section(facts.errors, room // 6, count),
     }
     return [f"<{name}>{_escape_section(text)}</{name}>" for name, text in sections.items() if text]
 

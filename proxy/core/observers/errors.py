@@ -31,6 +31,8 @@ _ERROR_LINE = re.compile(
     """,
     re.MULTILINE | re.VERBOSE,
 )
+_FAILED_TEST = re.compile(r"---[ ]FAIL:|FAILED[ ]|[✘●][ ]?")
+"""How a line begins that names a failed test."""
 _ERROR_WORDS = (
     "error",
     "exception",
@@ -58,12 +60,26 @@ class ObservedError(msgspec.Struct, frozen=True):
 
 
 def observe_errors(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[ObservedError, ...]:
-    """Distinct errors of a step, in order; lines that differ only in numbers are one."""
+    """Distinct errors of a step, in order; lines that differ only in numbers are one, unless they name tests. Of too
+    many the lines that name a failed test stay first, and the last one says how many more tests failed."""
     errors: dict[str, ObservedError] = {}
     for execution in step.executions:
         for error in _errors_of_call(execution, tool_roles):
-            errors.setdefault(_NUMBERS.sub("0", error.line), error)
-    return tuple(errors.values())[:MAX_ERRORS_PER_STEP]
+            is_test = _FAILED_TEST.match(error.line)
+            errors.setdefault(error.line if is_test else _NUMBERS.sub("0", error.line), error)
+    observed = tuple(errors.values())
+    if len(observed) <= MAX_ERRORS_PER_STEP:
+        return observed
+    tests = [error for error in observed if _FAILED_TEST.match(error.line)]
+    others = [error for error in observed if not _FAILED_TEST.match(error.line)]
+    kept = {*[*tests, *others][:MAX_ERRORS_PER_STEP]}
+    beyond = tests[MAX_ERRORS_PER_STEP:]
+    more = (
+        [ObservedError(f"{len(beyond)} more failed test{'s' if len(beyond) > 1 else ''}", beyond[0].kind)]
+        if beyond
+        else []
+    )
+    return (*(error for error in observed if error in kept), *more)
 
 
 def resolution_of(error: ObservedError, probes: Mapping[str, bool]) -> str:

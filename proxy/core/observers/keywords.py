@@ -69,9 +69,9 @@ _NUMBER_OR_ID = re.compile(
     re.VERBOSE,
 )
 _IDENTIFIER = re.compile(
-    r"(?<![^\W_])(?:"  # from the beginning of its word
+    r"(?<![^\W_])(?:(?<!\w)__?)?(?:"  # from the beginning of its word, with the underscores of a private name
     r"[A-Z]\w*(?:Error|Exception|Warning|Failure|Fault)\b"
-    r"|[^\W_]+(?:_[^\W_]+)+"  # snake_case
+    r"|[^\W_]+(?:_[^\W_]+)+(?:__\b)?"  # snake_case
     r"|[A-Za-z][A-Za-z0-9]*[a-z0-9][A-Z][A-Za-z0-9]*)"  # camelCase
 )
 _TOKEN_PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^A-Za-z\d]")

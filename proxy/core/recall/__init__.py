@@ -21,7 +21,7 @@ from proxy.core.recall.stored_texts import (
     split_by_visibility,
     wrap_in_markers,
 )
-from proxy.core.recall.text_search import pieces_with_all_words, search, search_closest
+from proxy.core.recall.text_search import SearchHits, pieces_with_all_words, search, search_closest
 from proxy.core.recall.unchanged_notes import (
     WHOLE_FILE_ARGUMENTS,
     RestoreOptions,
@@ -41,6 +41,7 @@ __all__ = [
     "PageSize",
     "RereadCount",
     "RestoreOptions",
+    "SearchHits",
     "StoredPiece",
     "all_path_entries",
     "changes_on_path",

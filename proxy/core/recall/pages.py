@@ -16,8 +16,6 @@ from proxy.core.text import CHARACTERS_PER_TOKEN, CountTokens, longest_fitting
 MIN_PAGE_TEXT_TOKENS = 32
 """Minimum tokens of text on a page, however small the configured page is."""
 LARGEST_PART_NUMBER = (999, 999)
-WIDEST_PAGE_LABEL = "999/999"
-"""The widest page label, used for counting while the number is unknown."""
 MAX_CHARACTERS_PER_TOKEN = 16
 """Characters per token examined for the next cut; more hardly ever fit."""
 MAX_CHARACTERS_FOR_PART_COUNT = 1_000_000
@@ -36,19 +34,13 @@ class PagePart(msgspec.Struct, frozen=True):
     part_number: int = 1
     part_count: int = 1
 
-    def render(self, nonce: str, page: str = WIDEST_PAGE_LABEL) -> str:
-        """The part between its marker lines. `page` looks like `2/5`. It counts the pages of the answer, and beside a
-        part of a text it would be taken for that text's."""
-        part = (
-            ""
-            if self.part_count == 1
-            else f"{self.part_number}/{self.part_count}"
-            if self.part_count
-            else str(self.part_number)
-        )
-        if part:
-            return wrap_in_markers(self.piece, self.text, nonce, part=part)
-        return wrap_in_markers(self.piece, self.text, nonce, page="" if self.piece.line_count else page)
+    def render(self, nonce: str) -> str:
+        """The part between its marker lines. The page of the answer stands there in no form: beside a text it would be
+        taken for that text's."""
+        if self.part_count == 1:
+            return wrap_in_markers(self.piece, self.text, nonce)
+        part = f"{self.part_number}/{self.part_count}" if self.part_count else str(self.part_number)
+        return wrap_in_markers(self.piece, self.text, nonce, part=part)
 
 
 class PageSize(msgspec.Struct, frozen=True):

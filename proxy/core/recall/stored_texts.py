@@ -27,7 +27,8 @@ LINE_END = "\n"
 class StoredPiece(msgspec.Struct, frozen=True):
     """One stored text. `ref` is the owning frame, `owner` the segment it was created in, `at` the entry of the path,
     `lines` the range of its own lines that is shown (empty: all), `line_count` how many lines the whole text has where
-    only a part is shown, `note` a line for the model in front of it."""
+    only a part is shown, `has_numbers` whether these are the numbered lines of a file, `note` a line for the model in
+    front of it."""
 
     ref: str
     entry_ref: str
@@ -39,6 +40,7 @@ class StoredPiece(msgspec.Struct, frozen=True):
     call: Call | None = None
     lines: str = ""
     line_count: int = 0
+    has_numbers: bool = False
     entry_id: str = ""
     is_of_file: bool = False
     note: str = ""
@@ -162,7 +164,7 @@ def wrap_in_markers(piece: StoredPiece, text: str, nonce: str, **extra: str) -> 
         "role": piece.role,
         "source": piece.source,
         "lines": _shown_lines(piece, text),
-        "part": f"{len(text.removesuffix(LINE_END).split(LINE_END))} of {piece.line_count} lines"
+        "part": f"{count_lines(text, numbered=piece.has_numbers)} of {piece.line_count} lines"
         if piece.line_count
         else "",
     }
@@ -173,6 +175,16 @@ def wrap_in_markers(piece: StoredPiece, text: str, nonce: str, **extra: str) -> 
 
 
 _NUMBERED_LINE = re.compile(r"^[ \t]*(\d{1,7})(?:[ \t]*[\t|:→])", re.MULTILINE)
+
+
+def count_lines(text: str, *, numbered: bool = False) -> int:
+    """The lines of a text, or only those with a number: a client's lines around a file are no lines of it."""
+    return len(_NUMBERED_LINE.findall(text)) if numbered else text.removesuffix(LINE_END).count(LINE_END) + 1
+
+
+def has_numbered_lines(piece: StoredPiece) -> bool:
+    """Whether it is a file's text whose lines were printed with their numbers."""
+    return piece.is_of_file and count_lines(piece.text, numbered=True) * 2 > count_lines(piece.text)
 
 
 def _shown_lines(piece: StoredPiece, text: str) -> str:

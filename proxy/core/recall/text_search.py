@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.recall.pages import PageSize
-from proxy.core.recall.stored_texts import StoredPiece
+from proxy.core.recall.stored_texts import StoredPiece, count_lines, has_numbered_lines
 from proxy.core.text import CountTokens, longest_fitting
 
 WHOLE_TEXT_TOKENS = 300
@@ -39,10 +39,12 @@ MAX_REPEATS = 99
 
 
 class SearchHits(msgspec.Struct, frozen=True):
-    """Passages, best first, and the number of texts they come from."""
+    """Passages, best first, and the number of texts that match. `copies` are those of which nothing is shown because
+    another text says the same, newest first."""
 
     passages: tuple[StoredPiece, ...]
     text_count: int
+    copies: tuple[StoredPiece, ...] = ()
 
 
 def search(pieces: Sequence[StoredPiece], query: str, count: CountTokens, size: PageSize) -> SearchHits:
@@ -88,7 +90,21 @@ def _rank_passages(
     for _, passage in ranked:
         distinct.setdefault(passage.text, passage)
     best = tuple(distinct.values())[:MAX_PASSAGES]
-    return SearchHits(_widen_to_whole_texts(best, {piece.key: piece for _, piece in chosen}, count, size), len(chosen))
+    return SearchHits(
+        _widen_to_whole_texts(best, {piece.key: piece for _, piece in chosen}, count, size),
+        len(chosen),
+        _copies_among([piece for _, piece in chosen], [passage for _, passage in ranked], best),
+    )
+
+
+def _copies_among(
+    chosen: Sequence[StoredPiece], passages: Sequence[StoredPiece], shown: Sequence[StoredPiece]
+) -> tuple[StoredPiece, ...]:
+    """The chosen texts that are not shown, though all of their passages are, from other texts. Newest first."""
+    shown_keys = {passage.key for passage in shown}
+    shown_texts = {passage.text for passage in shown}
+    differing = {passage.key for passage in passages if passage.text not in shown_texts}
+    return tuple(piece for piece in reversed(chosen) if piece.key not in shown_keys and piece.key not in differing)
 
 
 def searchable_text(piece: StoredPiece) -> str:
@@ -181,6 +197,8 @@ def _passages_of(
     plain = piece.text.casefold().split("\n")
     hits = [i for i, line in enumerate(plain) if search_query.phrase in line]
     hits = hits or [i for i, line in enumerate(plain) if any(word in line for word in search_query.words)]
+    has_numbers = has_numbered_lines(piece)
+    line_count = count_lines(piece.text, numbered=has_numbers)
     shown = line_windows(hits, [len(line) for line in lines]) if hits else iter([(0, len(lines))])
     for first, last in islice(shown, MAX_PASSAGES):
         numbers = f"{first + 1}-{last}" if last > first + 1 else str(last)
@@ -188,7 +206,13 @@ def _passages_of(
         passage = (
             piece
             if whole
-            else replace(piece, text="".join(lines[first:last]), lines=numbers, line_count=len(lines) - (not lines[-1]))
+            else replace(
+                piece,
+                text="".join(lines[first:last]),
+                lines=numbers,
+                line_count=line_count,
+                has_numbers=has_numbers,
+            )
         )
         yield _excerpt_of_line(passage, search_query, count, size) if last == first + 1 else passage
 

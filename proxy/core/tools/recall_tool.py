@@ -28,6 +28,7 @@ from proxy.core.frames import (
     decode_event,
     descendants,
     find_frame,
+    frames_titled,
     replay,
 )
 from proxy.core.ledger import Ledger
@@ -38,6 +39,7 @@ from proxy.core.recall import (
     REF_ARGUMENTS,
     PagePart,
     PageSize,
+    SearchHits,
     StoredPiece,
     all_path_entries,
     changes_on_path,
@@ -50,7 +52,7 @@ from proxy.core.recall import (
     search_closest,
     split_by_visibility,
 )
-from proxy.core.text import cut_for_display
+from proxy.core.text import cut_for_display, join_whole
 from proxy.core.tools.base import (
     CrossConversationHits,
     Tool,
@@ -71,6 +73,7 @@ MAX_PAGES_COUNTED = 100  # more pages are not counted: a model searches by words
 MANY_PAGES = 4
 FOLDED_EVENT_KIND = "folded"
 NO_HITS = CrossConversationHits((), has_all_words=False)
+NOT_SEARCHED = SearchHits((), 0)
 REF_MISSING = "Error: ref is missing: a frame id, a ref, a title or a file path; or give a query to search everything."
 
 
@@ -84,14 +87,22 @@ class RecallTarget(msgspec.Struct, frozen=True):
 def find_target(tool_context: ToolContext, reference: str, *, searched: bool) -> RecallTarget:
     """What a ref stands for: by id or title a frame with the frames below it, by id an entry, by path the newest text
     about a file (`searched`: all of them). Priority: full id or title, entry, path, part of a title; this branch before
-    the path's other branches, and this conversation before related ones."""
+    the path's other branches, and this conversation before related ones. The path of a file that a tool read or wrote
+    precedes a title of the same words, and the line names the frames."""
     frame = find_frame(tool_context.tree, reference)
-    if frame and _matches_exactly(frame, reference):
+    titled = frames_titled(tool_context.tree, reference)
+    is_exact = frame is not None and _matches_exactly(frame, reference)
+    if frame and is_exact and frame not in titled:
         return _target_of_frame(tool_context, tool_context.ledger, tool_context.path_state, frame)
     path_entry = all_path_entries(tool_context.ledger, tool_context.path_state)
-    pieces = pieces_of(tool_context.path_state, path_entry, tool_context.settings.tool_roles)
+    tool_roles = tool_context.settings.tool_roles
+    pieces = pieces_of(tool_context.path_state, path_entry, tool_roles)
+    if titled and (file := _target_of_file(reference, pieces, tool_roles, searched=searched, mentioned=False)):
+        return RecallTarget(f"{file.title} {_titled_note(titled)}", file.pieces)
+    if frame and is_exact:
+        return _target_of_frame(tool_context, tool_context.ledger, tool_context.path_state, frame)
     if other := _target_of_entry(tool_context, reference, path_entry) or _target_of_file(
-        reference, pieces, tool_context.settings.tool_roles, searched=searched
+        reference, pieces, tool_roles, searched=searched
     ):
         return other
     if frame:
@@ -106,6 +117,15 @@ def find_target(tool_context: ToolContext, reference: str, *, searched: bool) ->
         f"Error: nothing is stored under {reference[:80]!r}. Give a frame id, a title, an entry id from a marker or a "
         f"file path. {known_frames_text(tool_context.tree)}"
     )
+
+
+def _titled_note(frames: Sequence[Frame]) -> str:
+    """Which frames have the title that is a file's path too."""
+    if len(frames) == 1:
+        return f'Frame {frames[0].id} ({frames[0].status_text}) has this title; ref="{frames[0].id}" gives its texts.'
+    listed = [f"{f.id} ({f.status_text})" for f in frames[-MAX_OLDER_SHOWN:]]
+    more = [f"+{len(frames) - len(listed)} earlier"] if len(frames) > len(listed) else []
+    return f"Frames {', '.join([*listed, *more])} have this title; their ids as ref give their texts."
 
 
 def _related_paths(tool_context: ToolContext) -> Iterable[tuple[Ledger, PathState]]:
@@ -150,7 +170,7 @@ def _target_of_frame(tool_context: ToolContext, ledger: Ledger, path_state: Path
     frame_ids = _frame_and_parts(tree, frame.id)
     child_frames = [f for f in children(tree, frame.id) if f.id not in frame_ids]
     told = tree.told.frames
-    listed = cut_for_display(", ".join(f"{c.id} {told[c.id].title}" for c in child_frames), MAX_LISTED_CHARACTERS)
+    listed = join_whole([f"{c.id} {told[c.id].title}" for c in child_frames], MAX_LISTED_CHARACTERS)
     children_note = f" Frames below it, whose texts follow its own: {listed}." if child_frames else ""
     pieces = pieces_of(path_state, all_path_entries(ledger, path_state), tool_context.settings.tool_roles)
     own_pieces = _pieces_of_frames(ledger, tree, frame_ids, pieces)
@@ -224,13 +244,13 @@ def _target_of_entry(
 
 
 def _target_of_file(
-    reference: str, pieces: Sequence[StoredPiece], tool_roles: ToolRoles, *, searched: bool
+    reference: str, pieces: Sequence[StoredPiece], tool_roles: ToolRoles, *, searched: bool, mentioned: bool = True
 ) -> RecallTarget | None:
-    """The newest text about a file: from calls of file tools, else any text that mentions it."""
+    """The newest text about a file: from calls of file tools, else, if `mentioned`, any text that mentions it."""
     client_pieces = [p for p in pieces if not (p.call and p.call.is_stack_call)]
     called = ((p, files_touched_by(p.call, tool_roles)) for p in client_pieces if p.call)
     matching = [p for p, touched in called if _touches_path(touched, reference) and _holds_content(p, touched)]
-    if not matching and _looks_like_path(reference):
+    if not matching and mentioned and _looks_like_path(reference):
         matching = [p for p in client_pieces if _mentions(p, reference)]
     if not matching:
         return None
@@ -337,10 +357,25 @@ def _matches_text(  # noqa: PLR0913  what is looked through, for what, and what 
         else ""
     )
     count_note = count_note or ("Nothing away from your context has these words" if others.pieces else "")
-    count_note = f"{count_note}{_other_conversations_note(others)}." if count_note else ""
+    count_note = f"{count_note}{_copies_note(hits.copies)}{_other_conversations_note(others)}." if count_note else ""
     return _render_pages(
-        tool_context, f"{title} {count_note}".strip(), (*hits.passages, *others.pieces), visible_matches, page
+        tool_context,
+        f"{title} {count_note}".strip(),
+        (*hits.passages, *others.pieces),
+        visible_matches,
+        page,
+        hits,
     )
+
+
+def _copies_note(copies: Sequence[StoredPiece]) -> str:
+    """Where the texts are that say the same as one shown."""
+    if not copies:
+        return ""
+    named = dict.fromkeys(p.entry_ref if p.ref == p.entry_ref else f"{p.entry_ref} in {p.ref}" for p in copies)
+    listed = list(named)[:MAX_OLDER_SHOWN]
+    more = [f"+{len(named) - len(listed)} more"] if len(named) > len(listed) else []
+    return f", {len(copies)} of them the same as one shown ({', '.join([*listed, *more])})"
 
 
 def _other_conversations_note(others: CrossConversationHits) -> str:
@@ -355,10 +390,16 @@ def _is_recall_call(piece: StoredPiece) -> bool:
     return piece.call is not None and is_recall(piece.call)
 
 
-def _render_pages(
-    tool_context: ToolContext, title: str, removed: Sequence[StoredPiece], visible: Sequence[StoredPiece], page: str
+def _render_pages(  # noqa: PLR0913  what is shown, what is named, and what of it is wanted
+    tool_context: ToolContext,
+    title: str,
+    removed: Sequence[StoredPiece],
+    visible: Sequence[StoredPiece],
+    page: str,
+    hits: SearchHits = NOT_SEARCHED,
 ) -> str:
-    """A header, the texts still in the context by name, and the requested pages."""
+    """A header, the texts still in the context by name, and the requested pages. Where these do not show all the texts
+    of `hits`, the header says how many."""
     visible_note = _still_in_context_note(visible)
     if not removed:
         return "\n".join([title, visible_note or "It has no stored text."])
@@ -370,22 +411,23 @@ def _render_pages(
     if last < first or not 1 <= first <= len(pages):
         page_count = "is 1 page" if len(pages) == 1 else f"are {'more than ' if has_more else ''}{len(pages)} pages"
         raise ToolError(f"Error: there is no page {page}. There {page_count}.")
-    total = f"{len(pages)}+" if has_more else str(len(pages))
-    has_one_page = total == "1"
-    shown = _fit_pages(
-        tool_context,
-        [
-            _render_page(tool_context, pages[number - 1], "" if has_one_page else f"{number}/{total}")
-            for number in range(first, min(last, len(pages)) + 1)
-        ],
-    )
+    shown = _fit_pages(tool_context, [_render_page(tool_context, page) for page in pages[first - 1 : last]])
     position = _page_position_text(first, first + len(shown) - 1, len(pages), has_more=has_more)
+    position += _shown_count_note(hits, pages[first - 1 : first - 1 + len(shown)])
     header = f"{title} {position} What stands between markers is stored data.".strip()
     return "\n".join([header, *([visible_note] if visible_note else []), *shown])
 
 
-def _render_page(tool_context: ToolContext, page: Sequence[PagePart], position: str) -> str:
-    return "\n".join(part.render(tool_context.nonce, position) for part in page)
+def _shown_count_note(hits: SearchHits, pages: Iterable[Sequence[PagePart]]) -> str:
+    """How many of the matching texts these pages show, unless that is all; copies of shown ones are told elsewhere."""
+    found = {passage.key for passage in hits.passages}
+    shown = {part.piece.key for page in pages for part in page}
+    missing = hits.text_count - len(hits.copies) - len(found & shown)
+    return f" Shown: {len(found & shown)} of the {hits.text_count} texts." if missing > 0 else ""
+
+
+def _render_page(tool_context: ToolContext, page: Sequence[PagePart]) -> str:
+    return "\n".join(part.render(tool_context.nonce) for part in page)
 
 
 def _fit_pages(tool_context: ToolContext, pages: Sequence[str]) -> Sequence[str]:
@@ -407,11 +449,12 @@ def _max_tokens(tool_context: ToolContext) -> int:
     return min(tool_context.settings.recall_call_tokens, tool_context.recallable_tokens, tool_context.free_tokens)
 
 
-def _still_in_context_note(pieces: Sequence[StoredPiece]) -> str:
+def _still_in_context_note(visible: Sequence[StoredPiece]) -> str:
+    pieces = [piece for piece in visible if piece.text or piece.call]
     if not pieces:
         return ""
     named = dict.fromkeys(f"{p.role} {p.source}".strip() for p in pieces)
-    listed = cut_for_display(", ".join(named), MAX_LISTED_CHARACTERS)
+    listed = join_whole(list(named), MAX_LISTED_CHARACTERS)
     return f"Still in your context, so not repeated: {len(pieces)} text{'s' if len(pieces) > 1 else ''} ({listed})."
 
 

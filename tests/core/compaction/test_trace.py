@@ -273,7 +273,7 @@ def test_names_are_at_most_a_quarter_stand_by_their_file_and_are_clean() -> None
     )
     text = traced(messages=messages, facts=SpanFacts(read=("src/group.py",)))
 
-    assert sections(text)["names-you-can-query"] == "group.py: setUp group_arrays group_all; create_parser"
+    assert sections(text)["names-you-can-query"] == "group.py: setUp group_arrays _group_all; create_parser"
     assert parse_traces(text).names == ("setUp", "group_arrays", "group_all", "create_parser")
     many = said("tool", " ".join(f"output_name_{n}" for n in range(4_000)), 20_000)
     told = sections(traced(messages=(many,), facts=SpanFacts()))["names-you-can-query"]
@@ -381,6 +381,21 @@ def test_a_trace_has_room_for_what_the_one_it_replaces_said() -> None:
     text = traced(messages=(said("assistant", "new_name", 1_000),), facts=SpanFacts(), earlier=first)
 
     assert set(parse_traces(text).names) == {*parse_traces(first).names, "new_name"}
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("tokens", [100, 4_000])
+def test_errors_are_told_as_far_as_there_is_room_and_the_others_are_counted(tokens: int) -> None:
+    errors = tuple(f"FAILED tests/test_order.py::test_wrapper_is_innermost_{n} - AssertionError" for n in "abcdefgh")
+
+    told = sections(traced(messages=(said("tool", "x", tokens),), facts=SpanFacts(errors=errors)))["errors"]
+    two = sections(traced(messages=(said("tool", "x", tokens),), facts=SpanFacts(errors=errors[:2])))["errors"]
+
+    shown = told.splitlines()
+    assert two.splitlines() == [f"- {error}" for error in errors[:2]]
+    assert shown[0] == f"({len(errors) - len(shown) + 1} earlier lines)"
+    assert shown[1:] == [f"- {error}" for error in errors[1 - len(shown) :]]
+    assert parse_traces(traced(facts=SpanFacts(errors=errors))).facts.errors == errors[-len(shown) + 1 :]
 
 
 @pytest.mark.rows("S0-55")

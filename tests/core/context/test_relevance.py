@@ -26,6 +26,7 @@ from proxy.core.text import (
     estimate_tokens,
     extract_keywords,
     format_duration,
+    join_whole,
     longest_fitting,
     remove_illegal_xml,
     truncate_to_tokens,
@@ -111,7 +112,15 @@ def test_a_title_is_shown_on_one_line_of_sixty_characters() -> None:
     """S0-11: longer text is accepted, and cut for display."""
     assert cut_for_display("two\n  lines") == "two lines"
     assert len(cut_for_display("word " * 40)) <= 60
-    assert cut_for_display("word " * 40).endswith("…")
+    assert cut_for_display("word " * 40).endswith("word…")
+    assert cut_for_display("Give the caller a method names() in shop/_caller.py, then test it", 45) == (
+        "Give the caller a method names() in…"
+    )
+    assert cut_for_display("read " + "x" * 60, 20) == "read " + "x" * 14 + "…"
+    assert join_whole(["f1 Auth", "f2 CHANGELOG.md", "f3 Rest"], 40) == "f1 Auth, f2 CHANGELOG.md, f3 Rest"
+    assert join_whole(["f1 Auth", "f2 CHANGELOG.md", "f3 Rest"], 24) == "f1 Auth, f2 CHANGELOG.md, +1 more"
+    assert join_whole(["f1 Auth", "f2 CHANGELOG.md", "f3 Rest"], 20) == "f1 Auth, +2 more"
+    assert join_whole(["f1 " + "x" * 60, "f2 Rest"], 20) == "f1 " + "x" * 16 + "…, +1 more"
 
 
 @pytest.mark.rows("S1-160")

@@ -178,6 +178,23 @@ def test_a_failed_call_without_a_known_error_tells_its_first_line() -> None:
     )
 
 
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    "form",
+    ["FAILED tests/test_a.py::test_{} - AssertionError", "--- FAIL: TestCase{} (0.00s)", "  ● the shop sells {}"],
+)
+def test_failed_tests_are_told_before_what_they_said_and_those_beyond_are_counted(form: str) -> None:
+    named = [form.format(n) for n in range(6)]
+    reasons = [f"E   ValueError: {name}" for name in "abcdef"]
+
+    few = observe_errors(step(done("bash", "\n".join([*reasons[:2], *named[:2], "2 failed"]), command="pytest -q")))
+    many = observe_errors(step(done("bash", "\n".join([*reasons, *named, "6 failed"]), command="pytest -q")))
+
+    stripped = [name.strip() for name in named]
+    assert [e.line for e in few] == ["E ValueError: a", "E ValueError: b", *stripped[:2]]
+    assert [e.line for e in many] == [*stripped[:4], "2 more failed tests"]
+
+
 def test_a_file_full_of_errors_has_none() -> None:
     assert observe_errors(step(done("read", "1\tValueError: x\n2\tTypeError: y\n", path="errors.log"))) == ()
     assert observe_errors(step(done("bash", "we raise here:\nValueError: x\n", command="cat notes"))) == ()

@@ -297,14 +297,39 @@ def test_a_passage_names_no_page_on_whichever_it_stands() -> None:
 
 
 @pytest.mark.rows("S0-55")
-def test_whole_texts_on_several_pages_name_the_page_of_the_answer() -> None:
+def test_a_whole_text_names_no_page_that_could_be_taken_for_its_own() -> None:
     talk = begun()
     told_in_a_frame(talk, "fauth", "one " * 1_200, "two " * 1_200)
 
-    assert {mark.partition('page="')[2][:3] for mark in marks(recall(talk.desk(), "fauth", page="1-9"))} >= {
-        "1/2",
-        "2/2",
-    }
+    told = recall(talk.desk(), "fauth", page="1-9")
+
+    assert "Pages 1-2 of 2." in told
+    assert not any("page=" in mark or "part=" in mark for mark in marks(told))
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("numbered", ["{}: ", "{:6}\t", "{:05}| "])
+def test_lines_around_a_numbered_file_are_no_lines_of_it(numbered: str) -> None:
+    talk = begun()
+    lines = [f"{numbered.format(n)}line says {'the needle' if n in {250, 500} else 'nothing'}" for n in range(1, 501)]
+    wrapped = ["<path>src/auth.py</path>", "<content>", *lines, "", "(End of file - total 500 lines)", "</content>"]
+    told_in_a_frame(talk, "fauth", "\n".join(wrapped))
+
+    shown = marks(recall(talk.desk(), "fauth", query="needle"))
+
+    counts = {mark.partition('part="')[2].partition('"')[0] for mark in shown}
+    assert counts == {"9 of 500 lines", "5 of 500 lines"}
+
+
+@pytest.mark.rows("S0-55")
+def test_a_message_without_text_is_no_text_that_is_still_in_the_context() -> None:
+    talk = begun()
+    talk.client("user", "")
+    talk.model(("Hello.", ()))
+
+    told = recall(talk.desk(frozenset(talk.ledger.entries)), "froot")
+
+    assert "not repeated: 2 texts (user, assistant)." in told
 
 
 CHANGES = {
@@ -400,6 +425,35 @@ def test_a_query_without_a_ref_searches_everything() -> None:
     assert texts(told) == ["the secret word is plum"]
 
 
+@pytest.mark.rows("S0-55")
+def test_equal_texts_are_shown_once_and_the_others_are_named() -> None:
+    talk = begun()
+    for frame in ("fone", "ftwo", "fthree"):
+        told_in_a_frame(talk, frame, "the search tool failed")
+    results = [e.id[:12] for e in talk.ledger.entries.values() if e.message and e.message.role == "tool"]
+    oldest, middle, _ = (entry for entry in results if texts(recall(talk.desk(), entry)) == ["the search tool failed"])
+
+    told = recall(talk.desk(), "", query="tool failed")
+
+    assert texts(told) == ["the search tool failed"]
+    assert told.startswith(
+        f"3 stored texts have these words, 2 of them the same as one shown ({middle} in ftwo, {oldest} in fone). Page 1"
+    )
+    assert texts(recall(talk.desk(), oldest)) == ["the search tool failed"]
+
+
+@pytest.mark.rows("S0-55")
+def test_a_page_of_a_search_says_how_many_of_the_texts_it_shows() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", *(f"needle {n} " + f"word{n} " * 180 for n in range(9)))
+
+    told = recall(talk.desk(settings=SMALL), "fauth", query="needle")
+
+    assert "9 stored texts have these words. Page 1 of " in told
+    assert f" Shown: {len(texts(told))} of the 9 texts." in told
+    assert 1 <= len(texts(told)) < 9
+
+
 def test_words_that_are_not_where_they_were_looked_for_are_looked_for_everywhere() -> None:
     talk = begun()
     told_in_a_frame(talk, "fauth", "the secret word is plum")
@@ -457,6 +511,21 @@ def test_a_line_larger_than_a_page_is_given_whole_up_to_what_a_call_may_give() -
 
 
 # ---------------------------------------------------------------------------------------------------- still in context
+@pytest.mark.rows("S0-55")
+def test_lists_of_names_end_at_a_whole_name_and_count_the_others() -> None:
+    talk = begun()
+    for n in range(9):
+        told_in_a_frame(talk, f"f{n}", "x", title=f"Mend the place {n} in plugkit/_caller.py")
+
+    told = recall(talk.desk(), "froot")
+    seen = recall(talk.desk(frozenset(talk.ledger.entries)), "froot")
+
+    listed = re.search(r"follow its own: (.*?)\. Page", told)
+    assert listed
+    assert re.fullmatch(r"(f\d Mend the place \d in plugkit/_caller\.py, )+\+\d more", listed[1])
+    assert "…" not in seen
+
+
 def test_what_is_still_on_the_line_is_pointed_at_instead_of_repeated() -> None:
     talk = begun()
     talk.model(("Hello.", ()))
@@ -694,6 +763,32 @@ def test_a_path_recalls_what_was_written_rather_than_that_it_was_written() -> No
     talk.client("tool", "Wrote 1 line to src/new.py", "w")
 
     assert texts(recall(talk.desk(), "new.py")) == [written.arguments]
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("asked", [{}, {"query": "first"}])
+def test_a_path_that_is_a_title_too_gives_the_file_and_names_the_frame(asked: dict[str, str]) -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fnotes", "- first entry", path="/repo/NOTES.md", title="NOTES.md")
+
+    told = recall(talk.desk(), "NOTES.md", **asked)
+
+    assert texts(told) == ["- first entry"]
+    assert 'Frame fnotes (completed) has this title; ref="fnotes" gives its texts.' in told
+    assert told.startswith("The ")
+    assert recall(talk.desk(), "fnotes", **asked).startswith("Frame fnotes (NOTES.md), completed.")
+
+    told_in_a_frame(talk, "fagain", "- second entry", path="OTHER.md", title="NOTES.md")
+    assert "Frames fnotes (completed), fagain (completed) have this title" in recall(talk.desk(), "NOTES.md", **asked)
+
+
+def test_a_title_that_looks_like_a_path_of_no_known_file_is_the_frames() -> None:
+    talk = begun()
+    talk.model(("I begin with NOTES.md.", ()))
+    told_in_a_frame(talk, "fnotes", "nothing", title="NOTES.md")
+
+    assert recall(talk.desk(), "notes.md").startswith("Frame fnotes (NOTES.md), completed.")
+    assert recall(talk.desk(), "NOTES.md").startswith("Frame fnotes (NOTES.md), completed.")
 
 
 def test_a_path_that_only_a_shell_saw_recalls_what_it_printed() -> None:
