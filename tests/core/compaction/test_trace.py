@@ -274,7 +274,7 @@ def test_names_are_at_most_a_quarter_stand_by_their_file_and_are_clean() -> None
     text = traced(messages=messages, facts=SpanFacts(read=("src/group.py",)))
 
     assert sections(text)["names-you-can-query"] == "group.py: setUp group_arrays _group_all; create_parser"
-    assert parse_traces(text).names == ("setUp", "group_arrays", "group_all", "create_parser")
+    assert parse_traces(text).names == ("setUp", "group_arrays", "_group_all", "create_parser")
     many = said("tool", " ".join(f"output_name_{n}" for n in range(4_000)), 20_000)
     told = sections(traced(messages=(many,), facts=SpanFacts()))["names-you-can-query"]
     assert count(told) <= trace_budget((many,), 0) / 4
