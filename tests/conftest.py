@@ -1,7 +1,7 @@
 """What holds for every test, and which tests a run takes.
 
-pytest                 the quick ones: every scenario in one of the ways in which a client may ask; samples of grids
-pytest --take rest     what that leaves out: one or two ways more, and real clients, crashes, recordings
+pytest                 the quick ones: every third scenario, in one of the ways a client may ask; samples of grids
+pytest --take rest     what that leaves out: the other scenarios, and real clients, crashes, recordings
 pytest --take all      both, and every scenario in all of its ways
 pytest --replicas      of the scenarios a third, on two proxies that share a database; with --take all, all of them
 """
@@ -57,20 +57,32 @@ LONG = (
     "properties/",
     "contracts/",
     "cli/demo/",
+    "cli/snapshots/",
     "cli/wrap/",
+    "cli/test_autonomy.py",
     "cli/test_branches.py",
+    "cli/test_configuring.py",
+    "cli/test_hand.py",
+    "cli/test_request_lines.py",
     "cli/test_savings.py",
     "cli/test_serving.py",
     "cli/test_speaking.py",
     "core/policy/test_frame_inference.py",
+    "dialects/test_every_answer.py",
+    "dialects/test_every_request.py",
+    "dialects/test_grown.py",
     "management/api/test_bad_input.py",
     "management/api/test_guard.py",
     "management/export/test_real_runs.py",
     "packaging/",
+    "replay/test_probes.py",
+    "replay/test_replay_command.py",
     "requirements/test_retention.py",
     "scenarios/test_bill.py",
+    "scenarios/test_flow_crash_resume.py",
     "scenarios/test_money.py",
     "telemetry/test_log_output.py",
+    "upstream/litellm/",
     "wire/test_load.py",
     "wire/test_typed_streams.py",
 )

@@ -2,8 +2,8 @@
 
 In chat completions it runs streamed and not; in the others too where it is about what a client is shown (`BOTH`), else
 streamed alone, which is how agents ask. A scenario about the bytes of single dialects says so, with its reason.
-A quick run takes each scenario in one of these ways, the long profiles in one or two more, and `--take all` in all of
-them; which ones, hangs on its name, so that all dialects are asked.
+A quick run takes every third scenario and the long profiles the others, each in one of these ways (two where all six
+matter); `--take all`, before a release, has all of them. Which ones, hangs on the name, so that all dialects are asked.
 """
 
 from collections.abc import Callable, Iterator
@@ -89,8 +89,10 @@ NOT_FOR_REPLICAS = {
     },
 }
 """Why scenarios, or modules of them, are left out with `--replicas`."""
-TURNS_OF_REST = (1, 4)
-"""Of the ways that a quick run leaves out the long profiles take the first, and a second where there are six."""
+QUICK_SHARE = 3
+"""A quick run takes one scenario of so many."""
+TURNS = (0, 4)
+"""Which of a scenario's ways are taken before a release is made: the first, and a second where there are six."""
 BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity", "test_last_rung")
 SPOKEN_IN, ASKED = "spoken_in", "asked"
 
@@ -127,16 +129,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         wanted = [each for each in manners if each.form in form.args]
     else:
         wanted = [each for each in manners if each.streamed or both or each.tongue is CHAT]
-    quick = crc32(metafunc.definition.nodeid.encode()) % len(wanted)
+    drawn = crc32(metafunc.definition.nodeid.encode())
+    first, is_quick = drawn % len(wanted), drawn // len(manners) % QUICK_SHARE == 0
     metafunc.parametrize(
         "manner",
-        [pytest.param(each, id=each.name, marks=_depth((at - quick) % len(wanted))) for at, each in enumerate(wanted)],
+        [
+            pytest.param(each, id=each.name, marks=_depth((at - first) % len(wanted), is_quick=is_quick))
+            for at, each in enumerate(wanted)
+        ],
     )
 
 
-def _depth(turn: int) -> tuple[pytest.MarkDecorator, ...]:
-    """How deep a run must be to take the way whose turn it is."""
-    return () if turn == 0 else (pytest.mark.long,) if turn in TURNS_OF_REST else (pytest.mark.long, pytest.mark.whole)
+def _depth(turn: int, *, is_quick: bool) -> tuple[pytest.MarkDecorator, ...]:
+    """How deep a run must be to take a scenario in the way whose turn it is."""
+    if turn not in TURNS:
+        return (pytest.mark.long, pytest.mark.whole)
+    return () if turn == 0 and is_quick else (pytest.mark.long,)
 
 
 @pytest.fixture
