@@ -87,7 +87,7 @@ class SqlStore:
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._searchers = ThreadPoolExecutor(SEARCHERS, thread_name_prefix="store-searcher")
         self._frame_search = FrameSearch()
-        self._must_shrink = self._must_compact = self._must_rewrite = False
+        self._must_shrink = self._must_compact = False
         self._last_reopen = 0.0
         self._damaged_records = 0
         self._origin = secrets.token_hex(ORIGIN_CHARACTERS // 2)
@@ -263,7 +263,6 @@ class SqlStore:
             await self._run_in_writer(self._database.truncate_log)
         for asked in unfinished:
             self._must_shrink = self._must_compact = True
-            self._must_rewrite = self._must_rewrite or bool(asked.conversation)
             self._unfinished.add(asked)
             await self.delete_conversations(*asked)
 
@@ -275,7 +274,6 @@ class SqlStore:
         self._writer.record_losses(some.conversation_keys)
         if some.conversations or some.bytes:
             self._must_shrink = self._must_compact = True
-            self._must_rewrite = self._must_rewrite or bool(conversation)
             self._unfinished.add(deleting.Deletion(tenant, conversation, before))
         set_aside = self._database.forget_set_aside(conversation, before)
         return replace(some, bytes=some.bytes + set_aside)
@@ -293,8 +291,8 @@ class SqlStore:
 
     def _try_shrink(self) -> bool:
         """One attempt. When only the log is left, the file is not compacted again, which would refill the log."""
-        if self._must_compact and self._database.compact(rewrite=self._must_rewrite):
-            self._must_compact = self._must_rewrite = False
+        if self._must_compact and self._database.compact():
+            self._must_compact = False
         self._must_shrink = self._must_compact or not self._database.truncate_log()
         return not self._must_shrink
 

@@ -78,7 +78,7 @@ class Database(Protocol):
     def forget_set_aside(self, conversation: str, before: int) -> int:
         """Delete set-aside copies that hold this conversation, or are older than `before` (ms). Returns bytes freed."""
 
-    def compact(self, *, rewrite: bool) -> bool:
+    def compact(self) -> bool:
         """Give back the space of deleted rows; False if somebody was in the way."""
 
     def truncate_log(self) -> bool:

@@ -250,7 +250,7 @@ class PostgresDatabase:
     def forget_set_aside(self, conversation: str, before: int) -> int:
         return 0
 
-    def compact(self, *, rewrite: bool) -> bool:
+    def compact(self) -> bool:
         """Autovacuum does it."""
         return True
 

@@ -33,7 +33,7 @@ BUSY_MS = 250
 SHRINK_MS = 50
 """Short busy timeout while deleted bytes are removed: writers wait meanwhile, and it is tried again."""
 MAX_REWRITE_BYTES = 256 * 1024 * 1024
-"""Largest file that is rewritten when a conversation is deleted, which takes about a second."""
+"""Largest file that is rewritten when conversations are deleted, which takes about a second."""
 WAL_BYTES = 64 * 1024 * 1024
 """Size to which a longer write-ahead log is cut back."""
 WAL_PAGES = 4_000
@@ -211,12 +211,12 @@ class SqliteFile:
             with suppress(sqlite3.Error):
                 _raw_connection(self._write_connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
-    def compact(self, *, rewrite: bool) -> bool:
-        """Overwrite deleted rows with zeros; False if another connection was in the way. `rewrite` also rewrites a file
-        of up to `MAX_REWRITE_BYTES`, because a copy may remain in a split page."""
+    def compact(self) -> bool:
+        """Overwrite deleted rows with zeros; False if another connection was in the way. A file of up to
+        `MAX_REWRITE_BYTES` is rewritten, because a copy may remain in a split page."""
         for copy in self.path.parent.glob(f"{self.path.name}{BACKUP_SUFFIX}*"):
             copy.unlink()
-        rewrite = rewrite and self.size_bytes() <= MAX_REWRITE_BYTES
+        rewrite = self.size_bytes() <= MAX_REWRITE_BYTES
         # As a script: SQLite gives a row without columns per page here, and `execute` stops at the first.
         return self._run_unless_locked(
             lambda raw: raw.executescript("VACUUM" if rewrite else "PRAGMA incremental_vacuum")
