@@ -43,16 +43,16 @@ ALL_TIME = Period()
 def read_period(name: str = "", since: str = "", until: str = "") -> Period:
     """The period of a name, or from one date to another (`YYYY-MM-DD`, either may be empty). Raises BadRequest."""
     if name and name not in PERIODS:
-        raise BadRequest(f"period {name!r}: there are {', '.join(PERIODS)}")
+        raise BadRequest(f"period {name!r}: there are {', '.join(PERIODS)}.")
     if name in DAYS:
         if since or until:
-            raise BadRequest(f"period {name!r} ends today: leave out the dates, or the period")
+            raise BadRequest(f"period {name!r} ends today: leave out the dates, or the period.")
         days = DAYS[name]
         began = datetime.now().astimezone().date() - timedelta(days=days - 1)
         return Period(began, None, "today" if days == 1 else f"in the last {days} days")
     first, last = _read_date("since", since), _read_date("until", until)
     if first is not None and last is not None and last < first:
-        raise BadRequest(f"until {last} is before since {first}: no day is in that")
+        raise BadRequest(f"until {last} is before since {first}: no day is in that.")
     return Period(first, last, _words(first, last))
 
 
@@ -62,7 +62,7 @@ def _read_date(name: str, text: str) -> date | None:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise BadRequest(f"{name} {text!r}: no date; write it as YYYY-MM-DD") from None
+        raise BadRequest(f"{name} {text!r}: no date; write it as YYYY-MM-DD.") from None
 
 
 def _words(first: date | None, last: date | None) -> str:

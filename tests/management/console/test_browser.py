@@ -286,7 +286,7 @@ def test_the_overview_of_one_client_by_keyboard_and_live(
             page.keyboard.type("cod")
             page.keyboard.press("Tab")
             page.keyboard.press("Enter")
-            page.wait_for_url("**/console?client=codex")
+            page.wait_for_url("**/console?*client=codex")
             counted = page.locator(".figures div").filter(has_text="Requests").locator("b")
             expect(counted).to_have_text("1")
             works("claude-cli")
