@@ -12,6 +12,8 @@ PeriodName = Literal["all", "today", "week", "month"]
 PERIODS: tuple[PeriodName, ...] = get_args(PeriodName)
 DAYS = {"today": 1, "week": 7, "month": 30}
 """Days of a period by name, today among them."""
+SHOWN = 40
+"""Characters that are shown of a text that is no period or date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ ALL_TIME = Period()
 def read_period(name: str = "", since: str = "", until: str = "") -> Period:
     """The period of a name, or from one date to another (`YYYY-MM-DD`, either may be empty). Raises BadRequest."""
     if name and name not in PERIODS:
-        raise BadRequest(f"period {name!r}: there are {', '.join(PERIODS)}.")
+        raise BadRequest(f"period {name[:SHOWN]!r}: there are {', '.join(PERIODS)}.")
     if name in DAYS:
         if since or until:
             raise BadRequest(f"period {name!r} ends today: leave out the dates, or the period.")
@@ -62,7 +64,7 @@ def _read_date(name: str, text: str) -> date | None:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise BadRequest(f"{name} {text!r}: no date; write it as YYYY-MM-DD.") from None
+        raise BadRequest(f"{name} {text[:SHOWN]!r}: no date; write it as YYYY-MM-DD.") from None
 
 
 def _words(first: date | None, last: date | None) -> str:
