@@ -86,7 +86,7 @@ class WatchedReader(asyncio.StreamReader):
 
 
 async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest | None:
-    """The next request, or `None` where the peer closed between two. Raises BadRequestBytes, ConnectionError."""
+    """The next request, or `None` where the peer closed between two. Raises MalformedRequest, ConnectionError."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except asyncio.IncompleteReadError as error:

@@ -12,6 +12,8 @@ PeriodName = Literal["all", "today", "week", "month"]
 PERIODS: tuple[PeriodName, ...] = get_args(PeriodName)
 DAYS = {"today": 1, "week": 7, "month": 30}
 """Days of a period by name, today among them."""
+FIRST_YEAR, LAST_YEAR = 1970, 2999
+"""Moments of other years cannot be told on every machine."""
 SHOWN = 40
 """Characters that are shown of a text that is no period or date."""
 
@@ -62,9 +64,12 @@ def _read_date(name: str, text: str) -> date | None:
     if not text:
         return None
     try:
-        return date.fromisoformat(text)
+        found = date.fromisoformat(text)
     except ValueError:
         raise BadRequest(f"{name} {text[:SHOWN]!r}: no date; write it as YYYY-MM-DD.") from None
+    if not FIRST_YEAR <= found.year <= LAST_YEAR:
+        raise BadRequest(f"{name} {text!r}: the year is none of {FIRST_YEAR} to {LAST_YEAR}.")
+    return found
 
 
 def _words(first: date | None, last: date | None) -> str:

@@ -206,9 +206,10 @@ def dearer_sentence(rows: Sequence[ReceiptTotals], noun: str) -> str:
     if not worse:
         return "Dearer with the proxy: none."
     more = sum(row.cost - row.cost_untouched for row in worse)
-    worst = max(row.cost / row.cost_untouched for row in worse if row.cost_untouched) - 1
     count = f"{len(worse):,} {noun}{'' if len(worse) == 1 else 's'}"
-    return f"Dearer with the proxy: {count}, ${more:.{dollar_decimals([more])}f} in all, at most {100 * worst:.1f} %."
+    told = f"Dearer with the proxy: {count}, ${more:.{dollar_decimals([more])}f} in all"
+    shares = [row.cost / row.cost_untouched - 1 for row in worse if row.cost_untouched]
+    return f"{told}, at most {100 * max(shares):.1f} %." if len(shares) == len(worse) else f"{told}."
 
 
 def _share(row: ReceiptTotals) -> str:

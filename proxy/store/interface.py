@@ -6,7 +6,7 @@ None for the whole store. Every failure is a `StoreError` whose `code` appears i
 store_full, store_readonly, store_corrupt, store_unreachable, store_busy (the queue is full), store_failed.
 
 A person names a conversation by its id or the beginning of it; a missing one and one of another tenant raise the same
-`UnknownFrame`.
+`NotFound`.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ async def all_conversations(store: Store, scope: TenantScope) -> AsyncIterator[C
 
 async def find_conversation(store: Store, scope: TenantScope, reference: str) -> Conversation:
     """A conversation by its id or a unique prefix; the most recently active one if `reference` is empty. Raises
-    UnknownFrame."""
+    NotFound."""
     if not reference:
         return await _newest_conversation(store, scope)
     found: list[Conversation] = []

@@ -114,12 +114,24 @@ def test_a_report_of_a_period_says_first_what_was_saved_in_it_and_what_was_deare
 
 
 @pytest.mark.rows("X-65")
+def test_what_only_we_asked_in_a_period_is_dearer_by_no_share(tmp_path: Path) -> None:
+    """A ping of the cache has no untouched cost; what stands in no conversation is none."""
+    ping: dict[str, object] = {"cost": 0.25, "cost_untouched": 0.0, "saved": -0.25}
+    lines = stored(tmp_path, ping, {**ping, "conversation": ""}).on_data("report").out.splitlines()
+
+    assert lines[1] == "Dearer with the proxy: 1 conversation, $0.2500 in all."
+    assert lines[2].split() == ["aconversatio", "$0.2500"]
+
+
+@pytest.mark.rows("X-65")
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (("--today", "--week"), "--today and --week: choose one"),
         (("--week", "--since", "2026-01-01"), "leave out the dates, or the period"),
         (("--since", "2026-13-01"), "since '2026-13-01': no date; write it as YYYY-MM-DD"),
+        (("--until", "9999-12-31"), "until '9999-12-31': the year is none of 1970 to 2999"),
+        (("--since", "0001-01-01"), "since '0001-01-01': the year is none of 1970 to 2999"),
         (("--since", "2026-02-02", "--until", "2026-02-01"), "until 2026-02-01 is before since 2026-02-02"),
     ],
 )

@@ -44,12 +44,6 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider() as running:
-        yield running
-
-
-@pytest.fixture
 def stage(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Stage]:
     running = Stage(provider, tmp_path, streamed=True, looks_into_store=False)
     yield running

@@ -12,11 +12,9 @@ import http.client
 import os
 import random
 import sqlite3
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import pytest
 
@@ -115,19 +113,6 @@ class Agent:
         state = self.chat.proxy.get(f"/stack/conversations/{conversation}/state?thread={thread}")
         found = {f["title"]: f["status"] for f in state["frames"].values() if "parentSessionID" in f}
         assert found == {title: status for title, status in self.tree.statuses.items() if title != "(root)"}
-
-
-@pytest.fixture
-def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider() as running:
-        yield running
-
-
-@pytest.fixture
-def stage(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Stage]:
-    running = Stage(provider, tmp_path, streamed=False, looks_into_store=False)
-    yield running
-    running.stop()
 
 
 @pytest.mark.rows("S3-29", "S3-30", "S0-08")

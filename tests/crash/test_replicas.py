@@ -8,10 +8,8 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -29,19 +27,6 @@ SOON_S = 15.0
 PAUSE_S = 0.25
 """Between two steps of an agent. Without, the proxies fail so often in so short a time that they stop trying for a
 while, as they should, and what an agent with pauses meets is not tried."""
-
-
-@pytest.fixture
-def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider() as running:
-        yield running
-
-
-@pytest.fixture
-def stage(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Stage]:
-    running = Stage(provider, tmp_path, streamed=False, looks_into_store=False)
-    yield running
-    running.stop()
 
 
 def test_an_agent_goes_on_with_the_other_replica_where_it_stood(

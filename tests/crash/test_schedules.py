@@ -19,18 +19,16 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import make_url
 
-from llm_test_provider import ReceivedRequest, ScriptedAnswer, ScriptedProvider, says
+from llm_test_provider import ReceivedRequest, ScriptedAnswer, says
 from tests import laws
 from tests.crash.killable import KillableProxy
 from tests.distant_server import Link, at_distance
@@ -200,14 +198,6 @@ class Agent:
 
 
 # ------------------------------------------------------------------------------------------------------------ the tests
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    with ScriptedProvider() as provider:
-        running = Stage(provider, tmp_path, streamed=False, looks_into_store=False)
-        yield running
-        running.stop()
-
-
 @pytest.mark.crash
 @pytest.mark.rows("X-55")
 @pytest.mark.parametrize("seed", range(SEEDS))

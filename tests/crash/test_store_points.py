@@ -51,13 +51,6 @@ def provider() -> Iterator[ScriptedProvider]:
 
 
 @pytest.fixture
-def stage(provider: ScriptedProvider, tmp_path: Path) -> Iterator[Stage]:
-    running = Stage(provider, tmp_path, streamed=False, looks_into_store=False)
-    yield running
-    running.stop()
-
-
-@pytest.fixture
 def commands(tmp_path: Path) -> Iterator[DyingCommands]:
     running = DyingCommands(tmp_path / "armed", tmp_path / "commands.log")
     yield running

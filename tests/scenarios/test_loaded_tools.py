@@ -57,9 +57,6 @@ class Searching:
         """What the client answers, if it searched itself."""
         raise NotImplementedError
 
-    def found_beside(self, name: str, text: str) -> None:
-        raise NotImplementedError
-
     def can_call(self, body: Json, name: str) -> bool:
         raise NotImplementedError
 
@@ -357,7 +354,7 @@ def ids(items: list[Json], kind: str, name: str) -> set[str]:
 @pytest.mark.rows("X-46")
 @pytest.mark.parametrize("form", [ClientSearch, ResponsesSearch])
 def test_a_search_beside_a_push_keeps_the_calls_of_its_message_with_their_results(
-    provider: ScriptedProvider, start: Started, form: Callable[..., Searching]
+    provider: ScriptedProvider, start: Started, form: type[ClientSearch | ResponsesSearch]
 ) -> None:
     """The calls behind a push are the frame's and leave with it, unless a result of theirs stays for what it loaded."""
     client = form(start())

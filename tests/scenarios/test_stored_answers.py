@@ -170,7 +170,7 @@ def test_a_store_that_fails_keeps_no_end_from_the_client(
 
     client = Forgetful(stage.proxy(wake_at_tokens=wakes_at), streamed=True)
     provider.will(says("Done."))
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched:  # a disk that fails in this one moment: no real one can be told to
         patched.setattr(ConversationCache, "wait_until_durable", fail)
         assert client.says("look").text == "Done."
 
@@ -271,7 +271,7 @@ def test_what_was_not_read_in_time_passes_and_is_read_with_the_next_request(
     client = client_of(provider)
     client.proxy = stage.proxy()
     provider.will(says("Three."), says("Four."))
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched:  # a provider that takes four seconds would keep the test waiting as long
         patched.setattr(provider_history, "READ_SECONDS", 0.0)
         late = client.says("third")
     assert (late.stack_status, provider.asked[-1].raw) == ("bypass; reason=previous_response", client.sent)

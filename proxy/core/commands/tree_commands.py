@@ -3,7 +3,7 @@
 A person may do what the model may, under the same rules as the stack tools. A command by itself removes nothing from
 the context: a frame begun by hand has no opening call, so like an inferred frame it leaves by a fold. Only a frame that
 the model opened with a call leaves at once when a person ends it, so that waits until nothing is running in it.
-Refusals raise NotAllowed or UnknownFrame, whose messages say what to do instead.
+Refusals raise NotAllowed or NotFound, whose messages say what to do instead.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class CommandResult(msgspec.Struct, frozen=True):
 
 
 def apply_command(command_context: CommandContext, command: FrameCommand) -> CommandResult:
-    """Raises UnknownFrame and NotAllowed, whose messages say what to do."""
+    """Raises NotFound and NotAllowed, whose messages say what to do."""
     if not command_context.tree.active:
         raise NotAllowed("There is no frame here yet: the first message to the agent begins one.", code="no_frames")
     try:

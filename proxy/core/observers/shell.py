@@ -224,9 +224,7 @@ def away_at_each(commands: Sequence[ShellCommand], result: str, *, away: bool) -
     for command in commands:
         flags.append(away)
         if move := tree_move_of(command):
-            away = (away or (move.puts_away and _NOTHING_STASHED not in result)) and not (
-                move.brings_back or move.drops
-            )
+            away = move.leaves_away(result, away=away)
     return [*flags, away]
 
 

@@ -32,8 +32,8 @@ IGNORED_PART_MEMBER = "cache_control"
 
 
 def read_message(raw: bytes) -> Message:
-    """The message in `raw`. Raises NotSliced when it is no object with a role; one that no parser takes is known by
-    its bytes."""
+    """The message in `raw`. Raises JsonSplitError when it is no object with a role; one that no parser takes is known
+    by its bytes."""
     try:
         said = slices.parse(raw)
     except slices.JsonSplitError:
@@ -122,7 +122,7 @@ def is_thinking_part(part: object) -> bool:
 
 
 def _canonical_json(said: object) -> str:
-    """Raises NotSliced for what is nested as deep as a parser goes, and deeper than a writer does."""
+    """Raises JsonSplitError for what is nested as deep as a parser goes, and deeper than a writer does."""
     try:
         return json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     except RecursionError as refused:

@@ -64,7 +64,7 @@ _wire_of = attrgetter("wire")
 
 # --------------------------------------------------------------------------------------------------------------- read
 def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
-    """The request in `body`. Raises Unreadable."""
+    """The request in `body`. Raises RequestParseError."""
     try:
         fields, raws = known.bodies.split(body, "messages")
         sources = yield from known.parse_messages(raws, _read_messages)

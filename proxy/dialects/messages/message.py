@@ -41,7 +41,7 @@ def read_message(raw: bytes) -> Message:
 
 
 def messages_in(raw: bytes) -> tuple[Message, ...]:
-    """The messages in one of the client's, in order. Raises NotSliced when it is no object with a role, or holds
+    """The messages in one of the client's, in order. Raises JsonSplitError when it is no object with a role, or holds
     results beside members of its own, which would be lost."""
     fields = slices.members(raw)
     role = slices.parse(fields.get("role", b"null"))

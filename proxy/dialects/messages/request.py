@@ -50,7 +50,7 @@ USER_MESSAGE_START = b'{"role":"user","content":'
 
 # --------------------------------------------------------------------------------------------------------------- read
 def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
-    """The request in `body`. Raises Unreadable."""
+    """The request in `body`. Raises RequestParseError."""
     try:
         fields, messages = known.bodies.split(body, "messages")
         system = _system(fields)
@@ -86,7 +86,7 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
 
 
 def _system(fields: Mapping[str, bytes]) -> list[bytes]:
-    """The system text, a string or blocks; none where the client sends none. Raises Unreadable."""
+    """The system text, a string or blocks; none where the client sends none. Raises RequestParseError."""
     raw = fields.get("system", b"null")
     if raw == b"null":
         return []

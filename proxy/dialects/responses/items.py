@@ -79,7 +79,7 @@ _DECODE_ERRORS = (msgspec.DecodeError, RecursionError, UnicodeError)
 
 
 def parse_outlines(array: bytes, raws: Sequence[bytes]) -> list[ItemOutline]:
-    """What the items of `array` are; `raws` are the same, taken apart. Raises NotSliced where one is no object."""
+    """What the items of `array` are; `raws` are the same, taken apart. Raises JsonSplitError where one is no object."""
     try:
         return _OUTLINES.decode(array)
     except _DECODE_ERRORS:
@@ -96,7 +96,7 @@ def _outline(raw: bytes) -> ItemOutline:
 
 def _parse_members(raw: bytes) -> dict[str, Any]:
     """An item as a value. Of one that no parser takes as a whole, the members that can be read, and the others as
-    text. Raises NotSliced when it is no object."""
+    text. Raises JsonSplitError when it is no object."""
     try:
         said = slices.parse(raw)
     except slices.JsonSplitError:
@@ -115,7 +115,7 @@ def _value(raw: bytes) -> Any:
 
 # --------------------------------------------------------------------------------------------------------------- read
 def read_item(raw: bytes) -> Message:
-    """A client's item. Raises NotSliced when it is no object."""
+    """A client's item. Raises JsonSplitError when it is no object."""
     said = _parse_members(raw)
     role, type_ = said.get("role"), said.get("type")
     if isinstance(role, str):
@@ -137,7 +137,7 @@ def _answered_call_id(type_: str, said: Mapping[str, Any]) -> str:
 
 
 def read_run(raw: bytes) -> Message:
-    """Items that the model made, an array of them, as one message. Raises NotSliced when it is no array of objects.
+    """Items that the model made, an array of them, as one message. Raises JsonSplitError when it is none of objects.
 
     What nothing is said or called in, as a sealed item, is known by all its content.
     """

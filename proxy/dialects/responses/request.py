@@ -82,7 +82,7 @@ NO_ITEMS: Mapping[str, bytes] = MappingProxyType({})
 
 # --------------------------------------------------------------------------------------------------------------- read
 def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
-    """The request in `body`. Raises Unreadable."""
+    """The request in `body`. Raises RequestParseError."""
     try:
         fields = slices.members(body)
         raws, added = _split_input(fields)

@@ -36,7 +36,7 @@ def is_stored(fields: RawMembers) -> bool:
 
 def members_to_store(request: Request, told: bytes) -> dict[str, bytes]:
     """What outlasts an answer to this request, each as JSON by its name. `told`: all of the response that the client
-    was given, empty where that is what the provider has. Raises NotSliced where it is no object."""
+    was given, empty where that is what the provider has. Raises JsonSplitError where it is no object."""
     opening = [message.wire for message in request.head if not message.wire.startswith(b'"')]
     found = {HEAD: slices.join_array(opening), MODEL: slices.encode(request.model)}
     if told:

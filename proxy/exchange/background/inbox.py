@@ -63,7 +63,7 @@ class Inbox:
         """Queue a message for one thread or all; returns it and its position from 1 (0: no longer waiting). Durable on
         return. Repeating a `name` returns the first message as it is now.
 
-        Raises UnknownFrame for an unknown conversation or thread, BadRequest for an empty or too long text, NotAllowed
+        Raises NotFound for an unknown conversation or thread, BadRequest for an empty or too long text, NotAllowed
         where it cannot be delivered or too much waits, StoreError.
         """
         _check_text(text)
@@ -90,20 +90,20 @@ class Inbox:
         return said, position
 
     async def list_messages(self, tenant: str, conversation: str) -> tuple[QueuedMessage, ...]:
-        """All messages but the removed, oldest first. Raises UnknownFrame, StoreError."""
+        """All messages but the removed, oldest first. Raises NotFound, StoreError."""
         cached = await self._load_conversation(tenant, conversation)
         kept = [said for said in cached.ledger.queue.values() if said.state is not DeliveryState.REMOVED]
         return tuple(kept[-MAX_LISTED_MESSAGES:])
 
     async def clear_messages(self, tenant: str, conversation: str) -> int:
-        """Remove all waiting messages; returns their number. Raises UnknownFrame, StoreError."""
+        """Remove all waiting messages; returns their number. Raises NotFound, StoreError."""
         cached = await self._load_conversation(tenant, conversation)
         left = waiting_messages(cached.ledger.queue.values(), self.now())
         await self._remove_messages(cached, left)
         return len(left)
 
     async def remove_message(self, tenant: str, conversation: str, message: str) -> None:
-        """Raises UnknownFrame, NotAllowed for a message that was delivered, StoreError."""
+        """Raises NotFound, NotAllowed for a message that was delivered, StoreError."""
         cached = await self._load_conversation(tenant, conversation)
         said = cached.ledger.queue.get(message)
         if said is None or said.state is DeliveryState.REMOVED:
@@ -113,13 +113,13 @@ class Inbox:
         await self._remove_messages(cached, [said])
 
     async def list_in_flight(self, tenant: str, conversation: str) -> tuple[InFlightRequest, ...]:
-        """Oldest first. Raises UnknownFrame, StoreError."""
+        """Oldest first. Raises NotFound, StoreError."""
         await self._load_conversation(tenant, conversation)
         return self.in_flight.in_conversation(tenant, conversation)
 
     async def cancel_requests(self, tenant: str, conversation: str) -> CancelledCounts:
         """Cancel all requests of the conversation and remove all waiting messages. Returns when the requests have
-        cleaned up. Raises UnknownFrame, StoreError."""
+        cleaned up. Raises NotFound, StoreError."""
         flying = self.in_flight.cancel(tenant, conversation)
         with suppress(TimeoutError):
             async with asyncio.timeout(CANCEL_TIMEOUT_S):
@@ -135,7 +135,7 @@ class Inbox:
         return cached
 
     async def _check_deliverable(self, cached: CachedConversation, thread: str) -> None:
-        """Raises NotAllowed where no request would deliver a message, UnknownFrame for an unknown thread."""
+        """Raises NotAllowed where no request would deliver a message, NotFound for an unknown thread."""
         ledger = cached.ledger
         if thread and thread not in ledger.threads:
             raise NotFound("There is no such thread here. GET .../threads lists those there are.")

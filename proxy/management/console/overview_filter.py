@@ -27,8 +27,6 @@ PERIOD_WORDS: Mapping[PeriodName, str] = {
     "week": "last 7 days",
     "month": "last 30 days",
 }
-EVERYTHING = {"client": "", "tenant": "", "period": "all", "since": "", "until": ""}
-"""What an address is changed to that shows all requests."""
 WHOSE = {"key": "client key", "header": "user", "credential": "credential"}
 """What a tenant is, by `tenancy`; with `single` there is only one."""
 
@@ -63,6 +61,11 @@ class OverviewFilter:
         wanted, usual = asdict(self) | changed, asdict(OverviewFilter())
         query = urlencode({name: value for name, value in wanted.items() if value != usual[name]})
         return f"{path}?{query}" if query else path
+
+    @property
+    def address_of_all(self) -> str:
+        """The same table and chart about all requests."""
+        return OverviewFilter(self.by, self.chart).address()
 
     def scope_of(self, visitor: Visitor) -> str | None:
         """The tenant whose requests are read; None for all. Raises Forbidden for another one's."""

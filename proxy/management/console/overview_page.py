@@ -18,7 +18,6 @@ from proxy.accounting import Receipt, dearer_conversations, outcome_meaning
 from proxy.management.api import JsonResponse
 from proxy.management.console.overview_filter import (
     CHARTS,
-    EVERYTHING,
     GROUPS,
     PERIOD_WORDS,
     WHOSE,
@@ -54,9 +53,8 @@ async def show(request: Request) -> Response:
         tenants=await tenant_options(visitor, chosen.tenant),
         whose=WHOSE.get(context.config.tenancy, ""),
         periods=PERIOD_WORDS,
-        everything=EVERYTHING,
-        dearer=dearer_conversations(loaded.receipts),
-        conversations=len({receipt.conversation for receipt in loaded.receipts}),
+        dearer=await run_in_threadpool(dearer_conversations, loaded.receipts),
+        conversations=len({receipt.conversation for receipt in loaded.receipts} - {""}),
         rows=rows,
         left_out=max(0, len(sums.rows) - MAX_ROWS),
         total=sums.total,

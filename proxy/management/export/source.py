@@ -44,7 +44,7 @@ class ExportInput:
 async def load_export_input(
     store: Store, ledger: Ledger, thread: str = "", names: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> ExportInput:
-    """Load the path that grew last, or that of a thread. Raises UnknownFrame for an unknown thread, and StoreError."""
+    """Load the path that grew last, or that of a thread. Raises NotFound for an unknown thread, and StoreError."""
     story = await asyncio.to_thread(
         path_state_of, ledger, thread, names
     )  # requests that are being answered do not wait

@@ -123,7 +123,7 @@ async def totals_view(  # noqa: PLR0913  whose receipts, which of them, and how 
         "zone": local_zone(),
         "rows": [_row(row) for row in sums.rows],
         "total": _row(sums.total),
-        "dearer": [row.key for row in dearer_conversations(loaded.receipts)],
+        "dearer": [row.key for row in await asyncio.to_thread(dearer_conversations, loaded.receipts)],
         "unsettled": loaded.unsettled,
         "capped": loaded.capped,
     }

@@ -14,7 +14,7 @@ import stat
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -124,15 +124,14 @@ class SqliteFile:
             max_overflow=0,
         )
         event.listen(reading, "begin", _begin_deferred)
-        try:
+        with ExitStack() as undone_on_failure:
+            undone_on_failure.callback(reading.dispose)
             self._write_connection = self._engine.connect()
             _configure_durability(_raw_connection(self._write_connection), new=not was_there)
             self._migrate(reading)
             with reading.connect() as connection:
                 self._secret = self._secret or migrating.secret_of(connection)
-        except BaseException:
-            reading.dispose()
-            raise
+            undone_on_failure.pop_all()
         self._identity = _file_identity(self.path)
         self._read_engine = reading  # last: readers use it from here on, and find the tables
         self._opened_once = True
