@@ -112,8 +112,9 @@ def run(
 def _missing_text(word: str, agent: Agent) -> str:
     if agent.install:
         return f"{agent.program} is not installed, or not on the PATH; to install it: {agent.install}"
-    near = get_close_matches(word, AGENTS, n=1)
-    meant = f"did you mean {near[0]}? " if near else ""
+    alike = get_close_matches(word, AGENTS, cutoff=0.5)
+    near = max(alike, key=lambda known: known[:2] == word[:2], default="")  # `clod` is rather `claude` than `codex`
+    meant = f"did you mean {near}? " if near else ""
     return f"{word}: there is no such command on the PATH; {meant}known agents: {', '.join(AGENTS)}"
 
 

@@ -285,6 +285,7 @@ def test_an_agent_that_asks_the_running_proxy_already_gets_no_second_one(wrappin
     [
         ("goose", "error: goose is not installed, or not on the PATH; to install it: "),
         ("gosse", "error: gosse: there is no such command on the PATH; did you mean goose? known agents: claude, "),
+        ("clod", "error: clod: there is no such command on the PATH; did you mean claude? known agents: claude, "),
         ("x11", "error: x11: there is no such command on the PATH; known agents: claude, codex, "),
     ],
 )
