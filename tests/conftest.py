@@ -1,6 +1,6 @@
 """What holds for every test, and which tests a run takes.
 
-pytest                 the quick ones: every third scenario, in one of the ways a client may ask; samples of grids
+pytest                 the quick ones: every fourth scenario, in one of the ways a client may ask; samples of grids
 pytest --take rest     what that leaves out: the other scenarios, and real clients, crashes, recordings
 pytest --take all      both, and every scenario in all of its ways
 pytest --replicas      of the scenarios a third, on two proxies that share a database; with --take all, all of them
@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from zlib import crc32
 
@@ -50,15 +51,8 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 LONG = (
-    "clients/",
-    "crash/",
-    "yardstick/",
-    "failures/",
-    "properties/",
-    "contracts/",
     "cli/demo/",
     "cli/snapshots/",
-    "cli/wrap/",
     "cli/test_autonomy.py",
     "cli/test_branches.py",
     "cli/test_configuring.py",
@@ -67,24 +61,44 @@ LONG = (
     "cli/test_savings.py",
     "cli/test_serving.py",
     "cli/test_speaking.py",
+    "cli/wrap/",
+    "clients/",
+    "contracts/",
     "core/policy/test_frame_inference.py",
+    "crash/",
     "dialects/test_every_answer.py",
     "dialects/test_every_request.py",
     "dialects/test_grown.py",
+    "failures/",
+    "llm_test_provider/test_strict_profiles.py",
     "management/api/test_bad_input.py",
     "management/api/test_guard.py",
     "management/export/test_real_runs.py",
+    "management/export/test_surfaces.py",
     "packaging/",
+    "properties/",
     "replay/test_probes.py",
     "replay/test_replay_command.py",
     "requirements/test_retention.py",
+    "scenarios/test_belonging.py",
     "scenarios/test_bill.py",
     "scenarios/test_flow_crash_resume.py",
+    "scenarios/test_model_bills.py",
     "scenarios/test_money.py",
+    "security/test_spoken_by_data.py",
+    "server/test_admission.py",
+    "server/test_serving.py",
+    "store/test_file.py",
     "telemetry/test_log_output.py",
+    "test_house.py",
+    "test_layout.py",
     "upstream/litellm/",
+    "wire/test_bad_input.py",
+    "wire/test_leaving.py",
+    "wire/test_live_traces.py",
     "wire/test_load.py",
     "wire/test_typed_streams.py",
+    "yardstick/",
 )
 """Places below `tests` whose tests take minutes, start dozens of processes, download packages, or try random input
 again and again. A quick run, which leaves them out, has to end within five
@@ -143,4 +157,9 @@ def _is_long(item: pytest.Item) -> bool:
 
 def _place_of(item: pytest.Item) -> str:
     """The path of its file below `tests`."""
-    return item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
+    return _place_below_tests(item.path)
+
+
+@cache
+def _place_below_tests(path: Path) -> str:
+    return path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""

@@ -2,7 +2,7 @@
 
 In chat completions it runs streamed and not; in the others too where it is about what a client is shown (`BOTH`), else
 streamed alone, which is how agents ask. A scenario about the bytes of single dialects says so, with its reason.
-A quick run takes every third scenario and the long profiles the others, each in one of these ways (two where all six
+A quick run takes every fourth scenario and the long profiles the others, each in one of these ways (two where all six
 matter); `--take all`, before a release, has all of them. Which ones, hangs on the name, so that all dialects are asked.
 """
 
@@ -91,7 +91,7 @@ NOT_FOR_REPLICAS = {
     },
 }
 """Why scenarios, or modules of them, are left out with `--replicas`."""
-QUICK_SHARE = 3
+QUICK_SHARE = 4
 """A quick run takes one scenario of so many."""
 TURNS = (0, 4)
 """Which of a scenario's ways are taken before a release is made: the first, and a second where there are six."""
@@ -133,11 +133,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         wanted = [each for each in manners if each.streamed or both or each.tongue is CHAT]
     drawn = crc32(metafunc.definition.nodeid.encode())
     first, is_quick = drawn % len(wanted), drawn // len(manners) % QUICK_SHARE == 0
+    turns = {each: (at - first) % len(wanted) for at, each in enumerate(wanted)}
+    taken = {"quick": TURNS[:1], "rest": TURNS}.get(metafunc.config.getoption("--take"), range(len(wanted)))
     metafunc.parametrize(
         "manner",
         [
-            pytest.param(each, id=each.name, marks=_depth((at - first) % len(wanted), is_quick=is_quick))
-            for at, each in enumerate(wanted)
+            pytest.param(each, id=each.name, marks=_depth(turn, is_quick=is_quick))
+            for each, turn in turns.items()
+            if turn in taken  # the others are not even made: collecting them took a sixth of the time to collect all
         ],
     )
 
