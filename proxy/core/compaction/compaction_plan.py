@@ -1,7 +1,8 @@
 """Plans compaction: which finished work leaves the context in this request, and the trace that replaces it.
 
 An inferred frame is folded when it ends: its calls and outputs leave, the user's messages and the closing message of
-the assistant stay. Long unfinished work is cut between two call groups and becomes a finished part of its frame. Every
+the assistant stay. Long unfinished work is cut between two call groups and becomes a finished part of its frame: behind
+a command rather than between what was read and the edits that it was read for, unless the work grows too long. Every
 fold needs a positive verdict of the cost gate, first with estimated and then with written traces, and every verdict is
 returned. Between the last tick of the client's plan and the closing words nothing is folded, because these are written
 from it, unless the window fills up. What may leave at all is decided in `segments`.
@@ -90,6 +91,8 @@ from proxy.core.observers import (
     message_of,
     messages_of,
     names_still_visible,
+    runs_program,
+    steps_of,
     typed_text_of,
 )
 from proxy.core.text import CountTokens
@@ -132,6 +135,11 @@ class CompactionInput(msgspec.Struct, frozen=True):
     def shortest_part(self) -> int:
         """Tokens above which a part may leave: what is cut, less its newest steps."""
         return self.rules.part_tokens - self.rules.newest_tokens
+
+    @property
+    def longest_wait(self) -> int:
+        """Tokens up to which a part stays while the agent may still need what it read."""
+        return self.rules.longest_wait - self.rules.newest_tokens
 
 
 class TraceWriter(msgspec.Struct, frozen=True):
@@ -224,7 +232,12 @@ def plan_compaction(path_state: PathState, compaction_input: CompactionInput, wr
     segments = segments_of(path_state, context, by_place, compaction_input.rules)
     if awaits_closing_words(path_state) and not _window_fills_up(by_place, compaction_input):
         segments = []
-    if not sum(s.tokens for s in segments if s.path_entries and s.is_part) > compaction_input.shortest_part:
+    part_tokens = sum(s.tokens for s in segments if s.path_entries and s.is_part)
+    if part_tokens <= compaction_input.shortest_part or (
+        part_tokens <= compaction_input.longest_wait
+        and not _window_fills_up(by_place, compaction_input)
+        and _is_between_reading_and_running(path_state, context, writer.names)
+    ):
         early = _may_compact_early(by_place, compaction_input)
         segments = [s for s in segments if not s.is_part or (s.is_summarized and early)]
     if not any(s.path_entries for s in segments) and compaction_input.added_tokens is None:
@@ -257,6 +270,19 @@ def _may_compact_early(by_place: TokensByPlace, compaction_input: CompactionInpu
 
 def _window_fills_up(by_place: TokensByPlace, compaction_input: CompactionInput) -> bool:
     return 0 < compaction_input.window * PRESSURE_SHARE < compaction_input.head + by_place.total
+
+
+def _is_between_reading_and_running(path_state: PathState, context: Sequence[PathEntry], tool_roles: ToolRoles) -> bool:
+    """Whether the newest step reads or edits: what was read is still being used. An agent that runs its tests, commits
+    or ticks off its plan has done what it read for, and so has one whose user speaks."""
+    if any(map(_is_users_own, path_state.newest_client_entries)):
+        return False
+    last = next((i for i in range(len(context) - 1, -1, -1) if is_assistant(context[i])), len(context))
+    executions = [execution for step in steps_of(context[last:]) for execution in step.executions]
+    return bool(executions) and not any(
+        runs_program(execution, tool_roles) or tool_roles.role_of(execution.call.name) in PLANNING_ROLES
+        for execution in executions
+    )
 
 
 def awaits_closing_words(path_state: PathState) -> bool:

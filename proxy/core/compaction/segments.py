@@ -48,11 +48,12 @@ FoldingLevel = Literal["requests", "careful", "full"]
 
 class FoldRules(msgspec.Struct, frozen=True):
     """Unfinished work of more than `part_tokens` is cut; of what is cut, the newest call groups of at most
-    `newest_tokens` stay. `folds_items`: an item of the client's plan leaves when it ends, also while its request goes
-    on."""
+    `newest_tokens` stay. Up to `longest_wait` tokens it waits for a command of the agent. `folds_items`: an item of the
+    client's plan leaves when it ends, also while its request goes on."""
 
     part_tokens: int
     newest_tokens: int = 0
+    longest_wait: int = 0
     folds_items: bool = False
 
 

@@ -12,7 +12,7 @@ from proxy.core.observers.commands import (
     tree_moves_of,
     was_missing,
 )
-from proxy.core.observers.effects import is_waiting, may_have_side_effects
+from proxy.core.observers.effects import is_waiting, may_have_side_effects, runs_program
 from proxy.core.observers.errors import FAILED_AT_THE_END, ObservedError, resolution_of
 from proxy.core.observers.files import (
     FileAction,
@@ -145,6 +145,7 @@ __all__ = [
     "reconcile_plan",
     "resolution_of",
     "rounds_of",
+    "runs_program",
     "step_line",
     "step_of",
     "steps_of",

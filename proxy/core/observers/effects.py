@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 
 from proxy.core.observers.call_outcomes import call_failed
+from proxy.core.observers.command_outcomes import is_working_program
 from proxy.core.observers.commands import command_lines_of
 from proxy.core.observers.files import FileAction, observe_files
 from proxy.core.observers.shell import ShellCommand, command_kind_of, parse_command_line
@@ -92,6 +93,14 @@ def _commands_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterat
         yield from parse_command_line(line)
 
 
+def runs_program(execution: ToolExecution, tool_roles: ToolRoles) -> bool:
+    """Whether the call runs a program that does more than show files, or has git change something."""
+    return any(
+        is_working_program(command) or (_is_git(command) and not _is_read_only(command))
+        for command in _commands_of_call(execution, tool_roles)
+    )
+
+
 def may_have_side_effects(execution: ToolExecution, tool_roles: ToolRoles) -> bool:
     """Whether the call may have changed something. False for a failed call."""
     if call_failed(execution) or execution.call.is_stack_call:
@@ -106,6 +115,10 @@ def may_have_side_effects(execution: ToolExecution, tool_roles: ToolRoles) -> bo
 
 def _is_read_only(command: ShellCommand) -> bool:
     program, *rest = command.words or ("true",)
-    if program.rpartition("/")[2] == "git":
+    if _is_git(command):
         return next((word for word in rest if not word.startswith("-")), "") in _READ_ONLY_GIT_COMMANDS
     return program.rpartition("/")[2] in _READ_ONLY_COMMANDS or bool(command_kind_of(command.words))
+
+
+def _is_git(command: ShellCommand) -> bool:
+    return bool(command.words) and command.words[0].rpartition("/")[2] == "git"

@@ -84,6 +84,8 @@ LONG_REQUEST_FRAME_SHARE = 0.25
 NEWEST_SHARE, MAX_NEWEST_TOKENS = 1 / 8, 4_000
 """Of unfinished work that is cut, the newest steps stay: this share of `frame_max_tokens`, and at most so many
 tokens."""
+LONGEST_WAIT = 1.5
+"""Up to so many times the size from which it is cut, unfinished work waits for a command of the agent."""
 PART_WINDOW_SHARE = 0.4
 """Unfinished work is cut before it fills more than this share of a known window."""
 MAX_NOTE_BLOCK_TOKENS = 600
@@ -444,7 +446,8 @@ class ContextPolicy:
             case "full":
                 return FoldRules(part_tokens, folds_items=True)
             case "careful":
-                return FoldRules(part_tokens, min(MAX_NEWEST_TOKENS, int(longest * NEWEST_SHARE)))
+                newest = min(MAX_NEWEST_TOKENS, int(longest * NEWEST_SHARE))
+                return FoldRules(part_tokens, newest, int(part_tokens * LONGEST_WAIT))
             case "requests":
                 return FoldRules(max(longest, int(window.tokens * PRESSURE_SHARE)), MAX_NEWEST_TOKENS)
 

@@ -341,6 +341,54 @@ def test_a_group_larger_than_the_room_for_newest_steps_does_not_keep_older_ones(
     assert [text[:8] for text in watched.texts if text.startswith("output")] == ["output 9"]
 
 
+READS = [("read", {"filePath": f"src/part{n}.py"}) for n in range(6)]
+EDIT = ("edit", {"filePath": "src/part1.py", "oldString": "a", "newString": "b"})
+
+
+def reading(*newest: tuple[str, Any], files: int = 6, wait: int = 2_800) -> GrowingConversation:
+    """A request that has read files of 300 tokens, and then called these."""
+    rules = FoldRules(1_500, newest_tokens=200, longest_wait=wait)
+    watched = GrowingConversation(folds=False, settings={"rules": rules}).user("Find the leak.")
+    for n, call in enumerate(READS[:files]):
+        watched.does(call, results=[padded(f"text {n}", 300)])
+    for call in newest:
+        watched.does(call, results=["ok"])
+    watched.arrives()
+    return watched
+
+
+@pytest.mark.rows("S0-53")
+@pytest.mark.parametrize(
+    ("newest", "is_cut"),
+    [
+        ((), False),
+        ((EDIT,), False),
+        ((bash("cat src/part1.py | head"),), False),
+        ((EDIT, bash("pytest -q")), True),
+        ((bash("git commit -am leak"),), True),
+        ((todo("[>] Mend it"),), True),
+    ],
+)
+def test_work_is_not_cut_between_what_was_read_and_the_edits_it_was_read_for(
+    newest: tuple[tuple[str, Any], ...], *, is_cut: bool
+) -> None:
+    assert bool(reading(*newest).fold(requests=500).events) is is_cut
+
+
+@pytest.mark.rows("S0-53")
+def test_work_that_grows_too_long_is_cut_wherever_it_stands() -> None:
+    assert reading(EDIT, wait=1_500).fold(requests=500).events
+    assert reading(EDIT).fold(requests=500, window=3_000, head=1_000).events
+    assert not reading(EDIT).fold(requests=500, window=300_000, head=1_000).events
+
+
+@pytest.mark.rows("S0-53")
+def test_where_the_user_speaks_work_waits_for_nothing() -> None:
+    watched = reading(EDIT).user("Go on.")
+    watched.arrives()
+    assert watched.fold(requests=500).events
+
+
 def test_an_item_taken_up_again_after_its_request_ended_stays() -> None:
     """Its work goes on, whatever it was planned for."""
     watched = GrowingConversation().user("Build the formatter.").does(bash("make"), results=["made"]).says("Made.")
