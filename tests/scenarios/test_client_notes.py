@@ -28,9 +28,9 @@ def test_what_was_handed_over_in_a_frame_that_ended_with_its_turn_is_past(
     chat.says("Explain the parser to me, please.")
     call = chat.history[-1]["tool_calls"][0]["id"]
     chat.history.append({"role": "tool", "tool_call_id": call, "content": "def parse(): ..."})
-    handed = (QUEUED, MODIFIED)
+    handed = [QUEUED, MODIFIED]
     if role == "user":
-        handed = tuple(f"<system-reminder>\n{text}\n</system-reminder>" for text in handed)
+        handed = [f"<system-reminder>\n{text}\n</system-reminder>" for text in handed]
     chat.history += [{"role": role, "content": text} for text in handed]
     chat.history.append({"role": "system", "content": RULE})
     chat.asks()
