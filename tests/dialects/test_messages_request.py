@@ -315,6 +315,22 @@ def test_what_stands_for_work_behind_a_system_message_waits_for_the_closing_word
     assert ANTHROPIC_MESSAGES.in_sent_order(asked.messages, asked.messages) is asked.messages
 
 
+def test_a_rule_inside_a_frame_that_returned_stands_in_front_of_the_call_that_opened_it() -> None:
+    """Behind the user's next words it would read as new; while the frame runs it stands where it came."""
+    use = {"type": "tool_use", "id": "s1", "name": "stack_frame_push", "input": {}}
+    pushed = {"role": "assistant", "content": [use]}
+    line = [*request(USER).messages, message(pushed), tool_result("s1", "results"), message(REMINDER)]
+    wires = [each.wire for each in line]
+
+    def places(*behind: Message) -> list[int]:
+        sent = ANTHROPIC_MESSAGES.in_sent_order([*line, *behind], ())
+        return [wires.index(each.wire) for each in sent[:4]]
+
+    in_place, in_front = [0, 1, 2, 3], [0, 3, 1, 2]
+    assert places() == places(message(CLOSING)) == places(message(CALLED), message(USER)) == in_place
+    assert places(user_message("next")) == places(user_message("next"), message(CLOSING), message(USER)) == in_front
+
+
 NOTE = '<stack-context note="loop" nonce="0">You repeat yourself.</stack-context>'
 CLOSING = {"role": "assistant", "content": "Done."}
 STEPS: dict[str, list[object]] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-from proxy.core.compaction.trace import SpanFacts, merge_facts
+from proxy.core.compaction.trace import UNDONE_LATER, SpanFacts, merge_facts
 from proxy.core.context import owner_of
 from proxy.core.frames import (
     RETURN_STATUSES,
@@ -63,8 +63,8 @@ CHECK_CHARACTERS = 40
 """Characters of the check that is told behind an edit."""
 BY_COMMAND, DELETED_BY_COMMAND = "by command", "deleted by command"
 """How a file was changed of which only a command line, or the report behind it, tells."""
-UNDONE, UNDONE_LATER = "undone", " (undone later)"
-"""Of a file and of an edit that git undid."""
+UNDONE = "undone"
+"""Of a file of which git undid the edits."""
 INSIDE, PASSED_LATER = "in a frame inside: ", ", passed later"
 """Of a check that was made in a frame inside the span."""
 MARKED_CHANGES = frozenset({"created", "deleted", BY_COMMAND, DELETED_BY_COMMAND, UNDONE})

@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from proxy.core.compaction.facts import frames_opened_in
 from proxy.core.context import holder_of, owner_of
 from proxy.core.frames import Frame, PastSpeech, PathEntry, PathState, Tree
-from proxy.core.ledger import INSTRUCTION_ROLES, EntryKind, Message, Round
-from proxy.core.observers import is_closing_message, message_of
+from proxy.core.ledger import INSTRUCTION_ROLES, Call, EntryKind, Message, Round
+from proxy.core.observers import asked_in, files_noted_in, is_closing_message, message_of, queued_words
 from proxy.core.recall import ENTRY_ID_CHARACTERS
 from proxy.core.text import TRUNCATION_MARKER, CountTokens, truncate_to_tokens
 
@@ -22,32 +22,45 @@ def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[PastSpeech
     """What was said inside a frame and its descendants: user messages already answered with the closing words that the
     user read, in order, and path ids of entries that must stay.
 
-    The entries are user messages of the unfinished turn, notes attached to them, and all instructions: these bind later
-    work too.
+    The entries are user messages of the unfinished turn, notes attached to them, and instructions, which bind later
+    work too. What the user typed while the agent worked is the user's, in whatever message the client hands it over.
+    A client's note on files that calls inside the frame named leaves with these.
     """
     inside = _with_descendants(path_state.tree, {frame.id})
     answered: list[PastSpeech] = []
     waiting: list[tuple[str, str]] = []
     staying: list[str] = []
+    calls: list[Call] = []
     for position, path_entry in enumerate(path_state.entries):
         message = message_of(path_entry)
         if _ends_turn(path_entry.round, message):
             answered += [PastSpeech(text) for _, text in waiting if text]
             waiting = []
         is_answer = message is not None and message.role == "assistant"
-        if message is None or (is_answer and not is_closing_message(path_state.entries, position)):
+        is_closing = is_answer and is_closing_message(path_state.entries, position)
+        if message is None or (is_answer and not (message.calls or is_closing)):
             continue
         owner = owner_of(path_state, path_entry)
         is_other_attempt = owner != frame.owner and owner.partition("#")[0] == frame.id
         if is_other_attempt or holder_of(path_state, path_entry) not in inside:
             continue  # messages of an earlier attempt were quoted when that ended
         if is_answer:
-            answered.append(PastSpeech(message.text.strip(), is_users=False))
+            calls += message.calls
+            answered += [PastSpeech(message.text.strip(), is_users=False)] if is_closing else []
+        elif _is_note_on_named_files(message, calls):
+            continue
+        elif path_entry.entry.kind is not EntryKind.OVERLAY and queued_words(message):
+            waiting.append((path_entry.path_id, asked_in(message)))
         elif message.role in INSTRUCTION_ROLES:
             staying.append(path_entry.path_id)
         elif message.role == "user":
             waiting.append((path_entry.path_id, "" if path_entry.entry.kind is EntryKind.OVERLAY else message.text))
     return tuple(answered), (*staying, *(entry for entry, _ in waiting))
+
+
+def _is_note_on_named_files(message: Message, calls: Sequence[Call]) -> bool:
+    files = files_noted_in(message)
+    return bool(files) and all(any(file in call.arguments for call in calls) for file in files)
 
 
 def _ends_turn(done: Round | None, message: Message | None) -> bool:

@@ -1,14 +1,16 @@
 """Finds which messages leave the context together or not at all.
 
 A group is an assistant's message with the results of its calls, and with every other group that shares a link with it:
-a provider's own tool run that was called in one message and ended in another, an approval and what it allowed.
+a provider's own tool run that was called in one message and ended in another, an approval and what it allowed. What the
+client notes beside it of the state of files leaves with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from proxy.core.ledger import Message
+from proxy.core.observers import files_noted_in
 
 NO_GROUP = 0
 """The number of messages that are in no group: a user's, and a result without its call."""
@@ -49,3 +51,46 @@ def _first(joined: list[int], number: int) -> int:
     while joined[number] != number:
         number = joined[number]
     return number
+
+
+def notes_beside(messages: Sequence[Message | None], groups: Mapping[int, int]) -> dict[int, int]:
+    """Positions of a client's notes on the state of files, each with the number of the group that it stands beside: the
+    one before it, or behind words of the user the next one. `groups` are the numbers of what may leave, by position."""
+    found: dict[int, int] = {}
+    for position, message in enumerate(messages):
+        if message is None or message.role == "assistant" or message.answers:
+            continue
+        if files_noted_in(message) and (group := _group_beside(messages, groups, found, position)):
+            found[position] = group
+    return found
+
+
+def is_needed_without(messages: Sequence[Message | None], note: int, leaving: Container[int]) -> bool:
+    """Whether the client's note at a position is about a text that stays when `leaving` leave: the last call that named
+    one of its files is none of theirs."""
+    message = messages[note]
+    files = files_noted_in(message) if message else ()
+    return any(at >= 0 and at not in leaving for at in (_last_naming(messages, note, file) for file in files))
+
+
+def _group_beside(
+    messages: Sequence[Message | None], groups: Mapping[int, int], found: Mapping[int, int], position: int
+) -> int:
+    before = position - 1
+    if before in groups and (message := messages[before]) and (message.calls or message.answers):
+        return groups[before]
+    if before in found:
+        return found[before]
+    behind = position + 1
+    while behind < len(messages) and (message := messages[behind]) is not None and files_noted_in(message):
+        behind += 1
+    return groups.get(behind, NO_GROUP)
+
+
+def _last_naming(messages: Sequence[Message | None], position: int, file: str) -> int:
+    """The position of the newest message before `position` with a call that names the file; -1 if there is none."""
+    for at in range(position - 1, -1, -1):
+        message = messages[at]
+        if message is not None and any(file in call.arguments for call in message.calls):
+            return at
+    return -1

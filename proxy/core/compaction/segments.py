@@ -11,7 +11,7 @@ texts and everything before a compaction of the provider stay, and of unfinished
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -20,7 +20,12 @@ from typing import Literal
 import msgspec
 
 from proxy.core.compaction.facts import summarized_positions
-from proxy.core.compaction.message_groups import NO_GROUP, group_numbers
+from proxy.core.compaction.message_groups import (
+    NO_GROUP,
+    group_numbers,
+    is_needed_without,
+    notes_beside,
+)
 from proxy.core.context import MessageComposer, owner_of
 from proxy.core.frames import (
     FINAL_STATUSES,
@@ -127,18 +132,25 @@ def segments_of(
 ) -> list[Segment]:
     """Everything that could leave: finished frames with their descendants, and long work as a part."""
     tree = path_state.tree
-    runs: dict[tuple[str, bool, int, bool], list[int]] = {}
-    run_of_group: dict[int, tuple[str, bool, int, bool]] = {}
+    runs: dict[_RunKey, list[int]] = {}
+    run_of_group: dict[int, _RunKey] = {}
+    notes: set[int] = set()
+    """Positions of what a client notes beside the groups."""
     torn: set[int] = set()
     """Groups that no segment holds whole."""
     spoken = 0
     leaving = removable_groups(path_state, context, rules)
+    answer_of = {group: at for at, group in reversed(leaving.items()) if is_assistant(context[at])}
     summarized = summarized_positions(path_state, context)
     newest = _newest_steps(path_state, context, by_place, leaving.keys() - summarized, rules)
     for position, path_entry in enumerate(context):
-        spoken += is_user(path_entry)
+        is_note = leaving.get(position, NO_GROUP) != NO_GROUP and _is_beside_calls(path_entry)
+        spoken += is_user(path_entry) and not is_note
+        if is_note:
+            notes.add(position)
         if position in leaving:
-            owner = owner_of(path_state, path_entry).partition("#")[0]
+            answer = answer_of[leaving[position]] if is_note else position  # a note leaves from the frame of its group
+            owner = owner_of(path_state, context[answer]).partition("#")[0]
             holder = outermost_finished(tree, owner, rules)
             frame = holder or _frame_of_part(tree, owner, rules)
             key = (frame, not holder, spoken, not holder and position in summarized)
@@ -151,6 +163,8 @@ def segments_of(
     if torn := torn - {NO_GROUP}:
         whole = ((key, [at for at in positions if leaving[at] not in torn]) for key, positions in runs.items())
         runs = {key: positions for key, positions in whole if positions}
+    if notes:
+        runs = _without_needed_notes(runs, notes, list(map(message_of, context)))
     segments = [
         Segment(
             frame=frame,
@@ -171,6 +185,22 @@ def segments_of(
             if segment.start > border
         ),
     ]
+
+
+_RunKey = tuple[str, bool, int, bool]
+
+
+def _without_needed_notes(
+    runs: Mapping[_RunKey, list[int]], notes: Collection[int], messages: Sequence[Message | None]
+) -> dict[_RunKey, list[int]]:
+    """The runs without the client's notes on a text that stays when the work of the same frame leaves."""
+    of_frame: dict[tuple[str, bool], set[int]] = {}
+    for (frame, is_part, *_), positions in runs.items():
+        of_frame.setdefault((frame, is_part), set()).update(positions)
+    return {
+        key: [at for at in positions if at not in notes or not is_needed_without(messages, at, of_frame[key[:2]])]
+        for key, positions in runs.items()
+    }
 
 
 def _newest_steps(
@@ -268,12 +298,14 @@ def removable_groups(path_state: PathState, context: Sequence[PathEntry], rules:
             is_closing = not message.calls and _ends_turn(context, position)
             if position < first or turns[position] in fixed or is_closing:
                 staying.add(group)
-    return {
+    leaving = {
         position: group
         for position, (path_entry, group) in enumerate(zip(context, groups, strict=True))
         if position >= first
         and (group not in staying or (path_entry.entry.kind is EntryKind.OVERLAY and turns[position] not in fixed))
     }
+    notes = notes_beside(messages, {at: group for at, group in leaving.items() if group != NO_GROUP})
+    return leaving | notes
 
 
 def searches_that_stay(context: Sequence[PathEntry]) -> frozenset[str]:
@@ -317,6 +349,12 @@ def _ends_turn(context: Sequence[PathEntry], position: int) -> bool:
     """Whether the user spoke next."""
     message = message_after(context, position)
     return message is None or message.role == "user"
+
+
+def _is_beside_calls(path_entry: PathEntry) -> bool:
+    """Whether it is neither an answer nor the result of a call."""
+    message = message_of(path_entry)
+    return message is not None and message.role != "assistant" and not message.answers
 
 
 def is_assistant(path_entry: PathEntry) -> bool:

@@ -73,7 +73,9 @@ MIN_RESULT_LINE = 12
 """Characters of a line of results from which on it is not said once more."""
 MAX_EDITS = 6
 EARLIER_EDITS_TOKENS = 10
-"""Tokens of the line that says how many edits are not listed."""
+"""Least tokens of the line that names the files of edits that are not listed."""
+UNDONE_LATER = " (undone later)"
+"""Behind an edit that git undid."""
 FAILED_FACTOR = 2
 """A failed frame may say more about attempts and errors."""
 NAMES_PER_COUNT = 64
@@ -193,6 +195,8 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         broken=tuple(broken),
         read_again=tuple(read_again),
     )
+    if not noted and (step := _only_step(sources, around)):
+        return around.to_line(step)
     parts = _write_sections(sources, budget - bare, count)
     if noted:
         known_results = parts["results"] if parts["results"] != CLOSING_MESSAGE_HINT else ""
@@ -238,20 +242,28 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
         wrapper = {"note": TRACE_NOTE, "frame": self.frame.parent or self.frame.id, "nonce": self.nonce}
         return element("stack-context", wrapper, self._opening(), *sections)
 
+    def to_line(self, step: str) -> str:
+        """The whole trace of a single step."""
+        wrapper = {"note": TRACE_NOTE, "frame": self.frame.parent or self.frame.id, "nonce": self.nonce}
+        what = self._what(_escape_section(f": {step}"), is_short=True)
+        return element("stack-context", wrapper, f"{what} {STEP_RECALL.format(ref=self.frame.id)}")
+
     def _opening(self) -> str:
         """Whose work it was, and how to get it back."""
+        return f"{self._what()} {TRACE_RECALL.format(ref=self.frame.id)}{self.covers}"
+
+    def _what(self, step: str = "", *, is_short: bool = False) -> str:
         parent, title = (_escape_section(cut_for_display(text)) for text in (self.parent_title, self.frame.title))
         if self.frame.is_part:  # a cut of ours is no task: the work is that of the frame that goes on
             title, parent = parent or title, ""
         steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
-        within = f" in {parent}" if parent else ""
+        within = f" in {parent}" if parent and not is_short else ""
         ended = "" if self.frame.status is Status.COMPLETED else f", {self.frame.status_text}"
-        what = (
-            f"Your earlier work on {quoted(parent or title)}, {steps}."
+        return (
+            f"Your earlier work on {quoted(parent or title)}, {steps}{step}."
             if self.is_part
-            else f"Your finished work: {quoted(title)}{within}, {steps}{ended}."
+            else f"Your finished work: {quoted(title)}{within}, {steps}{ended}{step}."
         )
-        return f"{what} {TRACE_RECALL.format(ref=self.frame.id)}{self.covers}"
 
     @property
     def covers(self) -> str:
@@ -264,6 +276,7 @@ TRACE_RECALL = (
     "The texts of its files and outputs are gone from here. Read a file again before you edit it; "
     'stack_recall(ref="{ref}", query="a word in it") shows what was.'
 )
+STEP_RECALL = 'stack_recall(ref="{ref}") shows it.'
 TRACE_COVERS = 'It goes up to your work for the user\'s message "{order}" below.'
 ORDER_CHARACTERS = 45
 
@@ -279,6 +292,34 @@ class _SectionSources(msgspec.Struct, frozen=True):
     failed: bool
     broken: tuple[str, ...] = ()
     read_again: tuple[str, ...] = ()
+
+
+def _only_step(sources: _SectionSources, around: _TraceEnvelope) -> str:
+    """What was done, where a single call is all that there is to tell; else empty. Names nobody needs then: recall
+    without a query shows it all."""
+    facts = sources.facts
+    files = (*facts.changed, *facts.read)
+    wrote = any(step.startswith("wrote ") for step in facts.told_steps)
+    told = facts.told_steps if wrote else (facts.edits or facts.told_steps)
+    has_more = (
+        sources.results,
+        sources.planned,
+        sources.broken,
+        sources.failed,
+        facts.decisions,
+        facts.errors,
+        any(map(outcome_part, facts.said)),
+        around.last_order,
+    )
+    if facts.steps != 1 or len(told) != 1 or len(facts.told_steps) > 1 or len(files) > 1 or any(has_more):
+        return ""
+    if "; " in "".join(facts.told_steps):
+        return ""
+    step = told[0] if wrote or not facts.edits else f"edited {told[0]}"
+    path = _item_path(files[0]) if files else ""
+    name = path.replace("\\", "/").rpartition("/")[2]
+    again = READ_AGAIN if sources.read_again else ""
+    return step.replace(name, path, 1) + again if name else step
 
 
 def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> dict[str, str]:
@@ -435,12 +476,39 @@ def _list_section(items: Iterable[str], budget: int, count: CountTokens) -> str:
 
 
 def _edits_section(edits: Sequence[str], budget: int, count: CountTokens) -> str:
-    """The newest edits that fit, and how many came before them."""
-    shown = _newest_items([f"- {edit}" for edit in edits[-MAX_EDITS:]], budget - EARLIER_EDITS_TOKENS, count)
-    earlier = len(edits) - len(shown)
-    if not earlier:
-        return "\n".join(shown)
-    return "\n".join([f"- {earlier} {'earlier ' if shown else ''}edit{'s' if earlier > 1 else ''}, not listed", *shown])
+    """The newest edits that fit, behind a line with the files of the others."""
+    before = [edit for edit in edits if _EDITED_BEFORE.match(edit)]
+    made = [edit for edit in edits if not _EDITED_BEFORE.match(edit)]
+    lines = [f"- {edit}" for edit in made[-MAX_EDITS:]]
+    shown: Sequence[str] = lines
+    if len(lines) < len(edits) or len(_newest_items(lines, budget, count)) < len(lines):
+        heading = ""
+        for _ in range(2):  # with fewer lines the heading names more
+            shown = _newest_items(lines, budget - max(count(heading), EARLIER_EDITS_TOKENS), count)
+            others = [*before, *made[: len(made) - len(shown)]]
+            heading = _edited_before(others, "- edited before: " if shown else "- edited: ", budget, count)
+        shown = [heading, *shown] if heading else shown
+    return "\n".join(shown)
+
+
+def _edited_before(edits: Iterable[str], words: str, budget: int, count: CountTokens) -> str:
+    """`- edited before: parser.py 3 times, lexer.py`: each file once, in the order of its newest edit."""
+    times: dict[str, int] = {}
+    for edit in edits:
+        if edit.endswith(UNDONE_LATER):
+            continue
+        before = _EDITED_BEFORE.match(edit)
+        for listed in edit[before.end() :].split(", ") if before else (edit.partition(":")[0].partition(",")[0],):
+            if not _MORE_PATTERN.fullmatch(listed) and (found := _FILE_WITH_TIMES.match(listed)):
+                times[found[1]] = times.pop(found[1], 0) + int(found[2] or 1)
+    files = [f"{file} {number} times" if number > 1 else file for file, number in times.items()]
+    named = _newest_items(files, budget - EARLIER_EDITS_TOKENS, count) or files[-1:]
+    more = [f"+{len(files) - len(named)} more"] if len(named) < len(files) else []
+    return f"{words}{', '.join([*more, *named])}" if files else ""
+
+
+_EDITED_BEFORE = re.compile(r"edited(?: before)?: (?!.* -> )")
+_FILE_WITH_TIMES = re.compile(r"(.+?)(?: (\d+) times)?\Z")
 
 
 def _newest_items(items: Sequence[str], budget: int, count: CountTokens) -> Sequence[str]:
@@ -546,7 +614,8 @@ def _unescape_old_section(text: str) -> str:
 # ------------------------------------------------------------------------------------------------------------- merging
 _OLD_SECTIONS = ("progress", "commands", "names")
 _SECTION_PATTERN = re.compile(rf"<({'|'.join((*TRACE_SECTIONS, *_OLD_SECTIONS))})>(.*?)</\1>", re.DOTALL)
-_STEPS_PATTERN = re.compile(r'^Your (?:finished work:|earlier work on) ".*, (\d+) steps?[,.]', re.MULTILINE)
+_STEPS_PATTERN = re.compile(r'^Your (?:finished work:|earlier work on) ".*, (\d+) steps?[,.:]', re.MULTILINE)
+_ONE_STEP_PATTERN = re.compile(r', 1 step(?:, [\w ]+)?: (.*)\. stack_recall\(ref="[^"]*"\) shows it\.$', re.MULTILINE)
 _OLD_STEPS_PATTERN = re.compile(
     r"^This is your own (?:earlier work|work up to here), (\d+) steps?[,:]"
     r'|<frame ref="[^"]*" status="[^"]*" steps="(\d+)">',
@@ -570,6 +639,8 @@ def parse_traces(text: str) -> ParsedTrace:
 
 
 def _parse_trace(text: str) -> ParsedTrace:
+    if match := _ONE_STEP_PATTERN.search(text):
+        return ParsedTrace(_facts_of_step(unescape_own_tags(match[1]).removesuffix(READ_AGAIN)))
     match = _STEPS_PATTERN.search(text)
     old_match = None if match else _OLD_STEPS_PATTERN.search(text)
     unescape = _unescape_old_section if old_match else unescape_own_tags
@@ -596,6 +667,21 @@ def _parse_trace(text: str) -> ParsedTrace:
         sections.get("results", ""),
         _split_names(sections.get(NAMES_SECTION, sections.get("names", ""))),
     )
+
+
+def _facts_of_step(told: str) -> SpanFacts:
+    """The facts that the line of a single step tells."""
+    verb, _, rest = told.partition(" ")
+    path = re.split(r"[,:] ", rest, maxsplit=1)[0]
+    name = path.replace("\\", "/").rpartition("/")[2]
+    if verb == "edited" and path != rest:
+        return SpanFacts((path,), steps=1, told_steps=(f"edited {name}",), edits=(rest.replace(path, name, 1),))
+    if verb == "read" and path == rest:
+        return SpanFacts(read=(path,), steps=1, told_steps=(f"read {name}",))
+    mark = {"edited": "", "wrote": " (created)", "deleted": " (deleted)"}.get(verb)
+    if mark is None:
+        return SpanFacts(steps=1, told_steps=(told,))
+    return SpanFacts((path + mark,), steps=1, told_steps=(f"{verb} {name}",))
 
 
 def _split_names(listed: str) -> tuple[str, ...]:

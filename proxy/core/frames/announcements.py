@@ -12,11 +12,14 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from proxy.core.frames import announcing_phrases as words
+from proxy.core.frames.announcing_phrases import any_phrase
+
 FORM_CHARACTERS = 400
 """Characters of a sentence by which its form is known."""
 MAX_CLAUSES = 40
 """Clauses of a sentence that are looked at."""
-_SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|:(?=\s*\n|\s*\Z)|\n|\Z)", re.DOTALL)
+_SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|[\u3002\uff01\uff1f]|[:\uff1a](?=\s*\n|\s*\Z)|\n|\Z)", re.DOTALL)
 _OPENING = (
     r"(?:(?:ok(?:ay)?|good|great|perfect|excellent|nice|alright|all\sright|right|interesting|sure|yes|no|well|ah|oh|hm+"
     r"|wait|actually|so|and|but|also|now|next|then|first|finally|instead)\b[,.!:;\s—\u2013-]*)*"
@@ -31,8 +34,18 @@ _ANNOUNCEMENT = re.compile(
         | (?:moving|time|on|back)\s(?:on\s|over\s)?to\b )""",
     re.IGNORECASE | re.VERBOSE,
 )
+_IN_OTHER_LANGUAGES = re.compile(
+    rf"""^\W*(?:(?:(?:{any_phrase(words.OPENINGS)})\b[,.!:;\s—\u2013-]*)*
+          (?:{any_phrase(words.ANNOUNCEMENTS)}|{words.FUTURE})(?!\w)
+        | (?:{any_phrase(words.ANNOUNCEMENTS_UNSPACED)}) )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_OPENING_IN_OTHER_LANGUAGES = re.compile(rf"\W*(?:(?:{any_phrase(words.OPENINGS)})\b\W*)+\Z", re.IGNORECASE)
+_ENDING_IN_OTHER_LANGUAGES = re.compile(rf"(?:{any_phrase(words.ENDINGS_UNSPACED)})\W*\Z")
 _JOINED = r"(?:(?:and|so|but)\s){0,2}"
-_CLAUSE_BREAK = re.compile(rf"\s{{0,3}}[,;:—\u2013]\s{{1,3}}{_JOINED}|\s-\s{_JOINED}|\s(?:and|so|but)\s", re.IGNORECASE)
+_CLAUSE_BREAK = re.compile(
+    rf"\s{{0,3}}[,;:—\u2013]\s{{1,3}}{_JOINED}|\s-\s{_JOINED}|\s(?:and|so|but)\s|[\uff0c\uff1b]", re.IGNORECASE
+)
 _ACTS = re.compile(
     rf"^\W*{_OPENING}(?:I|we)\s{_ADVERBS}(?:(?:re-?)?(?:run|check|build|test|try|write|start|begin|make)|recall|look|verify|"
     r"update|mend|fix|go|continue|search|review|inspect|compare|measure|commit|add|remove|rename|replace|move|extend|"
@@ -123,7 +136,7 @@ def _parts(text: str) -> Iterator[tuple[str, bool | None]]:
             is_outcome = not _SUBORDINATE.match(before) and _says_an_outcome(before)
             yield (before, True) if is_outcome else (sentence, False)
             if is_outcome:
-                yield behind.lstrip(" \t,;:—\u2013-"), False
+                yield behind.lstrip(" \t,;:—\u2013-\uff0c\uff1b"), False
             continue
         is_last = at == len(sentences) - 1
         is_outcome = _says_an_outcome(sentence) and not (is_last and _introduces_calls(sentence))
@@ -135,7 +148,7 @@ def _begin_of_announcing_clause(sentence: str) -> int:
     for clause in islice(_CLAUSE_BREAK.finditer(sentence), MAX_CLAUSES):
         rest = sentence[clause.end() : clause.end() + FORM_CHARACTERS]
         starts_anew = clause[0].lstrip()[:1] in (";", "—", "\u2013", ":", ",") or clause[0].startswith(" - ")
-        if _WILL_ACT.match(rest) or _ACTS.match(rest):
+        if _WILL_ACT.match(rest) or _ACTS.match(rest) or _IN_OTHER_LANGUAGES.match(rest):
             return clause.start()
         if starts_anew and (_names_what_is_next(rest) or _LEFT_TO_DO.match(rest)):
             return clause.start()
@@ -154,17 +167,20 @@ def _names_what_is_next(clause: str) -> bool:
 
 def _introduces_calls(last_sentence: str) -> bool:
     """Whether the end of a text is only the heading of what comes behind it."""
-    return last_sentence.rstrip().endswith(":") and not _SAYS_HOW_IT_IS.search(last_sentence)
+    return last_sentence.rstrip().endswith((":", "\uff1a")) and not _SAYS_HOW_IT_IS.search(last_sentence)
 
 
 def _says_an_outcome(sentence: str) -> bool:
     stripped = sentence.strip()
-    is_question = stripped.endswith("?")
+    is_question = stripped.endswith(("?", "\uff1f"))
+    if _ENDING_IN_OTHER_LANGUAGES.search(stripped[-FORM_CHARACTERS:]):
+        return False
     stripped = stripped[:FORM_CHARACTERS]
+    if _OPENING_IN_OTHER_LANGUAGES.match(stripped):
+        return False
     if not stripped or is_question or _WORDLESS.match(stripped) or _ANNOUNCEMENT.match(stripped):
         return False
-    if any(form.match(stripped) for form in (_PROGRESSIVE, _ORDER, _ACTS, _LEFT_TO_DO)) or _names_what_is_next(
-        stripped
-    ):
+    forms = (_PROGRESSIVE, _ORDER, _ACTS, _LEFT_TO_DO, _IN_OTHER_LANGUAGES)
+    if any(form.match(stripped) for form in forms) or _names_what_is_next(stripped):
         return False
     return not (_BEGINS_NEXT.match(stripped) and not _SAYS_HOW_IT_IS.search(stripped))

@@ -86,9 +86,23 @@ INSTRUCTIONS = """
 INSTRUCTIONS_UNSPACED = "请添加 请实现 请创建 请编写 请写 请修复 添加 实现 创建 编写 写 修复 重构 解释 检查 帮我"
 MORE_INSTRUCTIONS = """
     mend give remove delete drop rename move extend support change let make_sure teach allow split merge_the bump
-    lösche entferne ändere verschiebe supprime supprimez renomme elimina cambia quita verwijder удали измени
+    lösche entferne ändere verschiebe übersetze ersetze ergänze dokumentiere veröffentliche
+    supprime supprimez renomme renommez déplace remplace remplacez traduis traduisez mets modifie modifiez documente
+    elimina cambia quita añadid haz pon actualiza mueve traduce documenta reemplaza
+    remova remove mude atualize traduza documente rimuovi cambia aggiorna sposta traduci verwijder удали измени обнови
 """
 """Further verbs of orders, which are as often said of what was just done."""
+MORE_INSTRUCTIONS_UNSPACED = "删除 移除 更新 修改 增加 重命名 翻译 部署 给 把 将 请"
+ORDER_ENDINGS_UNSPACED = (
+    "してください てください て下さい でください お願いします してほしい てほしい 해주세요 해 주세요"
+)
+"""What an order ends with in languages whose verbs stand last."""
+WANTS = """
+    ich_brauche brauche_ich ich_möchte ich_will wir_brauchen brauchen_wir j'ai_besoin je_veux je_voudrais il_faut
+    il_me_faut nous_avons_besoin necesito quiero hay_que necesitamos preciso quero precisamos ho_bisogno vorrei voglio
+    мне_нужно мне_нужен нужно надо
+"""
+"""Words by which somebody says what they want."""
 ADDITIONS = """
     nit nits nitpick wait oops sorry
     and but or also plus then still again actually instead rather too continue proceed go_on go_ahead keep carry_on
@@ -100,22 +114,43 @@ ADDITIONS = """
 """Words that open an order which adds to the work before it."""
 FURTHER_ORDERS = """
     and plus then can_we_also can_you_also could_we_also could_you_also
-    und auch außerdem dann noch zusätzlich et aussi ensuite puis y también además luego e também depois
-    inoltre anche poi en ook verder daarna и также ещё еще затем
+    und auch außerdem dann noch zusätzlich ferner weiterhin zudem et aussi ensuite puis de_plus en_plus par_ailleurs
+    y también además luego asimismo por_último e também depois além_disso por_fim ainda
+    inoltre anche poi infine en ook verder daarna bovendien и также ещё еще затем кроме_того
 """
+FURTHER_ORDERS_UNSPACED = (
+    "另外 此外 还有 最后 然后 顺便 そして あと それから さらに 最後に ついでに 加えて また 그리고 또한 추가로"
+)
 """Words that open one more order, if what follows is worded as one."""
 MORE_TO_DO = """
     also and_also and_then besides moreover in_addition additionally furthermore on_top_of_that
     one_more one_more_thing one_more_task one_more_request one_last_thing last_thing another_thing another_one
-    while_you_are_at_it while_you're_at_it before_i_forget and_one_more and_one_more_thing
+    while_you_are_at_it while_you're_at_it before_i_forget and_one_more and_one_more_thing and_another_thing
+    one_other_thing one_small_thing one_final_thing one_more_point one_more_item two_more_things a_couple_more_things
+    a_further_request another_request something_else_i_need besides_that apart_from_that separately lastly ps p.s
+    noch_eins noch_etwas noch_was eins_noch noch_eine_sache noch_eine_bitte noch_ein_punkt noch_eine_kleinigkeit
+    und_noch_etwas ach_ja_und_noch_was nebenbei wenn_du_schon_dabei_bist
+    encore_une_chose autre_chose une_autre_chose une_dernière_chose une_chose_encore tant_que_tu_y_es au_fait
+    una_cosa_más otra_cosa otra_cosa_más una_última_cosa un_favor_más ya_que_estás
+    mais_uma_coisa outra_coisa uma_última_coisa já_agora
+    un'altra_cosa un'ultima_cosa ancora_una_cosa altra_cosa già_che_ci_sei nog_iets nog_één_ding
+    ещё_одно ещё_кое_что и_ещё
 """
 """Words that open one more order, whatever its verb."""
+MORE_TO_DO_UNSPACED = "还有一件事 还有一点 还有一个要求 另外一件事 もう一つ もうひとつ もう一点 하나 더"
+ONCE_MORE = """
+    look glance check try time run pass go round attempt question read review shot iteration test
+"""
+"""What "one more" of is no order: more of what was just done, or not."""
 NO_VERBS = """
     a an the this that these those it its he she they we i you my your our his her their there here
     is are was were be been does did has have had will would can could should may might must
     what why how who whom whose where when which if whether while because since for in on at to of from with without by
     about as no not nor only just maybe perhaps all some any each every more less another one two three nothing
     something everything nobody somebody yes ok okay so but or also too great good nice thanks
+    das der die den dem es er sie ich du wir ihr man ein eine ist sind war hat haben wird kann nicht was wie warum wieso
+    c'est ce cela ça il elle on je tu nous vous le la les un une est sont pas pourquoi comment
+    eso esto el los las es está son no por qué cómo isso isto o os não questo quello è sono non perché это он она не
 """
 """Words with which no order begins."""
 POINTING_WORDS = """

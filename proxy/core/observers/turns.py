@@ -47,15 +47,16 @@ def continues_by_wording(closing: str, text: str) -> bool | None:
         return True
     if asks_for_summary(text):
         return True
+    rest = _without_acknowledgement(typed)
+    further = _further_order(rest)
     if _NEW_TOPIC.search(typed[:200]):
-        return False
+        return bool(further) and _points_back(_without_inner_pronouns(further))
     if _awaits_answer(closing) and _CHOICE.match(typed):
         return True
-    rest = _without_acknowledgement(typed)
     words = _lowercase_words(rest)
     if len(words) <= MAX_SHORT_MESSAGE_WORDS and not _INSTRUCTION.match(rest):
         return True
-    if further := _further_order(rest):
+    if further:
         is_short = len(_lowercase_words(further)) <= MAX_SHORT_MESSAGE_WORDS
         return True if is_short or _points_back(_without_inner_pronouns(further)) else None
     if _is_order(rest):
@@ -116,15 +117,16 @@ def _points_back(rest: str) -> bool:
 
 def _further_order(rest: str) -> str:
     """What a message orders that opens with words for one more order, without these; empty for any other."""
-    opening = _MORE_TO_DO.match(rest) or _FURTHER_ORDER.match(rest)
+    once_more = _ONCE_MORE.match(rest)
+    opening = once_more or _ANNOUNCED.match(rest) or _MORE_TO_DO.match(rest) or _FURTHER_ORDER.match(rest)
     if opening is None:
         return ""
     order = _without_acknowledgement(rest[opening.end() :].lstrip(_OPENING_MARKS))
-    if _INSTRUCTION.match(order) or _ORDER.match(order):
+    if _INSTRUCTION.match(order) or _ORDER.match(order) or _ORDER_ENDING.search(order):
         return order
-    if opening.re is _FURTHER_ORDER or _QUESTION.search(order):
+    if once_more or opening.re is _FURTHER_ORDER or _QUESTION.search(order):
         return ""
-    is_announced = rest[opening.end() :].lstrip()[:1] in _ANNOUNCING_MARKS
+    is_announced = opening.re is _ANNOUNCED or rest[opening.end() :].lstrip()[:1] in _ANNOUNCING_MARKS
     first, *others = _lowercase_words(order) or [""]
     return order if others and (is_announced or first not in _NO_VERBS) else ""
 
@@ -322,11 +324,17 @@ def task_text_of(text: str) -> str:
     task = text.strip()
     while (courtesy := _COURTESY.match(task)) and (rest := task[courtesy.end() :].strip()):
         task = rest
-    if further := _further_order(task):
-        return further
+    if (further := _further_order(task)) and not _WANT.match(further):
+        return _as_sentence(further)
     if task == text.strip():
         return text
-    return _TRANSITION.sub("", task, count=1).strip() or task
+    return _as_sentence(_TRANSITION.sub("", task, count=1).strip() or task)
+
+
+def _as_sentence(text: str) -> str:
+    """The text with a capital letter, unless it begins with a name that is spelt otherwise."""
+    first = text.split(maxsplit=1)[0].rstrip(",:") if text.strip() else ""
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 
 _COURTESY = re.compile(
@@ -370,26 +378,44 @@ _ORDER = re.compile(
     rf"""(?:(?:now|next|then|please|and|also|so|ok)\b[\s,:]*)*
       (?: (?:i|we)(?:'d|\swould)?\s(?:also\s|now\s)?(?:want|need|like)\b
         | (?:(?:can|could|would|will)\s(?:you|we)\s(?:please\s|now\s|also\s)?)?
-          {phrases.any_phrase_pattern(phrases.MORE_INSTRUCTIONS)} )""",
+          {phrases.any_phrase_pattern(phrases.MORE_INSTRUCTIONS, phrases.MORE_INSTRUCTIONS_UNSPACED)}
+        | {phrases.any_phrase_pattern(phrases.WANTS)} )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_FURTHER_ORDER = re.compile(phrases.any_phrase_pattern(phrases.FURTHER_ORDERS), re.IGNORECASE)
-_MORE_TO_DO = re.compile(phrases.any_phrase_pattern(phrases.MORE_TO_DO), re.IGNORECASE)
+_FURTHER_ORDER = re.compile(
+    phrases.any_phrase_pattern(phrases.FURTHER_ORDERS, phrases.FURTHER_ORDERS_UNSPACED), re.IGNORECASE
+)
+_MORE_TO_DO = re.compile(phrases.any_phrase_pattern(phrases.MORE_TO_DO, phrases.MORE_TO_DO_UNSPACED), re.IGNORECASE)
+_WANT = re.compile(phrases.any_phrase_pattern(phrases.WANTS), re.IGNORECASE)
+_ONCE_MORE = re.compile(
+    r"(?:and\s)?(?:one\s(?:more|last|final)|another)\s(?:quick\s|small\s|short\s|final\s)?"
+    rf"{phrases.any_phrase_pattern(phrases.ONCE_MORE)}",
+    re.IGNORECASE,
+)
+_ANNOUNCED = re.compile(
+    r"(?:(?:oh\s)?and\s)?(?:one|two|a|another)\s(?:(?:more|last|final|further|small|quick|other)\s){1,2}\w{3,12}\s?"
+    r"(?:[:\u2013\u2014]|-\s)",
+    re.IGNORECASE,
+)
+_ORDER_ENDING = re.compile(
+    rf"(?:{'|'.join(phrases.ORDER_ENDINGS_UNSPACED.split())})[\s\u3002\uff01!.]*\Z|して[\s\u3002\uff01!.]*\Z"
+)
 _NAMED_THING = re.compile(r"\b(?:the|an?|my|our|your|all|every|each)\s\w+", re.IGNORECASE)
 _PRONOUN = re.compile(r"\b(?:its?|they|them|their)\b", re.IGNORECASE)
 _NO_VERBS = frozenset(phrases.NO_VERBS.split())
-_ANNOUNCING_MARKS = (":", "-", "\u2013", "\u2014")
-_OPENING_MARKS = " \t\r\n,.;!" + "".join(_ANNOUNCING_MARKS)
+_ANNOUNCING_MARKS = (":", "\uff1a", "-", "\u2013", "\u2014")
+_OPENING_MARKS = " \t\r\n,.;!\u3001\uff0c" + "".join(_ANNOUNCING_MARKS)
 _ADDITION = re.compile(phrases.any_phrase_pattern(phrases.ADDITIONS, phrases.CONTINUATIONS_UNSPACED), re.IGNORECASE)
 _POINTING_WORD = re.compile(
     phrases.any_phrase_pattern(phrases.POINTING_WORDS, phrases.BACK_REFERENCES_UNSPACED), re.IGNORECASE
 )
 _RELATIVE_CLAUSE = re.compile(
     r"""\b(?:an?|the|any|all|every|each|some|no|only|its|our|my|your)\s(?:[\w.'`/-]+\s){1,4}that\b(?=\s\w)
-      | \b(?:\w{2,}s|something|anything|everything|nothing|someone|one)\sthat\b(?=\s\w)""",
+      | \b(?:\w{2,}s|something|anything|everything|nothing|someone|one)\sthat\b(?=\s\w)
+      | \bas\swell\sas\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""`the texts that mean null`: what `that` points at stands before it."""
+"""`the texts that mean null`: what `that` points at stands before it. And `as well as` points at nothing."""
 _SENTENCE_BREAK = re.compile(r"(?<=[.!?;:])\s+|\n+|(?<=[\u3002\uff01\uff1f])")
 
 
@@ -448,7 +474,8 @@ def _awaits_answer(closing: str) -> bool:
     return asks and not _OFFER_OF_MORE.search(last_paragraph)
 
 
-_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}|[^\W_][\w./-]*")
+_UNSPACED = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+_WORD = re.compile(rf"[{_UNSPACED}]{{2}}|[^\W_](?:(?![{_UNSPACED}])[\w./-])*")
 _STOP_WORDS = frozenset(phrases.STOP_WORDS.split())
 _STEM_LENGTH = 5  # letters: `parser` and `parsing` are one word
 

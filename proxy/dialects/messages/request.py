@@ -7,7 +7,7 @@ and set where this request needs them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from itertools import groupby
 from typing import Any
@@ -177,31 +177,44 @@ def _sent_positions(line: Sequence[Message], client_messages: Sequence[Message])
     """None where the order of the line is that of the request."""
     if not any(message.role == "system" for message in line) or not _differs_from_client(line, client_messages):
         return None
-    return list(_order_system_messages(line))
+    return _order_system_messages(line)
 
 
-def _order_system_messages(line: Sequence[Message]) -> Iterator[int]:
+def _order_system_messages(line: Sequence[Message]) -> list[int]:
     """Each system message stands in front of the assistant's next message or at the end: the API takes it nowhere else,
     and what stood behind it may have left. One without content says only how to answer, and may stand anywhere.
 
     Where all work between a system message and the assistant's closing words has left, what stands for it follows those
     words, so that the system message stays in the provider's cache. Nothing else moves behind an answer: it was sent in
-    front of it. Two traces are none such case, because the first was there while the second part went on."""
+    front of it. Two traces are none such case, because the first was there while the second part went on.
+
+    Where the frame has returned that a system message stood in, and the user speaks next, it stands in front of the
+    call that opened the frame: behind the user's words it would read as new."""
+    order: list[int] = []
     waiting: list[int] = []
     held: list[int] = []
+    stack_calls: set[str] = set()
+    opening, returned = 0, False
+    """Where the assistant's last message stands, and whether nothing but results of stack calls is behind it."""
     for at, message in enumerate(line):
         if message.role == "system" and message.text:
             waiting.append(at)
         elif message.role == "assistant" and message.wire != EMPTY_RUN:
             follows = len(held) == 1 and not message.calls
-            yield from (*waiting, at, *held) if follows else (*held, *waiting, at)
+            order += (*waiting, at, *held) if follows else (*held, *waiting, at)
+            opening, returned = order.index(at, opening), False
+            stack_calls = {call.id for call in message.calls if call.is_stack_call}
             waiting, held = [], []
         elif waiting and message.role == "user" and message.text.startswith(TRACE_START):
             held.append(at)
         else:
-            yield from (*held, at)
+            if waiting and returned and opening and not message.answers:
+                order[opening:opening] = waiting
+                waiting = []
+            order += (*held, at)
             held = []
-    yield from (*held, *waiting)
+            returned = bool(message.answers) and message.answers in stack_calls
+    return [*order, *held, *waiting]
 
 
 def _encode_messages(wires: Sequence[bytes], glue: bytes) -> tuple[list[bytes], bytes]:

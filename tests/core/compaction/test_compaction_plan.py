@@ -73,6 +73,49 @@ def test_a_note_that_stands_before_a_message_whose_work_it_covers_says_so() -> N
     assert "It goes up to" not in trace_of(worked("Build the formatter."))
 
 
+MODIFIED = "Note: {} was modified, either by the user or by a linter. Here are the relevant changes:\n1\tx = 2"
+REMINDER = "<system-reminder>\n{}\n</system-reminder>"
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("role", "note", "leaves"),
+    [
+        ("system", MODIFIED.format("/repo/lexer.py"), True),
+        ("user", REMINDER.format(MODIFIED.format("/repo/lexer.py")), True),
+        ("user", REMINDER.format("The file src/lexer.py has been changed on disk by the user."), True),
+        ("developer", "[This command modified 2 files you've previously read: lexer.py, docs/b.md.]", True),
+        ("system", "The following files were modified since you read them: lexer.py", True),
+        ("user", REMINDER.format("<new-diagnostics>The following new diagnostic issues were found:\nlexer.py"), True),
+        ("user", MODIFIED.format("/repo/lexer.py"), False),  # the user's own words
+        ("user", REMINDER.format(MODIFIED.format("/repo/README.md")), False),  # its text stands where it was read
+        ("system", MODIFIED.format("/repo/README.md"), False),
+        ("system", "Plan mode is active: the file lexer.py must not be changed.", False),
+        ("user", REMINDER.format("Run the formatter on each file that was changed."), False),
+    ],
+)
+@pytest.mark.parametrize("place", ["beside results", "behind the user's words"])
+def test_a_clients_note_on_files_leaves_with_the_work_that_it_stands_in(
+    role: str, note: str, leaves: bool, place: str
+) -> None:
+    watched = GrowingConversation(folds=False).user("Which licence is it?")
+    watched.does(bash("cat README.md"), text="Look.", results=["MIT"]).says("MIT.").user("Build the formatter.")
+    if place != "beside results":
+        watched.tells(role, note)
+    for n in range(4):
+        watched.does(bash(f"cat lexer.py {n}"), results=[padded(f"output {n}", 400)])
+        if n == 1 and place == "beside results":
+            watched.tells(role, note)
+    watched.says("It is all done.").user(ELSEWHERE)
+    watched.arrives()
+
+    watched.fold()
+
+    shown = [m.text for m in build_context(watched.story, SCRIBE).messages]
+    assert (note in shown) is not leaves
+    assert not any(text.startswith("output") for text in shown), "the work itself leaves in any case"
+
+
 COVERS = 'It goes up to your work for the user\'s message "{}" below.'
 
 

@@ -118,6 +118,31 @@ def test_a_trace_has_fixed_sections_and_the_ref_that_recalls_the_rest() -> None:
     )
 
 
+@pytest.mark.rows("S0-54")
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        (SpanFacts(read=("src/auth.py",), told_steps=("read auth.py",)), "read src/auth.py"),
+        (SpanFacts(told_steps=("pytest -q: failed",), commands=("pytest -q: failed",)), "pytest -q: failed"),
+        (
+            SpanFacts(("src/auth.py",), told_steps=("edited auth.py",), edits=("auth.py, check: raw -> sign(raw)",)),
+            "edited src/auth.py, check: raw -> sign(raw)",
+        ),
+        (SpanFacts(("src/new.py (created)",), told_steps=("wrote new.py",)), "wrote src/new.py"),
+    ],
+)
+def test_a_single_step_is_told_in_one_line(facts: SpanFacts, told: str) -> None:
+    facts = replace(facts, steps=1, said=("Let me look at the token first.",))
+    text = traced(replace(FRAME, origin="part"), facts=facts, part=True)
+    _, line, _ = text.splitlines()
+
+    assert line == f'Your earlier work on "Build the shop", 1 step: {told}. stack_recall(ref="fabcdefgh") shows it.'
+    assert count(line) <= 45
+    merged = parse_traces(f"{text}\n{traced()}").facts
+    assert merged == merge_facts(replace(facts, said=(), commands=()), parse_traces(traced()).facts)
+    assert len(traced(replace(FRAME, results="Done."), facts=replace(facts, said=("It is signed.",))).splitlines()) > 3
+
+
 @pytest.mark.rows("S2-20", "S1-170")
 def test_an_empty_section_is_left_out() -> None:
     assert sections(traced(messages=(), facts=SpanFacts(), part=True)) == {}
@@ -505,15 +530,21 @@ def test_several_earlier_traces_are_merged_set_by_set() -> None:
 
 
 @pytest.mark.rows("S0-54")
-def test_edits_that_are_not_listed_are_counted() -> None:
-    """A list of the newest reads as all that was done."""
-    made = tuple(f"part_{n}.py: a -> b" for n in range(9))
+def test_the_files_of_edits_that_are_not_listed_are_named() -> None:
+    """A list of the newest reads as all that was done. What an earlier trace named is counted on."""
+    made = ("lexer.py: a -> b", *(f"parser.py, part_{n}: a -> b" for n in range(9)), "undone.py: a -> b (undone later)")
+    text = traced(facts=replace(FACTS, edits=made[::-1]))
 
-    first, *listed = sections(traced(facts=replace(FACTS, edits=made)))["edits"].splitlines()
+    first, *listed = sections(text)["edits"].splitlines()
 
-    assert first == f"- {9 - len(listed)} earlier edits, not listed"
-    assert listed == [f"- {edit}" for edit in made[-len(listed) :]]
-    assert "not listed" not in sections(traced())["edits"]
+    assert first == f"- edited before: parser.py {10 - len(listed)} times"
+    assert listed[-1] == "- lexer.py: a -> b"
+    assert "before" not in sections(traced())["edits"]
+    again = traced(facts=replace(FACTS, edits=tuple(f"x{n}.py: removed {'y' * 300}" for n in range(3))), earlier=text)
+    first, *listed = sections(again)["edits"].splitlines()
+    named = first.removeprefix("- edited before: ").removeprefix("- edited: ").split(", ")
+    assert named[:2] == ["parser.py 9 times", "lexer.py"]
+    assert len(named) + len(listed) == 5
 
 
 @pytest.mark.rows("S0-55")

@@ -5,7 +5,13 @@ from collections.abc import Callable
 import pytest
 
 from proxy.core.ledger.messages import Message
-from proxy.core.observers.turns import continues_turn, ends_with_user_message, first_user_text, typed_text_of
+from proxy.core.observers.turns import (
+    continues_turn,
+    ends_with_user_message,
+    first_user_text,
+    task_text_of,
+    typed_text_of,
+)
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat import message as chat_message
 from proxy.dialects.messages import message as anthropic_message
@@ -34,6 +40,23 @@ def test_an_order_starts_something_whatever_pronouns_and_articles_are_in_it(pair
 @pytest.mark.parametrize("pair", ORDERS_THAT_GO_ON, ids=lambda pair: pair.text[:40])
 def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
     assert continues_turn(*pair)
+
+
+@pytest.mark.rows("S0-52")
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("Another thing: rename the module", "Rename the module"),
+        ("One more change: let the server listen on IPv6", "Let the server listen on IPv6"),
+        ("Thanks. Now explain the parser", "Explain the parser"),
+        ("Noch eins: übersetze die Mail", "Übersetze die Mail"),
+        ("Another thing: pytest.ini is ignored", "pytest.ini is ignored"),
+        ("还有一件事:请把日志移走", "请把日志移走"),
+        ("now write the changelog", "now write the changelog"),
+    ],
+)
+def test_a_title_begins_with_a_capital_behind_words_that_were_left_out(text: str, title: str) -> None:
+    assert task_text_of(text) == title
 
 
 def test_what_the_user_typed_is_found_among_a_clients_mark_up() -> None:
