@@ -801,7 +801,7 @@ def _tools(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
     for each in awake:
         at = f"request {each.asked.number}"
         theirs = Body.read(each.asked.body).tools
-        if each.body.tools[: len(theirs)] != theirs:
+        if not _are_offered(theirs, each.body.tools[: len(theirs)]):
             yield f"{at}, L2: the client's tools changed on the way"
         ours = each.body.tools[len(theirs) :]
         names = [json.loads(tool)["function"]["name"] for tool in ours]
@@ -816,6 +816,29 @@ def _tools(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
             constant[each.asked.conversation] = ours  # changed on purpose, or fewer fit beside those of the client
         if constant.setdefault(each.asked.conversation, ours) != ours:
             yield f"{at}, L2: our tools changed"
+
+
+def _are_offered(theirs: Sequence[str], sent: Sequence[str]) -> bool:
+    """Whether the client's tools are sent as they came, but for descriptions of which only the first line is left."""
+    if list(theirs) == list(sent):
+        return True
+    if len(theirs) != len(sent):
+        return False
+    pairs = zip(map(_definition, theirs), map(_definition, sent), strict=True)
+    return all(
+        came | {"description": ""} == left | {"description": ""}
+        and left.get("description", "")
+        in (whole := came.get("description", ""), whole.strip().partition("\n")[0].rstrip())
+        for came, left in pairs
+    )
+
+
+def _definition(tool: str) -> Json:
+    """What a neutral tool defines, as its own dialect writes it."""
+    told = json.loads(tool)
+    definition: Json = json.loads(told["written"]) if "written" in told else told
+    inner: Json = definition.pop("function", {})
+    return definition | inner
 
 
 def _headers(evidence: Evidence) -> Iterator[str]:
