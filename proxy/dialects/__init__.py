@@ -12,7 +12,7 @@ from proxy.dialects.base import (
     ResponseWriter,
     never_holds_compaction,
 )
-from proxy.dialects.body import list_in, object_in
+from proxy.dialects.body import holds_text_alone, list_in, object_in
 from proxy.dialects.brief_tools import BriefTools, brief_tools
 from proxy.dialects.chat.message import text_blocks_of
 from proxy.dialects.chat.request import OPENAI_CHAT
@@ -76,6 +76,7 @@ __all__ = [
     "countable_text",
     "countable_texts",
     "dialect_at",
+    "holds_text_alone",
     "links_in",
     "list_in",
     "loaded_tools",

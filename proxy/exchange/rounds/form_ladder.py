@@ -107,6 +107,11 @@ class FormLadder:
             return with_strictness(waking.tools or recall, strict=self.client_strictness), waking.guidance
         return recall, ""
 
+    def offers_recall(self, turn: Turn) -> bool:
+        """Whether what is left out of a request of the turn can be asked for."""
+        waking = turn.path_state.tree.wake_state
+        return bool(waking and waking.appended) or self.offer(turn)[0] not in ("", NO_TOOLS)
+
     def with_offered_tools(self, turn: Turn, request: Request) -> BriefRequest:
         """The client's request with its tools as the thread began to send them: brief, or as they came."""
         waking = turn.path_state.tree.wake_state

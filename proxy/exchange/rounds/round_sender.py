@@ -25,6 +25,7 @@ from proxy.core.compaction import (
     drop_oldest,
     drop_oldest_messages,
     droppable_tokens,
+    tidy_outputs,
     withhold_results,
 )
 from proxy.core.context import Context, answers_with_stale_reasoning, unpaired_calls
@@ -32,7 +33,7 @@ from proxy.core.frames import FrameEvent, ReasoningRemoved
 from proxy.core.ledger import ModelResponse, Request
 from proxy.core.observers import message_of
 from proxy.core.tools import UNBOUNDED
-from proxy.dialects import COST_HEADER, Body, RenderOptions, cost_of_header
+from proxy.dialects import COST_HEADER, Body, RenderOptions, cost_of_header, holds_text_alone
 from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.exchange.background.recorder import RequestRecordBuilder, sent_chain
 from proxy.exchange.client_response import ClientResponse
@@ -221,10 +222,13 @@ class RoundSender:
         return await self.quotes.find() is not None
 
     async def _truncate_outputs(self, turn: Turn, line: Context, window: ContextWindow) -> Context:
-        """The context with long new outputs cut to `output_cap` or by their rule; an unknown window has no default
-        cap."""
+        """The context with new outputs tidied where that is configured, and long ones cut to `output_cap` or by their
+        rule; an unknown window has no default cap."""
         config, most = self._services.config, window.max_output_tokens
         cap, rules = config.output_cap or most, config.output_rules
+        if config.tidy_outputs == "on" and self._forms.offers_recall(turn):
+            tidied = tidy_outputs(turn.path_state, holds_text_alone, self._services.counter.count, rules, cap)
+            line = await self._apply_events(turn, line, tidied) or line
         events = (
             cut_long_outputs(turn.path_state, cap, self._services.counter.count, rules, most) if cap or rules else ()
         )
