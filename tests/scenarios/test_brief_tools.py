@@ -103,6 +103,24 @@ def test_elsewhere_the_clients_tools_stay_as_they_came(
     assert not any("open questions" in json.dumps(each.messages) for each in provider.received)
 
 
+@pytest.mark.parametrize(("rare", "ours"), [(0, False), (6, True)])
+def test_a_small_head_is_offered_our_tools_where_brief_ones_save_more(
+    stage: Stage, provider: ScriptedProvider, rare: int, ours: bool
+) -> None:
+    chat = client_of(stage, wake_at_tokens=None)
+    chat.options["tools"] = [*TOOLS, *(tool(f"rare_{n}", f"Is rare.\n{REST * 8}") for n in range(rare))]
+    provider.will(does(bash("ls")), says("done"))
+
+    assert chat.says("hello").stack_status == ("full" if ours else "asleep")
+    chat.returns("a.py")
+
+    first, second = provider.received
+    assert first.body["tools"] == second.body["tools"]
+    assert ("open questions" in json.dumps(first.body["tools"])) is not ours
+    if ours:
+        assert len(first.raw) < len(chat.body())
+
+
 def test_a_thread_keeps_what_it_began_with(stage: Stage, provider: ScriptedProvider) -> None:
     """The setting may change with a restart; the provider's cache has the head as it was."""
     chat = client_of(stage)

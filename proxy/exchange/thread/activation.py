@@ -179,7 +179,7 @@ class ContextPolicy:
             return PolicyDecision((*again, *done.events), done.decisions)
         # on a branch the client's own bytes tell too much
         wanted = here.message_is_waiting or here.needs_parent_task or bool(here.path_state.other_branches)
-        if reason := self._reason_to_sleep(here.request, wanted=wanted):
+        if reason := self._reason_to_sleep(here, wanted=wanted):
             return PolicyDecision(reason=reason)
         if self._tools_that_fit(here) == NO_TOOLS:
             return PolicyDecision(reason="too_many_tools")
@@ -197,12 +197,13 @@ class ContextPolicy:
         return int(self.count_memoized(self.tools_by_mode["passive"]) / RECALL_SHARE)
 
     def _offer_event(self, here: PolicyInput) -> ThreadWoken | None:
-        """What the thread is offered with its first request; None where nothing is small beside it."""
+        """What the thread is offered with its first request; None where nothing is small beside it, less what brief
+        tools save of it."""
         wakings = (self._frames_offer(here, tools) for tools in self._frame_tools(here))
-        recall = self._recall_offer(here)
+        recall, saved = self._recall_offer(here), self._saved_by_brief_tools(here)
         offers = [
-            *((waking, sum(map(self.count_memoized, waking.texts)), FRAMES_SHARE) for waking in wakings),
-            (recall, self.count_memoized(recall.tools), RECALL_SHARE),
+            *((waking, sum(map(self.count_memoized, waking.texts)) - saved, FRAMES_SHARE) for waking in wakings),
+            (recall, self.count_memoized(recall.tools) - saved, RECALL_SHARE),
         ]
         return first_small_offer(here.request.tokens, (o for o in offers if self._fits_cap(here, o[0].tools)))
 
@@ -225,6 +226,9 @@ class ContextPolicy:
         """Decided where our tools come to stand in front, because the provider's cache is written anew there."""
         return self.config.is_brief_for(here.request.model)
 
+    def _saved_by_brief_tools(self, here: PolicyInput) -> int:
+        return self.brief_tools.shorten(here.request).saved_tokens if self._is_brief(here) else 0
+
     @cached_property
     def brief_tools(self) -> BriefToolArrays:
         return BriefToolArrays(self.inference_rules.tool_roles, self.count_memoized)
@@ -242,14 +246,18 @@ class ContextPolicy:
         return (structs.replace(woken, frame=tree.active), *self.reasoning.drop_all(here))
 
     # --------------------------------------------------------------------------------------------------------- waking
-    def _reason_to_sleep(self, request: Request, *, wanted: bool) -> str:
+    def _reason_to_sleep(self, here: PolicyInput, *, wanted: bool) -> str:
         """Why this request cannot wake its thread, or empty. `wanted`: a small request may wake it too (a queued
-        message, a branch, a parent's task)."""
+        message, a branch, a parent's task), and so may one that brief tools make smaller."""
+        request = here.request
         if not request.tool_names:
             return "no_tools"
         if request.tool_choice not in ("auto", "required") or request.wants_json_object:
             return "no_choice"
-        return "small" if request.tokens < self.smallest_awake and not wanted else ""
+        if request.tokens >= self.smallest_awake or wanted:
+            return ""
+        may_offer = self.config.wake_at_tokens is None and here.begins and self._saved_by_brief_tools(here) > 0
+        return "" if may_offer else "small"
 
     def _wake(self, here: PolicyInput, *, wanted: bool) -> PolicyDecision:
         """Wake, with all compactions that are due. A compaction or a cut of a new output must pay for both, unless the
