@@ -47,6 +47,9 @@ GIVEN_AGAIN = "Not all of that is in front of you any more."
 WITHHELD = "Error: this answer is left out, because your context window had no room for it."
 """An answer of a tool of ours that a window had no room for: it is told so when the line is trimmed."""
 CUT = re.compile(r"\n\[[\d,]+ of [\d,]+ characters left out here: .*stack_recall with ref=\"\w+\"\]\n")
+TIDIED = "\n[tidied: codes, blanks and equal lines are left out; as it came: stack_recall with ref="
+REPEATED = re.compile(r"^\[line repeated \d+ times\]$", re.MULTILINE)
+ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07)")
 IN_A_LINE = re.compile(r"\S[^\n]* → [^\n]*; all of it: stack_recall with ref=\"\w+\"")
 STATELESS = "stateless"
 REQUOTED = re.compile(
@@ -351,7 +354,10 @@ def verbatim(client: Body, line: Body, *, is_first: bool) -> Iterator[str]:
             continue
         if client.written[at] in written:
             del written[: written.index(client.written[at]) + 1]
-        elif not any(_is_cut(client.messages[at], m) or _is_more(client.messages[at], m) for m in line.messages):
+        elif not any(
+            _is_cut(client.messages[at], m) or _is_tidied(client.messages[at], m) or _is_more(client.messages[at], m)
+            for m in line.messages
+        ):
             yield f"L4: not on the line as it was sent: {client.written[at][:80]}"
 
 
@@ -360,6 +366,15 @@ def _is_cut(whole: Json, shown: Json) -> bool:
     head, _, tail = text_of(shown).partition(cut[0]) if (cut := CUT.search(text_of(shown))) else ("", "", "")
     same = whole["role"] == "tool" and shown.get("tool_call_id") == whole["tool_call_id"]
     return same and bool(tail) and text_of(whole).startswith(head) and text_of(whole).endswith(tail)
+
+
+def _is_tidied(whole: Json, shown: Json) -> bool:
+    """An output less what says nothing, with its ref: every line of it stands in the original, blanks apart."""
+    said, tidied, _ = text_of(shown).partition(TIDIED)
+    if whole["role"] != "tool" or shown.get("tool_call_id") != whole["tool_call_id"] or not tidied:
+        return False
+    theirs = "".join(ESCAPE.sub("", text_of(whole)).split())
+    return all("".join(line.split()) in theirs for line in REPEATED.sub("", said).splitlines())
 
 
 def _is_more(whole: Json, shown: Json) -> bool:
@@ -385,6 +400,7 @@ def _is_retold(message: Json) -> bool:
     if said in (ANSWER_LEFT_OUT, WORK_LEFT_OUT):
         return True
     ours = said.startswith(CLEARED) or any(told in said for told in (GIVEN_AGAIN, f"\n\n{SAID}", f"\n\n{TRACE}"))
+    ours = ours or TIDIED in said
     return message["role"] == "tool" and (ours or bool(CUT.search(said) or IN_A_LINE.fullmatch(said)))
 
 
@@ -801,7 +817,7 @@ def _tools(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
     for each in awake:
         at = f"request {each.asked.number}"
         theirs = Body.read(each.asked.body).tools
-        if each.body.tools[: len(theirs)] != theirs:
+        if not _are_offered(theirs, each.body.tools[: len(theirs)]):
             yield f"{at}, L2: the client's tools changed on the way"
         ours = each.body.tools[len(theirs) :]
         names = [json.loads(tool)["function"]["name"] for tool in ours]
@@ -816,6 +832,29 @@ def _tools(evidence: Evidence, awake: Sequence[Round]) -> Iterator[str]:
             constant[each.asked.conversation] = ours  # changed on purpose, or fewer fit beside those of the client
         if constant.setdefault(each.asked.conversation, ours) != ours:
             yield f"{at}, L2: our tools changed"
+
+
+def _are_offered(theirs: Sequence[str], sent: Sequence[str]) -> bool:
+    """Whether the client's tools are sent as they came, but for descriptions of which only the first line is left."""
+    if list(theirs) == list(sent):
+        return True
+    if len(theirs) != len(sent):
+        return False
+    pairs = zip(map(_definition, theirs), map(_definition, sent), strict=True)
+    return all(
+        came | {"description": ""} == left | {"description": ""}
+        and left.get("description", "")
+        in (whole := came.get("description", ""), whole.strip().partition("\n")[0].rstrip())
+        for came, left in pairs
+    )
+
+
+def _definition(tool: str) -> Json:
+    """What a neutral tool defines, as its own dialect writes it."""
+    told = json.loads(tool)
+    definition: Json = json.loads(told["written"]) if "written" in told else told
+    inner: Json = definition.pop("function", {})
+    return definition | inner
 
 
 def _headers(evidence: Evidence) -> Iterator[str]:

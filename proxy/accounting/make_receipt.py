@@ -98,6 +98,7 @@ class RequestAccount:
         self._price_factor: float | None = None
         """What bills came to, as a multiple of list prices; None where no bill of this upstream is known."""
         self._own = (0, 0, 0)
+        self._brief_tools = 0
         self._first_chain = line
         """What was sent in the first round."""
         self._clients_in_first = line.total
@@ -107,10 +108,16 @@ class RequestAccount:
         """So far, all rounds together."""
 
     def add_round(
-        self, chain: PromptChain | HashedChain, *, own_tools: int = 0, own_texts: int = 0, own_traces: int = 0
+        self,
+        chain: PromptChain | HashedChain,
+        *,
+        own_tools: int = 0,
+        own_texts: int = 0,
+        own_traces: int = 0,
+        brief_tools: int = 0,
     ) -> None:
         """A round leaves. `own_tools` and `own_texts` are tokens in `chain` that are ours; `own_traces` are those of
-        `own_texts` that stand for frames."""
+        `own_texts` that stand for frames; `brief_tools` are missing in the client's tools."""
         accountant, warm = self._accountant, self.is_taken_as_warm
         line = self._hashed_chain if chain == self.chain else hash_chain(chain)  # a thread that sleeps sends what came
         use, known = accountant.sent_cache.record_and_recall(
@@ -134,6 +141,7 @@ class RequestAccount:
             self._first_chain, self._clients_in_first = line, line.total - own_tools - own_texts
         self.newest_chain = line
         self._own = (own_tools, own_texts, own_traces)
+        self._brief_tools = brief_tools
         self.tokens_sent += line.total
 
     def switch_model(self, key: CacheKey) -> None:
@@ -295,7 +303,8 @@ class RequestAccount:
         """How the provider counts what the client sent."""
         counts, (sent, usage) = self._accountant.counts, billed[-1] if billed else (None, None)
         if sent and sent.use.total and usage and usage.input:
-            return counts.learn(self._key, self._hashed_chain, self.newest_chain, usage.input)
+            missing = self._brief_tools
+            return counts.learn(self._key, self._hashed_chain, self.newest_chain, usage.input, missing=missing)
         return counts.newest(self._key)
 
     def _compaction_cost(self, usage: Usage) -> float:

@@ -116,8 +116,11 @@ class ProviderCounts:
         self._newest: OrderedDict[CacheKey, float] = OrderedDict()
         self._texts: OrderedDict[CacheKey, _CountedText] = OrderedDict()
 
-    def learn(self, key: CacheKey, came: HashedChain, sent: HashedChain, reported: int) -> PromptScale:
-        """The scale of what the client sent, where the provider counted `reported` tokens in what was sent."""
+    def learn(
+        self, key: CacheKey, came: HashedChain, sent: HashedChain, reported: int, *, missing: int = 0
+    ) -> PromptScale:
+        """The scale of what the client sent, where the provider counted `reported` tokens in what was sent. `missing`
+        tokens of the client's head were left out."""
         self._newest[key] = reported / sent.total
         shelf = (key, came.first_two)
         lines = self._lines.pop(shelf, [])
@@ -132,7 +135,7 @@ class ProviderCounts:
             self._add_text(key, kept, whole)
         text = self._text_ratio(key)
         head = came.tokens[0] if came.tokens else 0  # of a request of our own nothing came
-        own = (OWN_HEAD_WEIGHT - 1) * max(0, sent.tokens[0] - head) if head else 0.0
+        own = (OWN_HEAD_WEIGHT - 1) * max(0, sent.tokens[0] + missing - head) if head else 0.0
         in_head = _head_ratio(sent.tokens[0], own, kept[0] if kept else whole, text)
         if before is not None:
             scale = _scale_of_growth(before, came, kept, whole, in_head)

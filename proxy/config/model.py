@@ -23,6 +23,7 @@ from proxy.config.sections import (
     BlockFormat,
     Budgets,
     CacheKeepAliveSettings,
+    ClientTools,
     FrontSettings,
     Mode,
     ModelSettings,
@@ -212,12 +213,21 @@ class Config(StrictModel):
     """Tokens from which a single output is cut on its way to the model; the whole of it can be recalled.
     0: half of the model's window, where that is known."""
 
+    tidy_outputs: Switch = "off"
+    """Whether outputs of commands, and JSON, are written shorter before they are first sent: without escape codes,
+    overwritten text of progress bars, needless blanks and runs of equal lines. The whole of each can be recalled."""
+
     outputs: dict[str, OutputRuleSettings] = {}
     """How much is told of the outputs of certain tools, by name, glob or role: `outputs: {grep: {head: 200}}`; or the
     path of a YAML file with that, `outputs: rules.yaml`, beside this one."""
 
     tools: Literal["core", "full"] = "core"
     """Offer the core tools and one dispatcher, or every stack tool by its own name."""
+
+    client_tools: ClientTools = "full"
+    """`brief`: in threads that begin with our tools, or wake later, the client's tools that are neither for files,
+    commands nor plans are sent with the first line of their description; the whole of it stands once beside the result
+    of the tool's first call. `models` may say otherwise of one model."""
 
     budgets: Budgets = Budgets()
     """Token budgets of the frame block."""
@@ -481,6 +491,10 @@ class Config(StrictModel):
     def mode_of(self, name: str) -> Mode:
         """Mode for requests of this model, unless the request or its conversation has another."""
         return self.model_settings_of(name).mode or self.mode
+
+    def is_brief_for(self, name: str) -> bool:
+        """Whether threads of this model get brief descriptions of the client's rarely used tools."""
+        return (self.model_settings_of(name).client_tools or self.client_tools) == "brief"
 
     @property
     def is_store_in_memory(self) -> bool:

@@ -33,6 +33,7 @@ from proxy.core.policy import ModelSettable, clamp_threshold
 Mode = Literal["off", "shadow", "passive", "active"]
 Switch = Literal["on", "off"]
 View = Literal["full", "minimal"]
+ClientTools = Literal["full", "brief"]
 BlockFormat = Literal["flat", "nested"]
 WireFormat = Literal["chat", "messages", "responses"]
 """Dialects by their names in the configuration."""
@@ -260,6 +261,9 @@ class ModelSettings(StrictModel):
 
     block_format: BlockFormat | None = None
     """Overrides `block_format` for this model."""
+
+    client_tools: ClientTools | None = None
+    """Overrides `client_tools` for this model."""
 
 
 Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]

@@ -12,7 +12,8 @@ from proxy.dialects.base import (
     ResponseWriter,
     never_holds_compaction,
 )
-from proxy.dialects.body import list_in, object_in
+from proxy.dialects.body import holds_text_alone, list_in, object_in
+from proxy.dialects.brief_tools import BriefTools, brief_tools
 from proxy.dialects.chat.message import text_blocks_of
 from proxy.dialects.chat.request import OPENAI_CHAT
 from proxy.dialects.compose import DialectComposer
@@ -54,6 +55,7 @@ __all__ = [
     "OPENAI_RESPONSES",
     "AppendedTools",
     "Body",
+    "BriefTools",
     "Dialect",
     "DialectComposer",
     "Headers",
@@ -66,6 +68,7 @@ __all__ = [
     "ResponseWriter",
     "SliceCache",
     "body",
+    "brief_tools",
     "common_strictness",
     "compaction_usages",
     "cost_of_header",
@@ -73,6 +76,7 @@ __all__ = [
     "countable_text",
     "countable_texts",
     "dialect_at",
+    "holds_text_alone",
     "links_in",
     "list_in",
     "loaded_tools",

@@ -110,6 +110,24 @@ def longest_text(wire: bytes) -> bytes:
     return max(_texts(wire), key=len, default=NOTHING)
 
 
+TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
+
+
+def holds_text_alone(wire: bytes) -> bool:
+    """Whether the content of a message, or of a run of one block, is text: no picture, file or reference."""
+    try:
+        said = slices.parse(wire)
+    except slices.JsonSplitError:
+        return False
+    if isinstance(said, list):
+        (said,) = said if len(said) == 1 else (None,)
+    content = said.get(CONTENT, said.get("output")) if isinstance(said, dict) else None
+    parts = content if isinstance(content, list) else ()
+    return isinstance(content, str) or (
+        bool(parts) and all(isinstance(part, dict) and part.get("type") in TEXT_PARTS for part in parts)
+    )
+
+
 def decode_text(written: bytes) -> str:
     """A JSON string as text."""
     said = slices.parse(written)

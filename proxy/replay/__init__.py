@@ -4,6 +4,7 @@ A request takes the same way as through `callstack serve`, with the product's ow
 and the store are replaced. Read `player.py` first; `recording_formats.py` and `captures.py` turn files into recordings.
 """
 
+from proxy.replay.brief_heads import brief_gain
 from proxy.replay.files import recording_files_in
 from proxy.replay.loss import FAR_REQUESTS
 from proxy.replay.outcome import (
@@ -34,6 +35,7 @@ __all__ = [
     "ReplayOptions",
     "ReplayOutcome",
     "ReplayResult",
+    "brief_gain",
     "cpu_count",
     "find_logs",
     "recording_files_in",

@@ -82,6 +82,9 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     """The API it was replayed in: chat, messages, responses."""
     row: ReceiptTotals
     """Its receipts, added up."""
+    brief_tokens: int = 0
+    """Tokens of descriptions of the client's tools that `client_tools: brief` would leave out of a request; 0 where it
+    is on, or nothing is known of the tools."""
     by_markers: MarkerCosts | None = None
     """Only in the messages API, which has cache markers."""
     conversations: int = 0

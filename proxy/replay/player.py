@@ -25,6 +25,7 @@ from proxy.exchange import pipeline as exchange
 from proxy.replay.api.base import ReplayApi
 from proxy.replay.api.messages import MESSAGES
 from proxy.replay.api.replay_api_list import APIS
+from proxy.replay.brief_heads import usual_brief_tokens
 from proxy.replay.cache_markers import MarkerCostTracker
 from proxy.replay.loss import LossTracker, NameReader, ObservedRequest
 from proxy.replay.outcome import MarkerCosts, ReplayResult
@@ -91,6 +92,7 @@ class _Player:
             assumed_head=recording.assumed_head,
         )
         self._played.notes += recording.notes
+        self._is_brief = config.is_brief_for(recording.model)
         self._marked = MarkerCostTracker(self._replay.clock, config.tariff_of) if self._api is MESSAGES else None
 
     async def play_step(self, number: int, step: RecordedStep) -> None:
@@ -128,6 +130,9 @@ class _Player:
     ) -> None:
         answer = self._api.as_message(step.answer) if step.answer is not None else None
         seen = ObservedRequest(number, conversation, client, sent, answer)
+        if client.tool_names and not self._is_brief:
+            brief = self._replay.services.resolver.policy.brief_tools.shorten(client)
+            self._played.brief_tokens = max(self._played.brief_tokens, brief.saved_tokens)
         cached = await self._replay.services.conversation_cache.get(TENANT, conversation) if conversation else None
         tip = cached.ledger.newest_tip() if cached else None
         if cached and tip and sent.body != client.body:
@@ -152,6 +157,8 @@ class _Player:
         receipts = [msgspec.json.decode(record.receipt, type=Receipt) for record in reversed(records)]
         played.row = sum_receipts(receipts)
         played.row.key = played.name
+        if not self._is_brief:
+            played.brief_tokens = played.brief_tokens or usual_brief_tokens(played)
         played.decisions = _decision_counts(receipts)
         known = await store.conversations(TENANT, limit=len(self._recording.steps) + 1)
         ledgers = [ledger for one in known if (ledger := await store.load(TENANT, one.id)) is not None]

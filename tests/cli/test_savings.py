@@ -31,6 +31,27 @@ def test_a_home_with_sessions_is_told_in_five_sentences(home: Shell) -> None:
     assert all(len(line) <= 80 for line in done.out.splitlines())
 
 
+@pytest.mark.rows("X-77")
+def test_the_gain_of_brief_tools_is_told_where_it_is_worth_a_line(shell: Shell) -> None:
+    """As a part of what the head costs; not where the setting is on."""
+    log = shell.home / PROJECT / "one.jsonl"
+    claude_log(log, steps=30)
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    for entry in entries:
+        if usage := entry.get("message", {}).get("usage"):
+            usage["cache_creation_input_tokens"] = 25_000
+    lines(log, entries)
+
+    told = " ".join(shell.run("savings").out.split())
+    (without,) = json.loads(shell.run("savings", "--json").out)["sessions"]
+    on = shell.run("savings", env={"STACK_CLIENT_TOOLS": "brief"})
+
+    said = re.search(r"`client_tools: brief` would save up to \$([\d.]+) more \((\d+) %\)", told)
+    assert said
+    assert 0 < float(said[1]) < without["row"]["cost_fixed"]
+    assert "client_tools" not in on.out
+
+
 def test_the_home_is_only_read(home: Shell) -> None:
     before = {path: path.read_bytes() for path in home.home.rglob("*") if path.is_file()}
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from proxy.dialects.body import NOTHING, decode_text, longest_text, replace_text
+from proxy.dialects.body import NOTHING, decode_text, holds_text_alone, longest_text, replace_text
 
 LONG = 'größe and "more"\n' * 3
 WRITTEN = json.dumps(LONG).encode()
@@ -34,3 +34,25 @@ def test_a_message_without_text_has_none(wire: bytes) -> None:
     assert longest_text(wire) == NOTHING
     assert decode_text(NOTHING) == ""
     assert replace_text(wire, b'"not there"', "new") == wire
+
+
+@pytest.mark.rows("X-75")
+@pytest.mark.parametrize(
+    ("wire", "is_text"),
+    [
+        (b'{"role":"tool","tool_call_id":"c","content":"hi"}', True),
+        (b'{"role":"tool","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}', True),
+        (b'{"role":"tool","content":[{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"x"}}]}', False),
+        (b'[{"type":"tool_result","tool_use_id":"c","content":[{"type":"text","text":"a"}]}]', True),
+        (b'[{"type":"tool_result","tool_use_id":"c","content":[{"type":"image","source":{}}]}]', False),
+        (b'[{"type":"tool_result","content":"a"},{"type":"text","text":"b"}]', False),
+        (b'{"type":"function_call_output","call_id":"c","output":"a"}', True),
+        (b'{"type":"function_call_output","output":[{"type":"input_text","text":"a"}]}', True),
+        (b'{"type":"function_call_output","output":[{"type":"input_file","file_id":"f"}]}', False),
+        (b'{"type":"shell_call_output","output":[{"stdout":"a","stderr":""}]}', False),
+        (b'{"role":"tool","content":[]}', False),
+        (b"{", False),
+    ],
+)
+def test_which_messages_hold_text_alone(wire: bytes, is_text: bool) -> None:
+    assert holds_text_alone(wire) is is_text

@@ -13,7 +13,7 @@ from llm_test_provider.tokens import default_counter
 from proxy.accounting import tariff_for
 from tests.bill import sum_charged
 from tests.client_dialects import CHAT, TestDialect
-from tests.harness import Conversation, RecordingProvider, bash, does, running_stage
+from tests.harness import Conversation, RecordingProvider, bash, does, running_stage, tool
 from tests.scenarios.test_money import CACHED_MODELS, charged_without_a_proxy
 
 MODES = ("shadow", "passive", "active")
@@ -53,6 +53,35 @@ def play_session(provider: ScriptedProvider, chat: Conversation, seed: int = 7) 
         chat.says(f"Please change {WORDS[task]}.py so that {text(30)}")
         for _ in range(steps):
             chat.returns(text(chance.randrange(60, 600)))
+
+
+@pytest.mark.rows("X-41", "X-77")
+def test_with_brief_tools_the_untouched_cost_stays_what_it_is(
+    tmp_path: Path, tongue: TestDialect, streamed: bool
+) -> None:
+    """Although the provider never counts the descriptions that are not sent."""
+    model = "claude-opus-4-8"
+    tools = [tool(name) for name in TOOLS]
+    for at, each in enumerate(tools):
+        each["function"]["description"] += "\n" + SYSTEM[1000 * at : 1000 * at + 800]
+    untouched, paid = [], []
+    for way in ("full", "brief"):
+        with (
+            RecordingProvider(models=[Model(model, cache=CACHED_MODELS[model])], count=Counts(1.14)) as provider,
+            running_stage(provider, tmp_path / way, streamed=streamed, tongue=tongue) as stage,
+        ):
+            asks = {"stream_options": {"include_usage": True}} if tongue is CHAT and streamed else {}
+            chat = stage.chat(
+                stage.proxy(client_tools=way), model=model, system=SYSTEM, options={"tools": tools, **asks}
+            )
+            play_session(provider, chat)
+            total = chat.proxy.get("/stack/totals")["total"]
+            assert total["cost"] == pytest.approx(sum_charged(provider.asked, tariff_for(model)), rel=CLOSE)
+            untouched.append(total["cost_untouched"])
+            paid.append(total["cost"])
+
+    assert untouched[1] == pytest.approx(untouched[0], rel=CLOSE)
+    assert paid[1] < 0.9 * paid[0]
 
 
 @pytest.mark.rows("X-41")

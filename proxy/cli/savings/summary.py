@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from proxy.accounting import dearer_sentence
 from proxy.cli.output import align_columns, format_dollars, pluralize
-from proxy.replay import ReplayResult, sum_needs, sum_rows
+from proxy.replay import ReplayResult, brief_gain, sum_needs, sum_rows
 
 DAY_S = 86_400
 
@@ -20,6 +20,7 @@ def summary_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
     yield _money(row.cost, row.cost_untouched)
     yield dearer_sentence([one.row for one in done], "session")
     yield _context(done)
+    yield from _brief_tools(done)
     yield from _assumptions(done)
 
 
@@ -60,6 +61,16 @@ def _context(done: Sequence[ReplayResult]) -> str:
     return (
         f"{sent}; {_millions(left)} tokens of finished work would have left the context. The agent came back {again}."
     )
+
+
+def _brief_tools(done: Sequence[ReplayResult]) -> Iterator[str]:
+    """What the setting for brief tools would add; nothing where that is below a hundredth."""
+    cost, gain = sum_rows(done).cost, sum(map(brief_gain, done))
+    if cost and gain >= cost / 100:
+        yield (
+            f"`client_tools: brief` would save up to {format_dollars(gain, (cost,))} more ({100 * gain / cost:.0f} %): "
+            "rarely used tools with one line of description until their first call."
+        )
 
 
 def _millions(tokens: int) -> str:

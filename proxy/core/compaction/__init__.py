@@ -42,6 +42,7 @@ from proxy.core.compaction.llm_summary import (
 )
 from proxy.core.compaction.one_line_outputs import plan_one_line_outputs
 from proxy.core.compaction.segments import FoldingLevel, FoldRules, original_tokens, reasoning_tokens, tokens_in_context
+from proxy.core.compaction.tidy_outputs import tidy_outputs
 from proxy.core.compaction.trace import TRACE_START, SpanFacts
 from proxy.core.compaction.truncate_outputs import (
     NO_OUTPUT_RULES,
@@ -103,6 +104,7 @@ __all__ = [
     "span_of",
     "summary_heading",
     "summary_instructions",
+    "tidy_outputs",
     "tokens_in_context",
     "tokens_removed_by_cuts",
     "unfoldable_frames",

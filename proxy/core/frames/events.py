@@ -141,13 +141,14 @@ class ThreadWoken(msgspec.Struct, frozen=True, tag="woken"):
     """The proxy began to act on a thread: tools and guidance as rendered then, at the start of the context; or
     `appended`, both as one message of the dialect, behind the entry `at`. An appended text may move to the start later,
     at the entry `at`. `frame`, in a thread that woke in mid-work, is the frame whose block is due behind the newest
-    message."""
+    message. `brief`: the client's rarely used tools are sent with brief descriptions from then on."""
 
     guidance: str
     tools: str
     appended: str = ""
     at: str = ""
     frame: str = ""
+    brief: bool = False
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -213,7 +213,7 @@ def _apply_other_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
             remaining = (d for d in frame.decisions if d != event.supersedes)
             return _with_frames(tree, replace(frame, decisions=(*remaining, event.decision), updated_at=now))
         case ThreadWoken():
-            wake_state = WakeState(event.guidance, event.tools, event.appended, event.at)
+            wake_state = WakeState(event.guidance, event.tools, event.appended, event.at, event.brief)
             return replace(tree, wake_state=wake_state, unannounced_frame=event.frame)
         case ContextTrimmed():
             return _trim_context(tree, event)

@@ -133,12 +133,13 @@ class Frame(msgspec.Struct, frozen=True):
 
 class WakeState(msgspec.Struct, frozen=True):
     """What a thread was given when it woke, repeated in every request since: at the start of the context, or as one
-    message (`appended`) behind the entry `at`."""
+    message (`appended`) behind the entry `at`. `brief`: the client's rarely used tools have brief descriptions."""
 
     guidance: str
     tools: str
     appended: str = ""
     at: str = ""
+    brief: bool = False
 
 
 class Removal(msgspec.Struct, frozen=True):

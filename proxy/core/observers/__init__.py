@@ -57,7 +57,14 @@ from proxy.core.observers.step import (
     tells_results,
     texts_in,
 )
-from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ID_ARGUMENTS, ToolRole, ToolRoles, normalize_name
+from proxy.core.observers.tool_roles import (
+    DEFAULT_TOOL_ROLES,
+    ID_ARGUMENTS,
+    PATH_ARGUMENTS,
+    ToolRole,
+    ToolRoles,
+    normalize_name,
+)
 from proxy.core.observers.turns import (
     asked_in,
     asks_for_summary,
@@ -82,6 +89,7 @@ __all__ = [
     "FAILED_AT_THE_END",
     "ID_ARGUMENTS",
     "LINT",
+    "PATH_ARGUMENTS",
     "TEST",
     "TYPES",
     "CommandOutcome",

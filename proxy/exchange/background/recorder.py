@@ -126,6 +126,8 @@ class RequestRecordBuilder(msgspec.Struct):
     final_receipt: Receipt | None = None
     form: str = ""
     """The form of the request where it is not the full one: `strict`, `mild`, `bare` or `own`."""
+    brief_tools: int = 0
+    """Tokens of descriptions of the client's tools that the last round was sent without."""
 
     def set_placement(self, standing: Placement) -> RequestRecordBuilder:
         """Open the account with what the client sent."""
@@ -165,16 +167,17 @@ class RequestRecordBuilder(msgspec.Struct):
         *,
         own_tools: int = 0,
         own_texts: int = 0,
-        own_traces: int = 0,
+        brief_tools: int = 0,
     ) -> None:
-        """A round is sent; `body` None: the client's own bytes. Figures are tokens of ours in `chain`; `own_texts`
-        include `own_traces`."""
+        """A round is sent; `body` None: the client's own bytes. Figures are tokens of ours in `chain`; `brief_tools`
+        are missing in the client's tools."""
+        self.brief_tools = brief_tools
         if not self.overhead_ms:
             self.overhead_ms = (perf_counter() - self.arrived) * 1000
         if self.account:
             if self.account.is_taken_as_warm and any(map(_puts_our_tools_in_front, self._arrival_events())):
                 self.account.take_as_cold()
-            self.account.add_round(chain, own_tools=own_tools, own_texts=own_texts, own_traces=own_traces)
+            self.account.add_round(chain, own_tools=own_tools, own_texts=own_texts, brief_tools=brief_tools)
         if body is not None:
             self.sent_bodies.append(SentRecord(self.id, len(self.usages), body, self.recorder.now()))
 
@@ -310,6 +313,7 @@ class RequestRecordBuilder(msgspec.Struct):
             would_send=self.tokens_would_send,
             decisions=tuple(self.decisions),
             form=self.form,
+            brief_tools=self.brief_tools,
             client=client_name(standing.parsed_request.headers) if standing else "",
             lost_reasoning=self._lost_reasoning_tokens(events) if events else 0,
         )

@@ -15,6 +15,7 @@ from proxy.exchange.notes.situation import (
     UserCommandNote,
 )
 from proxy.exchange.notes.suggestions import SuggestionNote
+from proxy.exchange.notes.tool_descriptions import ToolDescriptionNote
 from proxy.exchange.notes.warnings import FailingFrameBlocker, LoopWarning
 from proxy.exchange.notes.window_pressure_note import PressureWarning
 from proxy.exchange.thread.activation import ContextPolicy
@@ -33,6 +34,7 @@ def build_notes(
         UserCommandNote(note_writer, policy),
         BranchNote(note_writer, policy),
         InjectionNote(note_writer, policy),
+        ToolDescriptionNote(note_writer, policy),
         LoopWarning(note_writer, policy, config),
         FailingFrameBlocker(note_writer, policy, config),
         PressureWarning(note_writer, policy, config),

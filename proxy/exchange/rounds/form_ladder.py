@@ -17,6 +17,7 @@ from proxy.dialects import common_strictness, list_in, with_strictness
 from proxy.exchange.background.recorder import RequestRecordBuilder
 from proxy.exchange.rounds.client_request import Services
 from proxy.exchange.thread.activation import NO_TOOLS
+from proxy.exchange.thread.brief_tool_arrays import BriefRequest
 from proxy.exchange.turn import Turn
 from proxy.upstream import RequestForm, Route, request_forms
 from proxy.upstream import overflow_errors as overflow
@@ -105,6 +106,18 @@ class FormLadder:
         if turn.form is RequestForm.STRICT and self.client_strictness is not None:
             return with_strictness(waking.tools or recall, strict=self.client_strictness), waking.guidance
         return recall, ""
+
+    def offers_recall(self, turn: Turn) -> bool:
+        """Whether what is left out of a request of the turn can be asked for."""
+        waking = turn.path_state.tree.wake_state
+        return bool(waking and waking.appended) or self.offer(turn)[0] not in ("", NO_TOOLS)
+
+    def with_offered_tools(self, turn: Turn, request: Request) -> BriefRequest:
+        """The client's request with its tools as the thread began to send them: brief, or as they came."""
+        waking = turn.path_state.tree.wake_state
+        if waking is None or not waking.brief or turn.form is RequestForm.BARE:
+            return BriefRequest(request)
+        return self._services.resolver.policy.brief_tools.shorten(request)
 
     # -------------------------------------------------------------------------------------------------------- choosing
     def learned_form(self) -> RequestForm:

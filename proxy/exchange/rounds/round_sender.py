@@ -25,6 +25,7 @@ from proxy.core.compaction import (
     drop_oldest,
     drop_oldest_messages,
     droppable_tokens,
+    tidy_outputs,
     withhold_results,
 )
 from proxy.core.context import Context, answers_with_stale_reasoning, unpaired_calls
@@ -32,7 +33,7 @@ from proxy.core.frames import FrameEvent, ReasoningRemoved
 from proxy.core.ledger import ModelResponse, Request
 from proxy.core.observers import message_of
 from proxy.core.tools import UNBOUNDED
-from proxy.dialects import COST_HEADER, Body, RenderOptions, cost_of_header
+from proxy.dialects import COST_HEADER, Body, RenderOptions, cost_of_header, holds_text_alone
 from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.exchange.background.recorder import RequestRecordBuilder, sent_chain
 from proxy.exchange.client_response import ClientResponse
@@ -79,6 +80,8 @@ SMALL_RESULT_TOKENS = 400
 MAX_MODELS_WITHOUT_USAGE = MAX_MODELS_WITHOUT_REASONING = MAX_MODELS_IGNORING_REFUSALS = 1024
 REFUSALS_IGNORED_MS = 3_600_000
 """So long no model is asked for a round without calls that has called our tools in one: each is paid for."""
+BRIEF = "brief"
+"""Keeps the head with brief tools apart from the same with whole ones, where caches are simulated."""
 USAGE_OPTION_WORDS = (b"stream_options", b"include_usage")
 """Words in a refusal of the usage option, such as Mistral's."""
 
@@ -219,10 +222,13 @@ class RoundSender:
         return await self.quotes.find() is not None
 
     async def _truncate_outputs(self, turn: Turn, line: Context, window: ContextWindow) -> Context:
-        """The context with long new outputs cut to `output_cap` or by their rule; an unknown window has no default
-        cap."""
+        """The context with new outputs tidied where that is configured, and long ones cut to `output_cap` or by their
+        rule; an unknown window has no default cap."""
         config, most = self._services.config, window.max_output_tokens
         cap, rules = config.output_cap or most, config.output_rules
+        if config.tidy_outputs == "on" and self._forms.offers_recall(turn):
+            tidied = tidy_outputs(turn.path_state, holds_text_alone, self._services.counter.count, rules, cap)
+            line = await self._apply_events(turn, line, tidied) or line
         events = (
             cut_long_outputs(turn.path_state, cap, self._services.counter.count, rules, most) if cap or rules else ()
         )
@@ -270,8 +276,9 @@ class RoundSender:
 
     def _request_tokens(self, turn: Turn, line: Context) -> int:
         """Tokens of a request with this context: head, tools and messages."""
-        fixed = sum(m.tokens for m in self._request.head) + self._request.tools_tokens
-        loaded = self._request.loaded_tokens(line.messages)
+        request = self._forms.with_offered_tools(turn, self._request).request
+        fixed = sum(m.tokens for m in request.head) + request.tools_tokens
+        loaded = request.loaded_tokens(line.messages)
         return fixed + loaded + sum(self._stack_tokens(turn)) + line.tokens
 
     def tokens_for_results(self, turn: Turn, spoken: ModelResponse) -> int:
@@ -588,7 +595,9 @@ class RoundSender:
         if waking is None:
             raise ContextRejected("an asleep thread is not rendered", code="internal")
         offered, guidance = self._forms.offer(turn)
-        head = self._services.dialect.extend_head(self._request, guidance)
+        brief = self._forms.with_offered_tools(turn, self._request)
+        request = brief.request
+        head = self._services.dialect.extend_head(request, guidance)
         wanted = RenderOptions(
             offered.encode(), include_usage=True, tool_choice_none=no_calls, fork=line.inherited_message_count
         )
@@ -600,12 +609,15 @@ class RoundSender:
         elif wants_reasoning_back(self._services.config, self._route.model):
             spoken = (m for p in turn.path_state.entries if (m := message_of(p)))
             messages = with_reasoning_back(self._services.dialect, messages, (*self._request.messages, *spoken))
-        body = self._services.dialect.render(self._request, messages, head, wanted)
+        body = self._services.dialect.render(request, messages, head, wanted)
         tools, texts = self._stack_tokens(turn)
-        sent = self._services.dialect.in_sent_order(messages, self._request.messages)
-        chain = sent_chain(self._request, guidance, offered, tools + texts, sent)
-        marked = self._record.hash_chain(chain, self._request, sent)
-        self._record.add_sent_round(marked, body, own_tools=tools, own_texts=texts + line.own_tokens)
+        sent = self._services.dialect.in_sent_order(messages, request.messages)
+        in_front = f"{offered}\n{BRIEF}" if brief.saved_tokens else offered
+        chain = sent_chain(request, guidance, in_front, tools + texts, sent)
+        marked = self._record.hash_chain(chain, request, sent)
+        own_texts = texts + line.own_tokens
+        saved = brief.saved_tokens
+        self._record.add_sent_round(marked, body, own_tools=tools, own_texts=own_texts, brief_tools=saved)
         self._sent_tokens = self._request_tokens(turn, line)
         return body
 

@@ -70,6 +70,7 @@ from proxy.core.recall import RestoreOptions
 from proxy.core.tools import CallGroup, ToolContext, ToolSettings
 from proxy.dialects import AppendedTools, Dialect, never_holds_compaction
 from proxy.exchange.thread.bound_reasoning import BoundReasoning, is_assistant_entry
+from proxy.exchange.thread.brief_tool_arrays import BriefToolArrays
 from proxy.exchange.thread.choose_block_format import block_format_for, uses_minimal_view
 from proxy.exchange.thread.offer import FRAMES_SHARE, RECALL_SHARE, first_small_offer
 from proxy.exchange.thread.placement import PolicyInput
@@ -180,7 +181,7 @@ class ContextPolicy:
             return PolicyDecision((*again, *done.events), done.decisions)
         # on a branch the client's own bytes tell too much
         wanted = here.message_is_waiting or here.needs_parent_task or bool(here.path_state.other_branches)
-        if reason := self._reason_to_sleep(here.request, wanted=wanted):
+        if reason := self._reason_to_sleep(here, wanted=wanted):
             return PolicyDecision(reason=reason)
         if self._tools_that_fit(here) == NO_TOOLS:
             return PolicyDecision(reason="too_many_tools")
@@ -198,11 +199,13 @@ class ContextPolicy:
         return int(self.count_memoized(self.tools_by_mode["passive"]) / RECALL_SHARE)
 
     def _offer_event(self, here: PolicyInput) -> ThreadWoken | None:
-        """What the thread is offered with its first request; None where nothing is small beside it."""
+        """What the thread is offered with its first request; None where nothing is small beside it, less what brief
+        tools save of it."""
         wakings = (self._frames_offer(here, tools) for tools in self._frame_tools(here))
+        recall, saved = self._recall_offer(here), self._saved_by_brief_tools(here)
         offers = [
-            *((waking, sum(map(self.count_memoized, waking.texts)), FRAMES_SHARE) for waking in wakings),
-            (self._recall_offer, self.count_memoized(self._recall_offer.tools), RECALL_SHARE),
+            *((waking, sum(map(self.count_memoized, waking.texts)) - saved, FRAMES_SHARE) for waking in wakings),
+            (recall, self.count_memoized(recall.tools) - saved, RECALL_SHARE),
         ]
         return first_small_offer(here.request.tokens, (o for o in offers if self._fits_cap(here, o[0].tools)))
 
@@ -216,11 +219,21 @@ class ContextPolicy:
         return tuple(dict.fromkeys(self.tools_by_mode[name] for name in names))
 
     def _frames_offer(self, here: PolicyInput, tools: str) -> ThreadWoken:
-        return ThreadWoken(self._guidance(here, tools), tools)
+        return ThreadWoken(self._guidance(here, tools), tools, brief=self._is_brief(here))
 
-    @property
-    def _recall_offer(self) -> ThreadWoken:
-        return ThreadWoken("", self.tools_by_mode["passive"])
+    def _recall_offer(self, here: PolicyInput) -> ThreadWoken:
+        return ThreadWoken("", self.tools_by_mode["passive"], brief=self._is_brief(here))
+
+    def _is_brief(self, here: PolicyInput) -> bool:
+        """Decided where our tools come to stand in front, because the provider's cache is written anew there."""
+        return self.config.is_brief_for(here.request.model)
+
+    def _saved_by_brief_tools(self, here: PolicyInput) -> int:
+        return self.brief_tools.shorten(here.request).saved_tokens if self._is_brief(here) else 0
+
+    @cached_property
+    def brief_tools(self) -> BriefToolArrays:
+        return BriefToolArrays(self.inference_rules.tool_roles, self.count_memoized)
 
     def _add_core_tools(self, here: PolicyInput) -> tuple[FrameEvent, ...]:
         """Offer the tools for frames to a thread that has `stack_recall` alone, where its cache is cold."""
@@ -235,14 +248,18 @@ class ContextPolicy:
         return (structs.replace(woken, frame=tree.active), *self.reasoning.drop_all(here))
 
     # --------------------------------------------------------------------------------------------------------- waking
-    def _reason_to_sleep(self, request: Request, *, wanted: bool) -> str:
+    def _reason_to_sleep(self, here: PolicyInput, *, wanted: bool) -> str:
         """Why this request cannot wake its thread, or empty. `wanted`: a small request may wake it too (a queued
-        message, a branch, a parent's task)."""
+        message, a branch, a parent's task), and so may one that brief tools make smaller."""
+        request = here.request
         if not request.tool_names:
             return "no_tools"
         if request.tool_choice not in ("auto", "required") or request.wants_json_object:
             return "no_choice"
-        return "small" if request.tokens < self.smallest_awake and not wanted else ""
+        if request.tokens >= self.smallest_awake or wanted:
+            return ""
+        may_offer = self.config.wake_at_tokens is None and here.begins and self._saved_by_brief_tools(here) > 0
+        return "" if may_offer else "small"
 
     def _wake(self, here: PolicyInput, *, wanted: bool) -> PolicyDecision:
         """Wake, with all compactions that are due. A compaction or a cut of a new output must pay for both, unless the
@@ -257,7 +274,8 @@ class ContextPolicy:
         is_small = here.request.tokens < MIN_RECALL_WAKE_TOKENS
         if decision.events or not woken.guidance or is_small or self.config.wake_at_tokens is not None:
             return decision
-        return self._wake_with(here, self._recall_offer, in_loop=in_loop, must_pay=must_pay)  # a fifth of the tokens
+        recall = self._recall_offer(here)  # a fifth of the tokens
+        return self._wake_with(here, recall, in_loop=in_loop, must_pay=must_pay)
 
     def _wake_with(self, here: PolicyInput, woken: ThreadWoken, *, in_loop: bool, must_pay: bool) -> PolicyDecision:
         appended = bool(woken.appended)
@@ -321,7 +339,7 @@ class ContextPolicy:
     def _wake_event(self, here: PolicyInput, *, wanted: bool) -> ThreadWoken:
         """Tools and guidance, as they will be replayed."""
         if self.config.wake_at_tokens is None and not wanted:
-            in_front = self._offer_event(here) or self._recall_offer
+            in_front = self._offer_event(here) or self._recall_offer(here)
         else:
             in_front = self._leading_wake_event(here)
         if not in_front.guidance and here.mode != "passive":
@@ -336,7 +354,9 @@ class ContextPolicy:
     def _leading_wake_event(self, here: PolicyInput) -> ThreadWoken:
         """Tools and guidance for the start of the context. They hold nothing that can become false."""
         tools = self._tools_that_fit(here)
-        return self._frames_offer(here, tools) if tools in self._frame_tools(here) else ThreadWoken("", tools)
+        if tools in self._frame_tools(here):
+            return self._frames_offer(here, tools)
+        return ThreadWoken("", tools, brief=self._is_brief(here))
 
     def _guidance(self, here: PolicyInput, tools: str) -> str:
         return guidance_text(

@@ -353,7 +353,8 @@ class ReceiptView(TypedDict, total=False):
     the prices of `tariffs_as_of`. `tokens_in` came from the client, `tokens_sent` were sent in all rounds together,
     `tokens_last` in the last one; `fixed_*` is the client's tools and system text; `own_*` is what we added, with
     `own_traces` contained in `own_texts`. `sent` and `untouched` are estimates, `usage` is the provider's; `basis` says
-    which of them `cost` is computed from. `saved` is negative for a loss."""
+    which of them `cost` is computed from. `saved` is negative for a loss. `brief_tools` of the client's tools were not
+    sent in the last round."""
 
     id: str
     conversation: str
@@ -377,6 +378,7 @@ class ReceiptView(TypedDict, total=False):
     would_send: int
     decisions: list[CostDecisionView]
     lost_reasoning: int
+    brief_tools: int
     client: str
     rounds: int
     tokens_in: int
