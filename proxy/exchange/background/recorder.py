@@ -311,6 +311,7 @@ class RequestRecordBuilder(msgspec.Struct):
             decisions=tuple(self.decisions),
             form=self.form,
             client=client_name(standing.parsed_request.headers) if standing else "",
+            group=standing.group if standing else "",
             lost_reasoning=self._lost_reasoning_tokens(events) if events else 0,
         )
 
