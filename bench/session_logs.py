@@ -39,15 +39,15 @@ def main() -> None:
         first_s, whole_s, said = measure(Path(folder), chosen.jobs)
     peak_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1_000
     print(
-        f"{written:,.0f} MB in {len(files):,} files, {chosen.jobs} jobs: first figure {first_s:.1f} s, whole {whole_s:.0f} s, "
-        f"largest process {peak_mb:,.0f} MB"
+        f"{written:,.0f} MB in {len(files):,} files, {chosen.jobs} jobs: first figure {first_s:.1f} s, "
+        f"whole {whole_s:.0f} s, largest process {peak_mb:,.0f} MB"
     )
     print(said)
 
 
 def write_logs(folder: Path, size: int) -> list[Path]:
     """Files of a year, until they have `size` bytes together."""
-    chance, files, written, newest = random.Random(36), list[Path](), 0, time.time()
+    chance, files, written, newest = random.Random(36), list[Path](), 0, time.time()  # noqa: S311 - the same each time
     while written < size:
         number = len(files)
         path = folder / f"-work-project{number % PROJECTS}" / f"session-{number:05}.jsonl"
@@ -110,8 +110,8 @@ def lines_of(session: str, number: int, first: int, chance: random.Random) -> It
 
 
 def measure(home: Path, jobs: int) -> tuple[float, float, str]:
-    """Seconds to the first figure and to the end, and the first sentence of the answer. A terminal is where a sum so far
-    is shown, so the command gets one."""
+    """Seconds to the first figure and to the end, and the first sentence of the answer. The sum so far is shown on a
+    terminal, so the command gets one."""
     words = [sys.executable, "-m", "proxy", "savings", "--jobs", str(jobs)]
     read, write = os.openpty()
     began, first_s, said = time.monotonic(), 0.0, b""
