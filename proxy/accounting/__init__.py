@@ -29,6 +29,15 @@ from proxy.accounting.prompt_cache import (
     PromptPiece,
     hash_chain,
 )
+from proxy.accounting.proof import (
+    FOLDED,
+    HELD_OUT,
+    ComparedMeasure,
+    Proof,
+    SessionCounts,
+    compare_groups,
+)
+from proxy.accounting.proof_table import format_proof
 from proxy.accounting.reasons import STATUS_MEANINGS, decision_meaning, outcome_meaning, reason_meaning
 from proxy.accounting.receipt_fields import (
     ANSWERED_STATUS,
@@ -79,6 +88,8 @@ from proxy.accounting.totals import (
 __all__ = [
     "ALL_TIME",
     "ANSWERED_STATUS",
+    "FOLDED",
+    "HELD_OUT",
     "HOUR",
     "KEEP_ALIVE_STATUS",
     "NOTHING_SENT",
@@ -94,6 +105,7 @@ __all__ = [
     "Balance",
     "CacheKey",
     "CacheUse",
+    "ComparedMeasure",
     "ConfiguredTariff",
     "GateDecision",
     "GroupBy",
@@ -105,12 +117,14 @@ __all__ = [
     "PromptCacheModel",
     "PromptChain",
     "PromptPiece",
+    "Proof",
     "ReasoningBinding",
     "Receipt",
     "ReceiptTotals",
     "RequestAccount",
     "RequestOutcome",
     "RoleOrder",
+    "SessionCounts",
     "TableColumn",
     "Tariff",
     "Tariffs",
@@ -119,6 +133,7 @@ __all__ = [
     "TokenCounterProtocol",
     "age_days",
     "client_of",
+    "compare_groups",
     "dearer_conversations",
     "dearer_sentence",
     "decision_meaning",
@@ -129,6 +144,7 @@ __all__ = [
     "format_amounts",
     "format_balance",
     "format_columns",
+    "format_proof",
     "format_statement",
     "format_table",
     "format_usd",

@@ -30,6 +30,8 @@ REASON_MEANINGS = {
     "legacy_functions": "the client offers tools in the old form (`functions`), beside which ours cannot stand",
     "name_clash": "a tool of the client has the name of one of ours",
     "several_answers": "the client asks for several answers at once",
+    # shadow
+    "holdout": "it was chosen to be compared with what the proxy acts on (`holdout`)",
     # bypass, stateless
     "window": "what would have been sent does not fit the model's window",
     "form": "the provider takes no form of the request but the client's own",

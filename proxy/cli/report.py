@@ -24,6 +24,7 @@ from proxy.accounting import (
     dearer_conversations,
     dearer_sentence,
     format_amounts,
+    format_proof,
     format_statement,
     format_table,
     percent_saved,
@@ -42,6 +43,7 @@ from proxy.cli.output import (
 )
 from proxy.config import Config
 from proxy.management.views import (
+    compare_sessions,
     load_receipts,
     local_zone,
     lookup,
@@ -63,6 +65,7 @@ def report(
     month: Annotated[bool, typer.Option("--month", help="Only those of the last 30 days.")] = False,
     since: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="From this day on.")] = "",
     until: Annotated[str, typer.Option(metavar="YYYY-MM-DD", help="Up to this day, which counts.")] = "",
+    proof: Annotated[bool, typer.Option("--proof", help="Sessions with folds against those held out.")] = False,
     without_fixed: Annotated[
         bool, typer.Option("--without-fixed", help="Leave out the client's own tools and system text.")
     ] = False,
@@ -78,7 +81,11 @@ def report(
     if len(named) > 1:
         raise typer.BadParameter(f"--{named[0]} and --{named[1]}: choose one")
     wanted, settings = _parse_grouping(by), settings_at(config, data)
-    chosen = _Chosen(wanted, conversation, read_period("".join(named), since, until), fixed=not without_fixed)
+    period = read_period("".join(named), since, until)
+    if proof:
+        asyncio.run(_print_proof(settings, period, as_json=as_json))
+        return
+    chosen = _Chosen(wanted, conversation, period, fixed=not without_fixed)
     if as_json or as_csv:
         view = asyncio.run(_load_totals(settings, chosen))
         if as_json:
@@ -87,6 +94,18 @@ def report(
             print_csv(ReceiptTotals.__struct_fields__, view["rows"])
     else:
         asyncio.run(_print_report(settings, chosen))
+
+
+async def _print_proof(config: Config, period: Period, *, as_json: bool) -> None:
+    async with opened_store(config) as store:
+        proof, capped = await compare_sessions(store, None, config.observed_tools, period)
+    if as_json:
+        print_json({**msgspec.to_builtins(proof), "capped": capped})
+        return
+    for line in format_proof(proof, output_width()):
+        print_line(line)
+    if capped:
+        print_line("only the newest requests are compared; there are older ones")
 
 
 @dataclass(frozen=True, slots=True)

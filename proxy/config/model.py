@@ -77,6 +77,10 @@ class Config(StrictModel):
     """`off` forwards bytes; `shadow` computes and reports but forwards the original; `passive` rewrites with frames
     that it sees by itself, and offers the model recall alone; `active` rewrites."""
 
+    holdout: float = Field(default=0.0, ge=0, le=0.5, allow_inf_nan=False)
+    """Share of new conversations that pass untouched, as in mode `shadow`, so that `callstack report --proof` can
+    compare the others with them; 0: none. 0.05 is a good share."""
+
     slash_commands: Switch = "on"
     """Whether a message like `/stack status` is a command to the proxy. `callstack key add NAME --slash-commands off`
     turns that off for one key, and the header `x-stack-slash-commands: off` for one client."""

@@ -63,6 +63,7 @@ from proxy.exchange.thread.choose_thread import (
 )
 from proxy.exchange.thread.conversation_origin import Origin, OriginFinder, fork_point
 from proxy.exchange.thread.follow_path import KEYWORD_SCAN_BATCH, PathFollower
+from proxy.exchange.thread.holdout import HELD_OUT_MODE, HELD_OUT_REASON, HELD_OUT_STATUS, NO_HOLDOUT, Holdout
 from proxy.exchange.thread.placement import Headers, ParsedRequest, Placement, policy_input_of
 from proxy.store import AnchorRecord, CachedConversation, ConversationCache, Record
 
@@ -103,6 +104,7 @@ class Resolver:
     note_writer: NoteWriter
     notes: tuple[Note, ...]
     new_id: Callable[[], str]
+    holdout: Holdout = NO_HOLDOUT
 
     @cached_property
     def origin_finder(self) -> OriginFinder:
@@ -148,9 +150,10 @@ class Resolver:
     async def _begin_conversation(self, parsed: ParsedRequest, known: Origin, hint: str, asked: str) -> Placement:
         bound = await self.origin_finder.positions_bound_elsewhere(parsed, known)
         origin = known if self.live_settings.subagent.enabled else Origin()
+        parent = await self.conversation_cache.get(parsed.tenant, known.conversation) if known.conversation else None
         arrived = await self._record_arrival(
             parsed,
-            self._create_conversation(parsed, hint, origin),
+            self._create_conversation(parsed, hint, origin, parent),
             Match(MatchKind.NEW),
             asked,
             TakenOver(bound, known.directive, known.directive_at),
@@ -180,7 +183,7 @@ class Resolver:
                     parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name
                 )
             if cached is None and any(m.role == "assistant" for m in messages):
-                opened = self._create_conversation(parsed, hint, Origin())
+                opened = self._create_conversation(parsed, hint, Origin(), None)
                 placement = await self._record_arrival(parsed, opened, found, asked)
                 return placement.mode, replace(placement, status=ANSWERED_STATUS)
             if cached is None:
@@ -262,22 +265,44 @@ class Resolver:
         """A side request is answered beside the thread; nothing of it is kept on the path."""
         tip = found.path[-1].id if found.path else found.adopts
         path_state = cached.path_state(tip)
+        asked, conversation = _mode_from_header(parsed.headers), cached.ledger.conversation
         return Placement(
-            parsed, cached, path_state, "", cached.ledger.entries[tip].thread, "side", match_kind=found.kind
+            parsed,
+            cached,
+            path_state,
+            "",
+            cached.ledger.entries[tip].thread,
+            "side",
+            match_kind=found.kind,
+            group=self._group_of(conversation, self._effective_mode(parsed, asked, conversation.mode), asked),
         )
 
-    def _create_conversation(self, parsed: ParsedRequest, hint: str, origin: Origin) -> CachedConversation:
+    def _create_conversation(
+        self, parsed: ParsedRequest, hint: str, origin: Origin, parent: CachedConversation | None
+    ) -> CachedConversation:
+        """`parent` decides whether the conversation is held out, else its own key does."""
+        new_id = self.new_id()
+        if parent is not None:
+            held_out = parent.ledger.conversation.mode == HELD_OUT_MODE
+        else:
+            usual = self._effective_mode(parsed, _mode_from_header(parsed.headers), "")
+            key = clients.parent_hint(parsed.headers) or hint or new_id
+            held_out = usual in ACTING_MODES and self.holdout.is_chosen(parsed.tenant, key)
         return self.conversation_cache.create(
             Conversation(
-                self.new_id(),
+                new_id,
                 parsed.tenant,
                 hint,
                 origin.conversation,
                 origin.turn,
                 parsed.now,
+                HELD_OUT_MODE if held_out else "",
                 dialect=self.dialect.name,
             )
         )
+
+    def _group_of(self, conversation: Conversation, mode: str, asked: str) -> str:
+        return self.holdout.group_of(conversation, mode, acts=mode in ACTING_MODES, asked=asked)
 
     # --------------------------------------------------------------------------------------------------------- record
     async def _record_arrival(
@@ -334,11 +359,14 @@ class Resolver:
             mode=mode,
             call_ids=found.call_ids,
             directive_entry=new[taken.at].id if taken.directive else "",
+            group=self._group_of(ledger.conversation, mode, asked),
         )
 
     async def _decide(self, placement: Placement, *, whole: bool) -> Placement:
         """`whole`: a long new history came at once; it is decided in a thread so that other requests are served."""
         request = placement.request
+        if placement.mode == HELD_OUT_MODE:
+            return replace(placement, status=HELD_OUT_STATUS, reason=HELD_OUT_REASON)
         if placement.mode not in ACTING_MODES:
             return replace(placement, status=placement.mode)
         if request.choice_count > 1:

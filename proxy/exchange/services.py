@@ -35,6 +35,7 @@ from proxy.exchange.thread.bound_reasoning import (
     opens_loops_with_reasoning,
 )
 from proxy.exchange.thread.choose_block_format import block_format_for
+from proxy.exchange.thread.holdout import Holdout
 from proxy.exchange.turn import Toolkit
 from proxy.store import ConversationCache, Store
 from proxy.telemetry import EventBus, Metrics
@@ -170,6 +171,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
             note_writer,
             build_notes(note_writer, actor, config, process.metrics, hearing),
             process.new_id,
+            Holdout(config.holdout, process.secret),
         ),
         toolkit=kit,
         recorder=Recorder(

@@ -6,6 +6,7 @@ and the store are replaced. Read `player.py` first; `recording_formats.py` and `
 
 from proxy.replay.brief_heads import brief_gain
 from proxy.replay.files import recording_files_in
+from proxy.replay.log_replay import replay_logs
 from proxy.replay.loss import FAR_REQUESTS
 from proxy.replay.outcome import (
     MissedName,
@@ -40,6 +41,7 @@ __all__ = [
     "find_logs",
     "recording_files_in",
     "replay_files",
+    "replay_logs",
     "replay_recording",
     "stored_recording",
     "sum_marker_costs",

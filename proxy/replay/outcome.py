@@ -109,6 +109,12 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     """When the session began, in seconds since the epoch."""
     assumed_head: int = 0
     """Tokens of system text and tools that the log does not hold and nothing in it tells."""
+    folder: str = ""
+    """Where the client worked, as its log says."""
+    copied: int = 0
+    """Requests that were counted with another session, and are in no figure of this one."""
+    unpriced_tokens: int = 0
+    """Of the row's `tokens_in`, those of requests whose model has no list price."""
 
 
 class ReplayFailure(msgspec.Struct, kw_only=True):

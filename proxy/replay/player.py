@@ -93,6 +93,9 @@ class _Player:
         )
         self._played.notes += recording.notes
         self._is_brief = config.is_brief_for(recording.model)
+        self._played.folder = recording.folder
+        self._copied: set[str] = set()
+        """Ids of requests that are counted elsewhere."""
         self._marked = MarkerCostTracker(self._replay.clock, config.tariff_of) if self._api is MESSAGES else None
 
     async def play_step(self, number: int, step: RecordedStep) -> None:
@@ -100,8 +103,10 @@ class _Player:
         replay = self._replay
         replay.clock.advance_to(step.at_ms)
         replay.provider.expect(step)
-        body = step.body
-        client_request = ClientRequest(f"r{number:08d}", TENANT, "POST", self._api.path, b"", list(step.headers), body)
+        body, name = step.body, f"r{number:08d}"
+        if step.is_copy:
+            self._copied.add(name)
+        client_request = ClientRequest(name, TENANT, "POST", self._api.path, b"", list(step.headers), body)
         reply = CapturedReply()
         try:
             await exchange.handle(replay.services, client_request, reply)
@@ -109,12 +114,16 @@ class _Player:
             self._note(f"request {number} was refused: {error}")
             return
         status = reply.header(b"x-stack-status")
-        self._played.statuses[status] = self._played.statuses.get(status, 0) + 1
+        if not step.is_copy:
+            self._played.statuses[status] = self._played.statuses.get(status, 0) + 1
         self._compare(number, step, reply)
         if replay.provider.received:
             client = self._parse(body)
             if self._marked:
+                costs = self._marked.cost, self._marked.cost_untouched
                 self._marked.add_request(client, replay.provider.received, replay.provider.outputs)
+                if step.is_copy:
+                    self._marked.cost, self._marked.cost_untouched = costs
             await self._observe(
                 number, client, replay.provider.received[-1], step, reply.header(b"x-stack-conversation")
             )
@@ -128,7 +137,7 @@ class _Player:
     async def _observe(
         self, number: int, client: Request, sent: Request, step: RecordedStep, conversation: str
     ) -> None:
-        answer = self._api.as_message(step.answer) if step.answer is not None else None
+        answer = self._api.as_message(step.answer) if step.answer is not None and not step.is_copy else None
         seen = ObservedRequest(number, conversation, client, sent, answer)
         if client.tool_names and not self._is_brief:
             brief = self._replay.services.resolver.policy.brief_tools.shorten(client)
@@ -154,11 +163,13 @@ class _Player:
         """The result, with everything added up."""
         played, store = self._played, self._replay.store
         records = await store.requests(TENANT, limit=len(self._recording.steps))
-        receipts = [msgspec.json.decode(record.receipt, type=Receipt) for record in reversed(records)]
+        every = [msgspec.json.decode(record.receipt, type=Receipt) for record in reversed(records)]
+        receipts = [receipt for receipt in every if receipt.id not in self._copied]
         played.row = sum_receipts(receipts)
-        played.row.key = played.name
         if not self._is_brief:
             played.brief_tokens = played.brief_tokens or usual_brief_tokens(played)
+        played.row.key, played.copied = played.name, len(self._copied)
+        played.unpriced_tokens = sum(receipt.tokens_in for receipt in receipts if not receipt.priced)
         played.decisions = _decision_counts(receipts)
         known = await store.conversations(TENANT, limit=len(self._recording.steps) + 1)
         ledgers = [ledger for one in known if (ledger := await store.load(TENANT, one.id)) is not None]

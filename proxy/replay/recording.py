@@ -47,6 +47,8 @@ class RecordedStep:
     """In the form of its API (`ReplayApi`); None where it was not recorded."""
     at_ms: int
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    is_copy: bool = False
+    """The request was counted with another recording: it is played, and its money does not count here."""
 
     @property
     def body(self) -> bytes:
@@ -59,7 +61,7 @@ class Recording:
     the replay (a key of `APIS`). `without_body` counts requests whose body is not stored, which are no steps.
 
     Of a session log, `client` names who wrote it, `started_s` is in seconds since the epoch, and `assumed_head` is the
-    size in tokens of a head whose size nothing in the log tells.
+    size in tokens of a head whose size nothing in the log tells. `folder` is where its client worked, or empty.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Recording:
     client: str = ""
     started_s: float | None = None
     assumed_head: int = 0
+    folder: str = ""
 
 
 def encode_json(value: object) -> bytes:

@@ -13,7 +13,7 @@ captured requests where one continues another or has members that only requests 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ from proxy.replay.recording import (
     RequestTimes,
     body_start_and_end,
 )
-from proxy.replay.sessions import SessionConverter, SessionFormat, format_of
+from proxy.replay.sessions import Session, SessionConverter, SessionFormat, format_of
 from proxy.replay.token_counts import load_memoized_o200k
 from proxy.replay.validation import check_expressible, check_messages, head_length, oddities, pairing_of
 
@@ -84,16 +84,21 @@ def read_recordings(
 def _recordings_of_log(path: Path, known: SessionFormat, model: str, clock: ClockMode, dialect: str) -> list[Recording]:
     """One recording for each session of a client's log."""
     converter = SessionConverter(known, TokenCounter(load_memoized_o200k).count, model, clock, dialect)
+    found = [converter.recording_of(session) for session in sessions_of_log(path, known)]
+    if not found:
+        raise NotReplayable(f"{path}: no answer of a model stands in this session of {known.name}")
+    return found
+
+
+def sessions_of_log(path: Path, known: SessionFormat) -> Iterator[Session]:
+    """The sessions of a client's log, one at a time. Raises NotReplayable."""
     try:
-        found = [converter.recording_of(session) for session in known.read(path)]
+        yield from known.read(path)
     except (OSError, ValueError, sqlite3.Error) as error:
         raise NotReplayable(f"{path}: this session of {known.name} cannot be read: {error}") from None
     except (AttributeError, TypeError, KeyError) as error:  # a field of another kind than this client writes
         words = "it is damaged, or of a version that is not known"
         raise NotReplayable(f"{path}: this session of {known.name} cannot be read: {words} ({error})") from None
-    if not found:
-        raise NotReplayable(f"{path}: no answer of a model stands in this session of {known.name}")
-    return found
 
 
 def _recordings_by_api(name: str, captures: Sequence[CapturedRequest], model: str, clock: ClockMode) -> list[Recording]:

@@ -54,7 +54,8 @@ class ReplayServices:
 
 def build_replay(config: Config, api: ReplayApi = CHAT) -> ReplayServices:
     """A fresh proxy with this configuration, for one API. Its upstreams are never contacted."""
-    config = config.model_copy(update={"assembly_budget_ms": max(config.assembly_budget_ms, MIN_ASSEMBLY_BUDGET_MS)})
+    patience_ms = max(config.assembly_budget_ms, MIN_ASSEMBLY_BUDGET_MS)
+    config = config.model_copy(update={"assembly_budget_ms": patience_ms, "holdout": 0.0})
     clock, counter, store = RecordedClock(), TokenCounter(load_memoized_o200k), MemoryStore()
     provider = RecordedProvider(api, counter.count, clock, config.tariff_of)
     numbers = itertools.count(1)

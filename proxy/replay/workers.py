@@ -1,8 +1,8 @@
 """Plays many recordings in several processes.
 
-One process reads and plays a file, its conversations one after the other; the largest files go first. A fault of a file
-costs that file alone. Workers ignore the keyboard's interrupt and look at a flag after every request, so an interrupt
-waits for one request, or for one file to be read.
+One process reads and plays a file, its conversations one after the other. A fault of a file costs that file alone.
+Workers ignore the keyboard's interrupt and look at a flag after every request, so an interrupt waits for one request,
+or for one file to be read.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +38,15 @@ QUIET = logging.CRITICAL
 ReplayOutcome = ReplayResult | ReplayFailure
 Progress = Callable[[float], None]
 """Called with the share of the work that is done, from 0 to 1."""
+Play = Callable[[Callable[[float], None]], list[ReplayOutcome]]
+"""One task: it calls back with the part of the work that each request was."""
+OnDone = Callable[[list[ReplayOutcome]], None]
+TASKS_AHEAD = 3
+"""Tasks per process that are made before they are needed."""
+
+
+def _ignore_outcomes(outcomes: list[ReplayOutcome]) -> None:
+    """For a caller who takes them all at the end."""
 
 
 class ReplayInterrupted(ProxyError):
@@ -57,18 +66,12 @@ class ReplayOptions:
 
 
 def replay_files(files: Sequence[Path], task: ReplayOptions, jobs: int, progress: Progress) -> list[ReplayOutcome]:
-    """The outcomes, in the order of `files`."""
-    logging.getLogger("proxy").setLevel(QUIET)
-    if jobs > 1 and len(files) > 1:
-        return _replay_in_parallel(files, task, min(jobs, len(files)), progress)
-    whole, done = _total_size(files), 0.0
-
-    def advance(weight: float) -> None:
-        nonlocal done
-        done += weight
-        progress(done / whole)
-
-    return [result for file in files for result in replay_file(file, task, advance)]
+    """The outcomes, in the order of `files`. With several processes the largest go first."""
+    jobs = min(jobs, len(files))
+    order = sorted(range(len(files)), key=lambda at: -file_size(files[at])) if jobs > 1 else range(len(files))
+    tasks = ((files[at], partial(replay_file, files[at], task)) for at in order)
+    played = dict(zip(order, play_all(tasks, total_size(files), jobs, progress), strict=True))
+    return [result for at in range(len(files)) for result in played[at]]
 
 
 def replay_file(file: Path, task: ReplayOptions, advance: Callable[[float], None]) -> list[ReplayOutcome]:
@@ -76,15 +79,15 @@ def replay_file(file: Path, task: ReplayOptions, advance: Callable[[float], None
     request."""
     try:
         recordings = read_recordings(file, model=task.model, clock=task.clock, dialect=task.dialect)
-        step = partial(advance, _size(file) / (sum(len(recording.steps) for recording in recordings) or 1))
+        step = partial(advance, file_size(file) / (sum(len(recording.steps) for recording in recordings) or 1))
         return [asyncio.run(play_recording(recording, task.config, str(file), step)) for recording in recordings]
     except ReplayInterrupted:
         raise
     except ProxyError as error:
-        advance(_size(file))
+        advance(file_size(file))
         return [ReplayFailure(file=str(file), error=str(error), foreign=isinstance(error, NoRecording))]
     except Exception as error:  # the edge of one file: the others are played all the same
-        advance(_size(file))
+        advance(file_size(file))
         words = f"{file}: the replay itself failed on this file: {type(error).__name__}: {error}"
         return [ReplayFailure(file=str(file), error=words)]
 
@@ -120,30 +123,70 @@ def _report_progress(weight: float) -> None:
         raise ReplayInterrupted("the replay was interrupted")
 
 
-def _replay_in_worker(file: Path, task: ReplayOptions) -> list[ReplayOutcome]:
+def _play_in_worker(play: Play) -> list[ReplayOutcome]:
     _report_progress(0.0)  # a process that was interrupted while it started reads no file
-    return replay_file(file, task, _report_progress)
+    return play(_report_progress)
 
 
-def _replay_in_parallel(
-    files: Sequence[Path], task: ReplayOptions, jobs: int, progress: Progress
-) -> list[ReplayOutcome]:
+def play_all(
+    tasks: Iterable[tuple[Path, Play]], whole: float, jobs: int, progress: Progress, on_done: OnDone = _ignore_outcomes
+) -> list[list[ReplayOutcome]]:
+    """The outcomes of each task, in their order. Tasks are taken as they are needed, each with its file; `whole` is the
+    sum of what all of them report. `on_done` gets the outcomes of a task as it ends."""
+    logging.getLogger("proxy").setLevel(QUIET)
+    if jobs > 1:
+        return _play_in_processes(tasks, whole, jobs, progress, on_done)
+    played, done = [], 0.0
+
+    def advance(weight: float) -> None:
+        nonlocal done
+        done += weight
+        progress(done / whole)
+
+    for _, play in tasks:
+        played.append(play(advance))
+        on_done(played[-1])
+    return played
+
+
+def _play_in_processes(
+    tasks: Iterable[tuple[Path, Play]], whole: float, jobs: int, progress: Progress, on_done: OnDone
+) -> list[list[ReplayOutcome]]:
     context = multiprocessing.get_context("spawn")
     done: Synchronized[float] = context.Value("d", 0.0)
     over: Synchronized[int] = context.Value("b", 0)
-    whole = _total_size(files)
-    largest_first = sorted(range(len(files)), key=lambda at: -_size(files[at]))
+    played: dict[int, list[ReplayOutcome]] = {}
+    asked: dict[Future[list[ReplayOutcome]], tuple[int, Path]] = {}
+    waiting = enumerate(tasks)
     with ProcessPoolExecutor(jobs, context, _init_worker, (done, over)) as pool:
-        with _ignore_interrupts():
-            asked = {at: pool.submit(_replay_in_worker, files[at], task) for at in largest_first}
         try:
-            while wait(asked.values(), PROGRESS_INTERVAL_S).not_done:
+            while True:
+                task = next(waiting, None) if len(asked) < jobs * TASKS_AHEAD else None
+                if task is not None:
+                    number, (file, play) = task
+                    with _ignore_interrupts():
+                        asked[_submitted(pool, play)] = number, file
+                if not asked:
+                    return [played[number] for number in sorted(played)]
+                patience_s = PROGRESS_INTERVAL_S if task is None else 0.0  # the next task may take a while to make
+                for future in wait(asked, patience_s, FIRST_COMPLETED).done:
+                    number, file = asked.pop(future)
+                    played[number] = _result_of(future, file)
+                    on_done(played[number])
                 progress(done.value / whole)
         except BaseException:  # also Ctrl-C: the processes stop whatever ended the wait
             over.value = 1
             pool.shutdown(cancel_futures=True)
             raise
-    return [result for at, file in enumerate(files) for result in _result_of(asked[at], file)]
+
+
+def _submitted(pool: ProcessPoolExecutor, play: Play) -> Future[list[ReplayOutcome]]:
+    try:
+        return pool.submit(_play_in_worker, play)
+    except BrokenProcessPool as error:  # an earlier task took the pool with it
+        lost: Future[list[ReplayOutcome]] = Future()
+        lost.set_exception(error)
+        return lost
 
 
 @contextmanager
@@ -167,15 +210,17 @@ def _result_of(future: Future[list[ReplayOutcome]], file: Path) -> list[ReplayOu
         return [ReplayFailure(file=str(file), error=f"{file}: {words}")]
 
 
-def _size(file: Path) -> int:
+def file_size(file: Path) -> int:
+    """Bytes; 0 where it cannot be found out."""
     try:
         return file.stat().st_size
     except OSError:
         return 0
 
 
-def _total_size(files: Sequence[Path]) -> int:
-    return sum(map(_size, files)) or 1
+def total_size(files: Iterable[Path]) -> int:
+    """Bytes of all files; 1 where that is nothing."""
+    return sum(map(file_size, files)) or 1
 
 
 def cpu_count() -> int:

@@ -375,3 +375,19 @@ def test_a_wrong_tariff_is_one_message_and_exit_code_2(shell: Shell) -> None:
 
     assert (shown.code, shown.out) == (2, "")
     assert "tariffs.house.input" in shown.errors
+
+
+# ------------------------------------------------------------------------------------------------------------ the proof
+@pytest.mark.rows("X-64")
+def test_a_proof_counts_sessions_that_belong_to_one_group(tmp_path: Path) -> None:
+    """One conversation makes no proof, and one whose mode changed within it is in no group."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    held_out = stored(tmp_path / "one", {"group": "holdout", "status": "shadow"}, {"group": "holdout"})
+    changed = stored(tmp_path / "two", {"group": "holdout"}, {"group": ""})
+
+    told = held_out.on_data("report", "--proof")
+    assert told.code == 0, told.errors
+    assert told.out.splitlines()[0] == "Not enough sessions yet: 0 with folds and 1 held out; each needs 20."
+    assert "none was held out" in changed.on_data("report", "--proof").out
+    assert json.loads(held_out.on_data("report", "--proof", "--json").out)["held_out"] == 1

@@ -2,10 +2,14 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from proxy.accounting import ReceiptTotals
+from proxy.cli.savings.running_sum import ERASE, RunningSum
+from proxy.replay import ReplayResult
 from tests.cli.conftest import Shell
 from tests.replay.sessions.logs import claude_lines, claude_log, codex_log, lines
 
@@ -150,3 +154,41 @@ def test_files_and_folders_can_be_named(shell: Shell, tmp_path: Path) -> None:
 
     assert by_file.out == by_folder.out
     assert "1 session" in by_file.out
+
+
+@pytest.mark.rows("X-65")
+def test_projects_are_told_apart_and_copies_once(shell: Shell) -> None:
+    for name, folder in (("one", "/work/shop"), ("two", "/work/bank/api")):
+        told = [line | {"cwd": folder, "uuid": f"{name}{line['uuid']}"} for line in claude_lines(4)]
+        for line in told:
+            line["message"] = line["message"] | {"id": f"{name} {line['message'].get('id')}", "model": "house-model"}
+        lines(shell.home / PROJECT / f"{name}.jsonl", told)
+    lines(shell.home / PROJECT / "copy.jsonl", told)
+
+    whole, bank = shell.run("savings"), shell.run("savings", "--project", "/work/bank", "--json")
+
+    said = " ".join(whole.out.split())
+    assert "2 sessions" in said
+    assert "4 requests more stand in logs that were copied or forked, and counted once." in said
+    assert "no list price (100 % of the tokens), so $1 a million tokens stands in" in said
+    assert [line.split()[:2] for line in whole.out.splitlines() if line.startswith("/work/")] == [
+        ["/work/bank/api", "1"],
+        ["/work/shop", "1"],
+    ]
+    assert [one["folder"] for one in json.loads(bank.out)["projects"]] == ["/work/bank/api"]
+    assert "no list price" in json.loads(bank.out)["assumed"][0]
+
+
+@pytest.mark.rows("X-65")
+def test_a_terminal_shows_the_sum_so_far(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is piped has the last sum alone: the line is written for terminals."""
+    row = ReceiptTotals(key="", requests=3, cost=1.0, cost_untouched=2.0)
+    session = ReplayResult(name="", file="", model="", dialect="chat", row=row)
+    told = "1 of 4 files, 2 sessions so far: $4.00, $2.00 with the proxy, 50 % saved"
+    for is_terminal, shown in ((True, told), (False, "")):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda answer=is_terminal: answer)
+        with RunningSum(4, 0.0) as running:
+            running.add([session, session])
+        printed = capsys.readouterr().out
+        assert shown in printed
+        assert printed.endswith(ERASE) is is_terminal

@@ -32,7 +32,15 @@ from proxy.cli.output import (
     progress_bar,
 )
 from proxy.cli.savings.page import savings_page
-from proxy.cli.savings.summary import client_of, detail_lines, summary_lines
+from proxy.cli.savings.running_sum import RunningSum, is_newer
+from proxy.cli.savings.summary import (
+    assumption_lines,
+    by_project,
+    client_of,
+    detail_lines,
+    project_lines,
+    summary_lines,
+)
 from proxy.replay import (
     FORMATS,
     FoundLogs,
@@ -41,7 +49,7 @@ from proxy.replay import (
     ReplayResult,
     cpu_count,
     find_logs,
-    replay_files,
+    replay_logs,
     sum_needs,
     sum_rows,
 )
@@ -61,6 +69,7 @@ def savings(
     client: Annotated[
         list[str] | None, typer.Option(help=f"Only this agent: {', '.join(one.key for one in FORMATS)}. Repeatable.")
     ] = None,
+    project: Annotated[Path | None, typer.Option(help="Only sessions that worked in this folder, or below it.")] = None,
     model: Annotated[str, typer.Option(help="As if all had used it: its prices and window.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Sessions replayed at once; default: one a core.")] = cpu_count(),
     details: Annotated[bool, typer.Option("--details", help="A line for each session.")] = False,
@@ -79,16 +88,19 @@ def savings(
         raise typer.Exit(1)
     size = sum(path.stat().st_size for path in found.files) / 1e6
     typer.echo(f"Replaying {pluralize(len(found.files), 'session file')} ({size:,.1f} MB) ...", err=True)
-    with progress_bar("replaying") as progress:
-        outcomes = replay_files(list(found.files), ReplayOptions(settings, model), jobs, progress)
-    done = [one for one in outcomes if isinstance(one, ReplayResult) and (one.started_s or time.time()) >= oldest_s]
+    folder = str(project.expanduser().absolute()) if project else ""
+    options, running = ReplayOptions(settings, model), RunningSum(len(found.files), oldest_s)
+    with running, progress_bar("replaying", wanted=not running.is_shown) as progress:
+        outcomes = replay_logs(found.files, options, jobs, progress, running.add, folder)
+    played = [one for one in outcomes if isinstance(one, ReplayResult) and is_newer(one, oldest_s)]
+    done, copies = [one for one in played if one.row.requests or not one.copied], sum(one.copied for one in played)
     left_out = {str(path): reason for path, reason in found.others.items()}
     left_out |= {
         one.file: one.error.removeprefix(f"{one.file}: ") for one in outcomes if isinstance(one, ReplayFailure)
     }
     if html is not None and done:
-        html.write_text(savings_page(done, list(summary_lines(done)), LIMITS), encoding="utf-8")
-    _print_results(done, left_out, details=details, as_json=as_json)
+        html.write_text(savings_page(done, list(summary_lines(done, copies)), LIMITS), encoding="utf-8")
+    _print_results(done, copies, left_out, details=details, as_json=as_json)
     if html is not None and done:
         typer.echo(f"The page is at {html}.", err=True)
     if not done:
@@ -130,13 +142,17 @@ def _explain_nothing(found: FoundLogs, paths: Sequence[Path]) -> None:
     typer.echo("Name files or folders, or see a made-up session with `callstack demo`.", err=True)
 
 
-def _print_results(done: Sequence[ReplayResult], left_out: Mapping[str, str], *, details: bool, as_json: bool) -> None:
+def _print_results(
+    done: Sequence[ReplayResult], copies: int, left_out: Mapping[str, str], *, details: bool, as_json: bool
+) -> None:
     if as_json:
-        print_json(_as_json(done, left_out))
+        print_json(_as_json(done, copies, left_out))
         return
     width = max(MIN_WIDTH, min(MAX_WIDTH, shutil.get_terminal_size().columns))
-    for line in summary_lines(done) if done else ():
+    for line in summary_lines(done, copies) if done else ():
         print_line(textwrap.fill(line, width, subsequent_indent="  "))
+    for line in project_lines(done):
+        print_line(line)
     for line in detail_lines(done) if details and done else ():
         print_line(line)
     if done:
@@ -150,7 +166,7 @@ def _print_results(done: Sequence[ReplayResult], left_out: Mapping[str, str], *,
         print_line("--details shows each session, --html FILE writes a page to look at.")
 
 
-def _as_json(done: Sequence[ReplayResult], left_out: Mapping[str, str]) -> dict[str, Any]:
+def _as_json(done: Sequence[ReplayResult], copies: int, left_out: Mapping[str, str]) -> dict[str, Any]:
     row = sum_rows(done)
     return {
         "sessions": msgspec.to_builtins(done),
@@ -160,7 +176,14 @@ def _as_json(done: Sequence[ReplayResult], left_out: Mapping[str, str]) -> dict[
             "dearer": sum(is_dearer(one.row) for one in done),
             "row": msgspec.to_builtins(row),
             "needs": msgspec.to_builtins(sum_needs(done)),
+            "copied": copies,
+            "unpriced_tokens": sum(one.unpriced_tokens for one in done),
         },
+        "projects": [
+            {"folder": folder, "sessions": len(of), "row": msgspec.to_builtins(sum_rows(of))}
+            for folder, of in by_project(done).items()
+        ],
+        "assumed": list(assumption_lines(done)),
         "left_out": dict(left_out),
         "limits": LIMITS,
     }

@@ -7,21 +7,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from proxy.accounting import dearer_sentence
-from proxy.cli.output import align_columns, format_dollars, pluralize
+from proxy.cli.output import align_columns, format_dollars, one_line, pluralize
 from proxy.replay import ReplayResult, brief_gain, sum_needs, sum_rows
 
 DAY_S = 86_400
+NO_PROJECT = "(not told)"
+MAX_PROJECTS = 10
 
 
-def summary_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
-    """What was found, what it cost, what was dearer, what left the context, and what had to be assumed."""
+def summary_lines(done: Sequence[ReplayResult], copies: int = 0) -> Iterator[str]:
+    """What was found, what it cost, what was dearer, what left the context, and what had to be assumed. `copies`:
+    requests that stand in the logs more than once."""
     row = sum_rows(done)
-    yield f"{_found(done)} with {pluralize(row.requests, 'request')}."
+    yield f"{_found(done)} with {pluralize(row.requests, 'request')}.{_copies_text(copies)}"
     yield _money(row.cost, row.cost_untouched)
     yield dearer_sentence([one.row for one in done], "session")
     yield _context(done)
     yield from _brief_tools(done)
-    yield from _assumptions(done)
+    yield from assumption_lines(done)
+
+
+def _copies_text(copies: int) -> str:
+    if not copies:
+        return ""
+    words = "stands" if copies == 1 else "stand"
+    return f" {pluralize(copies, 'request')} more {words} in logs that were copied or forked, and counted once."
 
 
 def _found(done: Sequence[ReplayResult]) -> str:
@@ -77,7 +87,8 @@ def _millions(tokens: int) -> str:
     return f"{tokens / 1e6:,.1f} million" if tokens >= 1_000_000 else f"{tokens:,}"
 
 
-def _assumptions(done: Sequence[ReplayResult]) -> Iterator[str]:
+def assumption_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
+    """One line, or none where nothing had to be assumed."""
     heads = [one for one in done if one.assumed_head]
     sizes: Mapping[str, int] = {client_of(one): one.assumed_head for one in heads}
     said = [f"{name} {size:,}" for name, size in sorted(sizes.items())]
@@ -88,11 +99,57 @@ def _assumptions(done: Sequence[ReplayResult]) -> Iterator[str]:
             f"large as these agents usually send them, in tokens: {', '.join(said)}"
         )
     if unpriced := sum(one.row.unpriced for one in done):
+        tokens, whole = sum(one.unpriced_tokens for one in done), sum(one.row.tokens_in for one in done)
         parts.append(
-            f"the model of {pluralize(unpriced, 'request')} has no list price, so $1 a million tokens stands in"
+            f"the model of {pluralize(unpriced, 'request')} has no list price ({share_text(tokens, whole)} of the "
+            "tokens), so $1 a million tokens stands in"
         )
     if parts:
         yield f"Assumed: {'; '.join(parts)}."
+
+
+def share_text(part: float, whole: float) -> str:
+    """In percent; never 0 or 100 for what is some of it and not all."""
+    if not part or not whole:
+        return "0 %"
+    percent = 100 * part / whole
+    return "under 1 %" if percent < 1 else "over 99 %" if 99 < percent < 100 else f"{percent:.0f} %"
+
+
+def by_project(done: Sequence[ReplayResult]) -> dict[str, list[ReplayResult]]:
+    """The sessions of each working folder, the dearest folder first; empty where no log names one."""
+    found: dict[str, list[ReplayResult]] = {}
+    for one in done:
+        found.setdefault(one.folder, []).append(one)
+    if not any(found):
+        return {}
+    return dict(sorted(found.items(), key=lambda pair: -sum(one.row.cost_untouched for one in pair[1])))
+
+
+def project_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
+    """A line for each project, where there are several."""
+    projects = by_project(done)
+    if len(projects) < 2:
+        return
+    yield ""
+    heading = ("project", "sessions", "untouched", "with proxy", "saved")
+    shown = list(projects.items())[:MAX_PROJECTS]
+    sums = [(folder, len(of), sum_rows(of)) for folder, of in shown]
+    costs = [amount for _, _, row in sums for amount in (row.cost_untouched, row.cost)]
+    rows = [
+        (
+            one_line(folder) or NO_PROJECT,
+            f"{count:,}",
+            format_dollars(row.cost_untouched, costs),
+            format_dollars(row.cost, costs),
+            f"{round(100 * row.saved / row.cost_untouched)} %" if row.cost_untouched else "-",
+        )
+        for folder, count, row in sums
+    ]
+    yield from align_columns([heading, *rows], right=(1, 2, 3, 4))
+    if len(projects) > len(shown):
+        yield f"and {pluralize(len(projects) - len(shown), 'project')} more; --json has all"
+    yield ""
 
 
 def detail_lines(done: Sequence[ReplayResult]) -> Iterator[str]:

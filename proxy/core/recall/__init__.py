@@ -31,6 +31,7 @@ from proxy.core.recall.unchanged_notes import (
     restore_file_contents,
     uncached_entries,
 )
+from proxy.core.recall.work_stats import WorkCounts, count_work
 
 __all__ = [
     "ENTRY_ID_CHARACTERS",
@@ -43,10 +44,12 @@ __all__ = [
     "RestoreOptions",
     "SearchHits",
     "StoredPiece",
+    "WorkCounts",
     "all_path_entries",
     "changes_on_path",
     "context_parts",
     "count_rereads",
+    "count_work",
     "is_recall",
     "is_same_file",
     "is_unchanged_note",

@@ -160,7 +160,7 @@ def _file_read_of(
 ) -> _FileRead | None:
     """The read whose result `entry` is, if any. `seen` are turn and call ids already counted."""
     message = entry.message
-    request = _requesting_call(ledger, entry, message.answers) if message and message.answers else None
+    request = requesting_call(ledger, entry, message.answers) if message and message.answers else None
     if message is None or request is None:
         return None
     requester, call = request
@@ -175,7 +175,7 @@ def _file_read_of(
     return _FileRead(requester, entry, touched[0].path, requested_part(call), call.name)
 
 
-def _requesting_call(ledger: Ledger, result: Entry, call: str) -> tuple[Entry, Call] | None:
+def requesting_call(ledger: Ledger, result: Entry, call: str) -> tuple[Entry, Call] | None:
     """The entry that made this call, in its first stored form, and the call; searched in the newest call group before
     the result."""
     entry_id = result.parent

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from proxy.core.ledger import DeliveryState, Lane, QueuedMessage, waiting_messages
 from proxy.errors import BadRequest, NotAllowed, NotFound
 from proxy.exchange.background.in_flight import InFlight, InFlightRequest
+from proxy.exchange.thread.holdout import HELD_OUT_MODE
 from proxy.store import CachedConversation, ConversationCache, Store
 from proxy.telemetry import EventBus, Metrics, ProxyEvent
 
@@ -31,7 +32,7 @@ MAX_WAITING_CHARACTERS = 64_000
 MAX_LISTED_MESSAGES = 200
 CANCEL_TIMEOUT_S = 5.0
 """How long a cancel waits for the cancelled requests to clean up."""
-UNCHANGED_MODES = ("off", "shadow")
+UNCHANGED_MODES = ("off", "shadow", HELD_OUT_MODE)
 """Modes in which the client's request is sent unchanged."""
 
 

@@ -315,6 +315,7 @@ class RequestRecordBuilder(msgspec.Struct):
             form=self.form,
             brief_tools=self.brief_tools,
             client=client_name(standing.parsed_request.headers) if standing else "",
+            group=standing.group if standing else "",
             lost_reasoning=self._lost_reasoning_tokens(events) if events else 0,
         )
 

@@ -59,6 +59,8 @@ class Placement(msgspec.Struct, frozen=True):
     """The stored ids of known calls by those of the client, where it makes them anew."""
     directive_entry: str = ""
     """In a fork's first request, the message with its directive."""
+    group: str = ""
+    """`holdout` or `folded` where the conversation is part of the comparison."""
 
     @property
     def request(self) -> Request:

@@ -17,7 +17,7 @@ from proxy.accounting import GroupBy, PeriodName, read_period
 from proxy.core.frames import Status
 from proxy.errors import StoreError
 from proxy.management.actions import frames as frame_actions
-from proxy.management.api import autonomy, branches, contexts, frames, history, messages, subagents, usage
+from proxy.management.api import autonomy, branches, contexts, frames, history, messages, proof, subagents, usage
 from proxy.management.api.base import (
     ERROR_RESPONSES,
     NOT_FOUND_RESPONSE,
@@ -435,5 +435,5 @@ async def openapi(request: Request) -> Response:
     return JsonResponse(openapi_description(request.app))
 
 
-for each in (autonomy, branches, contexts, frames, history, messages, subagents, usage):
+for each in (autonomy, branches, contexts, frames, history, messages, proof, subagents, usage):
     router.include_router(each.router)

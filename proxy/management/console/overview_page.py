@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proxy.accounting import Receipt, dearer_conversations, outcome_meaning
+from proxy.accounting import HELD_OUT, Receipt, dearer_conversations, outcome_meaning
 from proxy.management.api import JsonResponse
 from proxy.management.console.overview_filter import (
     CHARTS,
@@ -55,6 +55,7 @@ async def show(request: Request) -> Response:
         periods=PERIOD_WORDS,
         dearer=await run_in_threadpool(dearer_conversations, loaded.receipts),
         conversations=len({receipt.conversation for receipt in loaded.receipts} - {""}),
+        held_out=len({receipt.conversation for receipt in loaded.receipts if receipt.group == HELD_OUT}),
         rows=rows,
         left_out=max(0, len(sums.rows) - MAX_ROWS),
         total=sums.total,

@@ -61,6 +61,7 @@ from proxy.management.views.schemas import (
     MessageChange,
     MessageRow,
     NamedChanges,
+    ProofView,
     ReceiptView,
     RequestDetail,
     RequestDiff,
@@ -83,11 +84,13 @@ from proxy.management.views.subagents import (
 )
 from proxy.management.views.tasks import Edge, TaskFrame, task_frame
 from proxy.management.views.totals import (
+    compare_sessions,
     decode_receipt,
     load_receipts,
     local_time,
     local_zone,
     only_of_client,
+    proof_view,
     sum_receipts_by,
     totals_view,
 )
@@ -122,6 +125,7 @@ __all__ = [
     "MessagePosition",
     "MessageRow",
     "NamedChanges",
+    "ProofView",
     "ReceiptView",
     "RequestDetail",
     "RequestDiff",
@@ -145,6 +149,7 @@ __all__ = [
     "as_of",
     "call_states_of",
     "clear_loop_warnings",
+    "compare_sessions",
     "contexts",
     "conversation_rows_of",
     "conversations",
@@ -172,6 +177,7 @@ __all__ = [
     "parse_timestamp",
     "path_state_of",
     "path_state_of_tip",
+    "proof_view",
     "quote_reference",
     "recent_conversation_rows",
     "requests",

@@ -480,3 +480,29 @@ class Totals(TypedDict):
     dearer: list[str]
     unsettled: int
     capped: bool
+
+
+class MeasureRow(TypedDict):
+    """One measure of both groups; less is better in all. `folded` and `held_out` are the amount of a typical session
+    (geometric mean) where `unit` is `percent`, and a rate in percent where it is `points`. `difference`, `low` and
+    `high` are in that unit, null without enough sessions. `verdict` is better, worse, same or few."""
+
+    name: str
+    unit: str
+    folded: float | None
+    held_out: float | None
+    difference: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+
+
+class ProofView(TypedDict):
+    """Sessions that were held out (`holdout`) against the others. `folded` and `held_out` count them; `sentences` tell
+    the result. `capped`: there are older requests than those compared."""
+
+    folded: int
+    held_out: int
+    measures: list[MeasureRow]
+    sentences: list[str]
+    capped: bool

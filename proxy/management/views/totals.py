@@ -1,5 +1,6 @@
-"""Sums receipts by day, model, client, frame and so on, with titles for the rows. Requests in flight have no receipt
-and are counted apart. Days are those of this machine's time zone, which the answer names."""
+"""Sums receipts by day, model, client, frame and so on, with titles for the rows, and compares sessions that were held
+out with the others. Requests in flight have no receipt and are counted apart. Days are those of this machine's time
+zone, which the answer names."""
 
 from __future__ import annotations
 
@@ -13,27 +14,33 @@ import msgspec
 
 from proxy.accounting import (
     ALL_TIME,
+    HELD_OUT,
     OWN_REQUEST_STATUSES,
     GroupBy,
     Period,
+    Proof,
     Receipt,
     ReceiptTotals,
+    SessionCounts,
     client_of,
+    compare_groups,
     dearer_conversations,
     group_receipts,
     sum_receipts,
     without_fixed,
 )
-from proxy.core.ledger import Ledger
+from proxy.core.ledger import Conversation, Ledger
 from proxy.core.observers import ToolRoles
-from proxy.core.recall import RereadCount, count_rereads
+from proxy.core.recall import RereadCount, WorkCounts, count_rereads, count_work
 from proxy.management.views import lookup
 from proxy.management.views.lookup import TenantScope
-from proxy.management.views.schemas import Totals, TotalsRow
+from proxy.management.views.schemas import ProofView, Totals, TotalsRow
 from proxy.store import RequestRecord, Store
 
 MAX_RECEIPTS = 100_000
 """The newest receipts that are summed."""
+INTERRUPTED_REASONS = frozenset({"client_left", "cancelled"})
+"""How a request ends that the user stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,3 +213,103 @@ def local_zone() -> str:
 
 def _row(row: ReceiptTotals) -> TotalsRow:
     return cast(TotalsRow, msgspec.to_builtins(row))
+
+
+# ---------------------------------------------------------------------------------------------------------- held out
+class _Work(msgspec.Struct, frozen=True):
+    """What the ledger of one conversation tells."""
+
+    counts: WorkCounts
+    rereads: int
+    has_tools: bool
+
+
+async def proof_view(store: Store, scope: TenantScope, names: ToolRoles, period: Period = ALL_TIME) -> ProofView:
+    """The response of `/stack/proof`: sessions that were held out against the others.
+
+    A session is a conversation with its subagents and forks, and with others of the same session of the client. It
+    counts where all its requests belong to one group: what began before `holdout` was set, or whose mode a person
+    chose, does not. Conversations without tools are left out, since nothing can be folded there. `names` says which
+    tools read and edit files."""
+    found, capped = await compare_sessions(store, scope, names, period)
+    return cast(ProofView, {**msgspec.to_builtins(found), "capped": capped})
+
+
+async def compare_sessions(
+    store: Store, scope: TenantScope, names: ToolRoles, period: Period = ALL_TIME
+) -> tuple[Proof, bool]:
+    """The comparison, and whether there are older requests than those compared."""
+    loaded = await load_receipts(store, scope, period=period)
+    receipts: dict[str, list[Receipt]] = {}
+    for receipt in loaded.receipts:
+        receipts.setdefault(receipt.conversation, []).append(receipt)
+    known = {one.id: one async for one in lookup.all_conversations(store, scope)}
+    sessions: list[SessionCounts] = []
+    for session, members in _sessions(known, receipts).items():
+        mine = [receipt for member in members for receipt in receipts[member.id]]
+        group = _group_of(mine)
+        if not group:
+            continue
+        work = [done for member in members if (done := await _work_of(store, member, names)) is not None]
+        if any(done.has_tools for done in work):
+            sessions.append(_counts_of(session, group, mine, work))
+    return await asyncio.to_thread(compare_groups, sessions), loaded.capped
+
+
+def _sessions(
+    known: Mapping[str, Conversation], receipts: Mapping[str, Sequence[Receipt]]
+) -> dict[tuple[str, str], list[Conversation]]:
+    """The conversations with requests, by the session they belong to."""
+    found: dict[tuple[str, str], list[Conversation]] = {}
+    for conversation in known.values():
+        if conversation.id in receipts:
+            root = _root_of(known, conversation)
+            found.setdefault((root.tenant, root.hint or root.id), []).append(conversation)
+    return found
+
+
+def _root_of(known: Mapping[str, Conversation], conversation: Conversation) -> Conversation:
+    seen = {conversation.id}
+    while (parent := known.get(conversation.parent)) is not None and parent.id not in seen:
+        conversation = parent
+        seen.add(parent.id)
+    return conversation
+
+
+def _group_of(receipts: Iterable[Receipt]) -> str:
+    """Empty where the session is in none, or not wholly in one."""
+    groups = {receipt.group for receipt in receipts if receipt.status not in OWN_REQUEST_STATUSES}
+    return groups.pop() if len(groups) == 1 else ""
+
+
+async def _work_of(store: Store, conversation: Conversation, names: ToolRoles) -> _Work | None:
+    try:
+        ledger = await lookup.load_ledger(store, conversation)
+    except lookup.ConversationUnreadable:
+        return None
+    return await asyncio.to_thread(_read_work, ledger, names) if ledger else None
+
+
+def _read_work(ledger: Ledger, names: ToolRoles) -> _Work:
+    rereads = sum(count.total for count in count_rereads(ledger, frozenset(), names).values())
+    has_tools = any(thread.tool_names for thread in ledger.threads.values())
+    return _Work(count_work(ledger, names), rereads, has_tools)
+
+
+def _counts_of(
+    session: tuple[str, str], group: str, receipts: Sequence[Receipt], work: Sequence[_Work]
+) -> SessionCounts:
+    counts = [done.counts for done in work]
+    cut_off = sum(receipt.reason in INTERRUPTED_REASONS for receipt in receipts)
+    return SessionCounts(
+        session="\0".join(session),
+        held_out=group == HELD_OUT,
+        requests=sum(receipt.status not in OWN_REQUEST_STATUSES for receipt in receipts),
+        cost=sum(receipt.cost for receipt in receipts),
+        tokens=sum(receipt.tokens_sent + receipt.usage.output for receipt in receipts),
+        rereads=sum(done.rereads for done in work),
+        edits=sum(one.edits for one in counts),
+        failed_edits=sum(one.failed_edits for one in counts),
+        retries=sum(one.retries for one in counts),
+        interruptions=max(cut_off, sum(one.interruptions for one in counts)),  # most clients tell of one in both ways
+    )

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ Json = Mapping[str, Any]
 NO_RESULT_TEXT = "(the log holds no result of this call)"
 SUMMARY_REQUEST_TEXT = "Summarize the conversation so far, so that the work can go on from the summary."
 """Stands for the words with which a client asks for its summary; logs do not hold them."""
+KEY_BYTES = 12
+"""Of a request's key: of a hundred million requests no two are likely to share one."""
 MILLISECONDS_ABOVE = 1e11
 """A time above this is in ms since the epoch, below in seconds."""
 
@@ -30,6 +34,8 @@ class LoggedRequest:
     answer: Json
     """An assistant message of chat completions."""
     at_s: float | None
+    key: bytes = b""
+    """The same in every copy of this request: clients that resume or fork a session write its beginning again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +58,18 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What one run of a client left behind. `id` is the client's own name for it."""
+    """What one run of a client left behind. `id` is the client's own name for it, `folder` where it worked; empty where
+    the log does not say."""
 
     id: str
     threads: Sequence[Thread]
     version: str = ""
+    folder: str = ""
+
+    @property
+    def keys(self) -> Iterator[bytes]:
+        """Of all its requests."""
+        return (request.key for thread in self.threads for request in thread.requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +102,7 @@ class SessionFormat:
 @dataclass(frozen=True, slots=True)
 class LoggedAnswer:
     """An answer as a log tells it. `calls` are from `call_of`; `input_tokens` is what the provider counted for its
-    request, 0 where that is not told."""
+    request, 0 where that is not told; `id` is the provider's or the client's name for the answer, or empty."""
 
     text: str
     calls: Sequence[Json] = ()
@@ -97,6 +110,7 @@ class LoggedAnswer:
     model: str = ""
     reasoning: str = ""
     input_tokens: int = 0
+    id: str = ""
 
 
 @dataclass
@@ -114,6 +128,9 @@ class ThreadBuilder:
     _open: dict[str, None] = field(default_factory=dict)
     """Calls without a result so far."""
     _models: Counter[str] = field(default_factory=Counter)
+    _history: Any = field(default_factory=partial(blake2b, digest_size=KEY_BYTES))
+    """A hash of the first `_hashed` messages, kept where answers have neither a name nor a time."""
+    _hashed: int = 0
 
     def add(self, role: str, content: object) -> None:
         """A message that is neither an answer nor a result: user, system or developer."""
@@ -134,10 +151,23 @@ class ThreadBuilder:
         self._models[answer.model or self.model] += 1
         if not self.requests and answer.input_tokens:
             self.first_input = answer.input_tokens
-        self.requests.append(LoggedRequest(len(self.messages), message, answer.at_s))
+        self.requests.append(LoggedRequest(len(self.messages), message, answer.at_s, self._key_of(answer, message)))
         if kept:
             self.messages.append(message)
             self._open.update(dict.fromkeys(call["id"] for call in answer.calls))
+
+    def _key_of(self, answer: LoggedAnswer, message: Json) -> bytes:
+        """By the answer's name, time and content; by the whole history where it has neither name nor time. The name
+        alone would not do: local servers count their answers from 1 in every session."""
+        named = [answer.id, str(answer.at_s), json.dumps(message, sort_keys=True)]
+        if answer.id or answer.at_s is not None:
+            return blake2b("\0".join(named).encode(errors="surrogatepass"), digest_size=KEY_BYTES).digest()
+        for known in self.messages[self._hashed :]:
+            self._history.update(json.dumps(known, sort_keys=True).encode())
+        self._hashed = len(self.messages)
+        whole_history = self._history.copy()
+        whole_history.update(named[-1].encode())
+        return bytes(whole_history.digest())
 
     def add_result(self, call: str, content: object) -> None:
         """The result of a call; one that no call is open for is left out, as a client would not send it."""
@@ -274,8 +304,10 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield value
 
 
-def from_threads(session: str, builders: Iterable[ThreadBuilder], version: str = "") -> Iterator[Session]:
+def from_threads(
+    session: str, builders: Iterable[ThreadBuilder], version: str = "", folder: str = ""
+) -> Iterator[Session]:
     """The session, unless none of its threads made a request."""
     threads = [thread for builder in builders for thread in builder.finish()]
     if threads:
-        yield Session(session, threads, version)
+        yield Session(session, threads, version, folder)

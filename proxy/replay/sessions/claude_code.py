@@ -47,7 +47,7 @@ def read(path: Path) -> Iterator[Session]:
     for line in json_lines(path):
         log.add(line)
     log.end_answer()
-    yield from from_threads(path.stem, log.builders(), log.version)
+    yield from from_threads(path.stem, log.builders(), log.version, log.folder)
 
 
 @dataclass
@@ -64,7 +64,7 @@ class _Line:
 
 class _Log:
     def __init__(self) -> None:
-        self.version = ""
+        self.version = self.folder = ""
         self._finished: list[ThreadBuilder] = []
         self._lines: dict[str, _Line] = {}
 
@@ -74,6 +74,7 @@ class _Log:
     def add(self, line: Json) -> None:
         """Take in one line of the file."""
         self.version = str(line.get("version") or self.version)
+        self.folder = self.folder or str(line.get("cwd") or "")
         kind = line.get("type")
         if kind == "api-request-shape":
             self._take_head(line.get("shape") or {})
@@ -142,6 +143,7 @@ class _Log:
                     str(b.get("thinking") or "") for b in blocks if b.get("type") == "thinking"
                 ).strip(),
                 input_tokens=sum(whole(usage.get(name)) for name in counts),
+                id=str(answer["id"] or ""),
             )
         )
         thread.last_answer = len(builder.messages)

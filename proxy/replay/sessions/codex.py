@@ -43,12 +43,12 @@ def read(path: Path) -> Iterator[Session]:
         if isinstance(payload, dict):
             log.add(str(line.get("type")), payload, seconds(line.get("timestamp")))
     log.end_answer()
-    yield from from_threads(log.session or path.stem, [log.builder], log.version)
+    yield from from_threads(log.session or path.stem, [log.builder], log.version, log.folder)
 
 
 class _Log:
     def __init__(self) -> None:
-        self.session = self.version = self._model = ""
+        self.session = self.version = self.folder = self._model = ""
         self.builder = ThreadBuilder()
         self._items: list[Json] = []
         """The items of the answer that is being collected."""
@@ -59,6 +59,7 @@ class _Log:
         if kind == "session_meta" and not self.session:
             self.session = str(payload.get("id") or payload.get("session_id") or "")
             self.version = str(payload.get("cli_version") or "")
+            self.folder = str(payload.get("cwd") or "")
             instructions = payload.get("base_instructions") or payload.get("instructions")
             self.builder.add("system", text_in(instructions))
         elif kind == "turn_context":

@@ -38,7 +38,8 @@ def read(path: Path) -> Iterator[Session]:
         message = entry.get("message")
         if isinstance(message, dict):
             _add_entry(builder, entry, message)
-    yield from from_threads(str(said.get("sessionId") or path.stem), [builder])
+    folder = str(said.get("workspaceDirectory") or "")
+    yield from from_threads(str(said.get("sessionId") or path.stem), [builder], folder=folder)
 
 
 def _add_entry(builder: ThreadBuilder, entry: Json, message: Json) -> None:

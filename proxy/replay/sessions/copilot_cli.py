@@ -31,15 +31,16 @@ def recognises(sample: LogSample) -> bool:
 
 
 def read(path: Path) -> Iterator[Session]:
-    builder, version, session = ThreadBuilder(), "", path.parent.name
+    builder, version, session, folder = ThreadBuilder(), "", path.parent.name, ""
     for line in json_lines(path):
         data = line.get("data")
         if not isinstance(data, dict):
             continue
         if line.get("type") == "session.start":
             version, builder.model = str(data.get("copilotVersion") or ""), str(data.get("selectedModel") or "")
+            folder = str((data.get("context") or {}).get("cwd") or "")
         _add_event(builder, str(line.get("type")), data, seconds(line.get("timestamp")))
-    yield from from_threads(session, [builder], version)
+    yield from from_threads(session, [builder], version, folder)
 
 
 def _add_event(builder: ThreadBuilder, kind: str, data: Json, at_s: float | None) -> None:

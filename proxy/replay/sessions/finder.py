@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from proxy.replay.sessions.mistral_vibe import MISTRAL_VIBE
 from proxy.replay.sessions.opencode import OPENCODE
 from proxy.replay.sessions.pi import PI
 from proxy.replay.sessions.qwen_code import QWEN_CODE
+from proxy.replay.sessions.sqlite_log import opened_log
 
 FORMATS = (
     CLAUDE_CODE,
@@ -147,5 +147,5 @@ def _object(text: bytes) -> dict[str, object] | None:
 
 
 def _tables_of(path: Path) -> frozenset[str]:
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+    with opened_log(path) as database:
         return frozenset(name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))

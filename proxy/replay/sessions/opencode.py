@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from proxy.replay.sessions.base import (
     seconds,
     whole,
 )
+from proxy.replay.sessions.sqlite_log import opened_log
 
 HEAD_TOKENS = 7_100
 TABLES = frozenset({"session", "message", "part"})
@@ -36,12 +36,15 @@ def recognises(sample: LogSample) -> bool:
 
 
 def read(path: Path) -> Iterator[Session]:
-    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
-        for session, version in database.execute("SELECT id, version FROM session ORDER BY time_created").fetchall():
+    with opened_log(path) as database:
+        columns = {name for (_, name, *_) in database.execute("PRAGMA table_info(session)")}
+        folder = "directory" if "directory" in columns else "''"
+        rows = database.execute(f"SELECT id, version, {folder} FROM session ORDER BY time_created")  # noqa: S608
+        for session, version, directory in rows.fetchall():
             builder = ThreadBuilder()
             for message in _messages(database, session):
                 _add_message(builder, *message)
-            yield from from_threads(str(session), [builder], str(version))
+            yield from from_threads(str(session), [builder], str(version), str(directory or ""))
 
 
 def _messages(database: sqlite3.Connection, session: str) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:

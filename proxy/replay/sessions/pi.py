@@ -34,17 +34,18 @@ def recognises(sample: LogSample) -> bool:
 
 
 def read(path: Path) -> Iterator[Session]:
-    builders, session, last = [ThreadBuilder()], path.stem, ""
+    builders, session, folder, last = [ThreadBuilder()], path.stem, "", ""
     position: dict[str, int] = {}
     for line in json_lines(path):
-        session = str(line.get("id") or session) if line.get("type") == "session" else session
+        if line.get("type") == "session":
+            session, folder = str(line.get("id") or session), str(line.get("cwd") or folder)
         builder, parent = builders[-1], str(line.get("parentId") or "")
         if parent and parent != last and parent in position:
             builders.append(builder := builder.branch(position[parent]))
         _add_line(builder, line)
         last = str(line.get("id") or "")
         position[last] = len(builder.messages)
-    yield from from_threads(session, builders)
+    yield from from_threads(session, builders, folder=folder)
 
 
 def _add_line(builder: ThreadBuilder, line: Json) -> None:

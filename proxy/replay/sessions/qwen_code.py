@@ -34,15 +34,15 @@ def recognises(sample: LogSample) -> bool:
 
 
 def read(path: Path) -> Iterator[Session]:
-    builder, version, session = ThreadBuilder(), "", path.stem
+    builder, version, session, folder = ThreadBuilder(), "", path.stem, ""
     for line in json_lines(path):
         version, session = str(line.get("version") or version), str(line.get("sessionId") or session)
-        message = line.get("message")
+        message, folder = line.get("message"), folder or str(line.get("cwd") or "")
         if line.get("type") == "system" and line.get("subtype") == "chat_compression":
             _replace_history(builder, line.get("systemPayload") or {})
         elif isinstance(message, dict):
             _add_message(builder, line, list(objects(message.get("parts"))))
-    yield from from_threads(session, [builder], version)
+    yield from from_threads(session, [builder], version, folder)
 
 
 def _add_message(builder: ThreadBuilder, line: Json, parts: list[Json]) -> None:

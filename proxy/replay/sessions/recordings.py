@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -23,13 +23,14 @@ MESSAGES_API_MODELS = "claude"
 @dataclass(frozen=True, slots=True)
 class SessionConverter:
     """Makes recordings of one client's sessions. `count` counts the tokens of a text. `model` and `dialect` replace
-    those of the log."""
+    those of the log. `copied` are keys of requests that were counted with another session."""
 
     known: SessionFormat
     count: Callable[[str], int]
     model: str = ""
     clock: ClockMode = "recorded"
     dialect: str = ""
+    copied: Container[bytes] = ()
 
     def recording_of(self, session: Session) -> Recording:
         """The recording of a session."""
@@ -44,8 +45,8 @@ class SessionConverter:
         ]
         times = RequestTimes(self.clock)
         steps = [
-            RecordedStep(before, messages, behind, answer, times.next(at_s))
-            for _, at_s, before, messages, behind, answer in sorted(found, key=itemgetter(0))
+            RecordedStep(before, messages, behind, answer, times.next(at_s), is_copy=key in self.copied)
+            for _, at_s, before, messages, behind, answer, key in sorted(found, key=itemgetter(0))
         ]
         return Recording(
             f"{known.key} {session.id}",
@@ -55,6 +56,7 @@ class SessionConverter:
             client=known.name,
             started_s=next((request.at_s for request in main.requests if request.at_s), None),
             assumed_head=max(head.assumed for head in heads),
+            folder=session.folder,
         )
 
 
@@ -64,15 +66,15 @@ def _with_head(thread: Thread, text: str) -> Thread:
         return thread
     at = head_length(thread.messages)
     messages = [*thread.messages[:at], {"role": "system", "content": text}, *thread.messages[at:]]
-    requests = [type(one)(one.at + 1, one.answer, one.at_s) for one in thread.requests]
+    requests = [type(one)(one.at + 1, one.answer, one.at_s, one.key) for one in thread.requests]
     return Thread(thread.model, messages, requests, [reset + 1 for reset in thread.resets], thread.tools)
 
 
-_Request = tuple[float, float | None, bytes, tuple[bytes, ...], bytes, Json]
+_Request = tuple[float, float | None, bytes, tuple[bytes, ...], bytes, Json, bytes]
 
 
 def _requests_of(thread: Thread, api: ReplayApi, model: str) -> Iterator[_Request]:
-    """Each request: its place in time, its time in seconds if known, its body in three parts, its answer."""
+    """Each request: its place in time, its time in seconds if known, its body in three parts, its answer, its key."""
     messages = [_plain_role(message, at, head_length(thread.messages)) for at, message in enumerate(thread.messages)]
     model = model or thread.model or UNNAMED_MODEL
     written = api.write(RecordedConversation(model, messages, thread.tools, thread.resets))
@@ -82,7 +84,7 @@ def _requests_of(thread: Thread, api: ReplayApi, model: str) -> Iterator[_Reques
         start = max([head, *(reset for reset in thread.resets if reset < request.at)])
         last = max(last, request.at_s or 0.0)
         if sent := written.messages_between(start, request.at):
-            yield last, request.at_s, before, sent, behind, api.answer_from_chat(request.answer)
+            yield last, request.at_s, before, sent, behind, api.answer_from_chat(request.answer), request.key
 
 
 def _plain_role(message: Json, at: int, head: int) -> Json:

@@ -11,9 +11,9 @@ LISTS = {
     "/stack/requests": "requests",
     "/stack/totals?by=request": "rows",
 }
-BOUNDED = {"/stack/subagents/stats", "/stack/config", "/stack/search"}
+BOUNDED = {"/stack/subagents/stats", "/stack/config", "/stack/search", "/stack/proof"}
 """Beside its figures the first tells those at work, of the newest 1,000; the second has at most 20 patterns; the third
-tells the best that were found, 100 at most."""
+tells the best that were found, 100 at most; the fourth always has the same seven measures."""
 
 
 async def test_every_list_of_a_tenant_has_a_limit_and_an_offset(served: Served) -> None:

@@ -1,17 +1,22 @@
 """Session logs of clients become recordings: the requests as they were made, with the head that logs lack."""
 
 import json
+import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy.accounting import TokenCounter
-from proxy.replay import find_logs
+from proxy.cli.context import load_settings
+from proxy.replay import ReplayOptions, ReplayResult, find_logs, replay_logs
 from proxy.replay.recording import NotReplayable, Recording
 from proxy.replay.recording_formats import read_recordings
 from proxy.replay.sessions import FORMATS, format_of
-from tests.replay.sessions.logs import PART, claude_lines, claude_log, codex_log, lines, opencode_log
+from proxy.replay.sessions.claude_code import CLAUDE_CODE
+from tests.replay.sessions.logs import PART, START, claude_lines, claude_log, codex_log, lines, opencode_log
 
 Json = dict[str, Any]
 
@@ -185,3 +190,72 @@ def test_a_list_of_sessions_that_a_client_keeps_is_not_said_to_be_damaged(tmp_pa
     (folder / "half.json").write_text('{"sessionId": ')
 
     assert list(find_logs(tmp_path, (), (), 0.0).others) == [folder / "half.json"]
+
+
+@pytest.mark.rows("X-65")
+def test_a_database_in_use_is_read_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+    """Also what its client has not yet written into the file itself, and what a killed client left."""
+    path = opencode_log(tmp_path / "used" / "opencode.db")
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.commit()
+    before = files_in(path.parent)
+    assert (list(before), len(read_recordings(path))) == (["opencode.db"], 2)
+    assert files_in(path.parent) == before
+
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("UPDATE session SET id = 'ses_new' WHERE id = 'ses_1'")
+        writer.execute("UPDATE message SET session_id = 'ses_new' WHERE session_id = 'ses_1'")
+        writer.commit()
+        before = files_in(path.parent)
+        assert len(before) == 3
+        assert [one.name for one in read_recordings(path)] == ["opencode ses_new", "opencode ses_2"]
+        assert files_in(path.parent) == before
+
+        killed = tmp_path / "killed"
+        killed.mkdir()
+        for name in ("opencode.db", "opencode.db-wal"):
+            (killed / name).write_bytes(before[name])
+    assert read_recordings(killed / "opencode.db")[0].name == "opencode ses_new"
+    assert sorted(files_in(killed)) == ["opencode.db", "opencode.db-wal"]
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.rows("X-65")
+@pytest.mark.parametrize("newest", ["original", "fork"])
+def test_a_request_that_stands_in_several_logs_counts_once(tmp_path: Path, newest: str) -> None:
+    """A client that forks a session writes its beginning into a new file; a person copied the original."""
+    every = [line | {"cwd": "/work/shop"} for line in claude_lines(8)]
+    original = lines(tmp_path / "original.jsonl", every[:16])
+    fork = lines(tmp_path / "fork.jsonl", [line | {"sessionId": "s-2", "uuid": f"n{line['uuid']}"} for line in every])
+    copy = lines(tmp_path / "copy.jsonl", every[:16])
+    other = lines(tmp_path / "other.jsonl", [line | {"timestamp": START.format(59)} for line in every])
+    order = sorted((original, fork, copy, other), key=lambda path: path.stem == newest)
+    for number, path in enumerate(order):
+        os.utime(path, (number, number))
+
+    played = replayed(original, fork, copy, other)
+
+    assert [(one.row.requests + one.copied, one.folder) for one in played] == [
+        (5, "/work/shop"),
+        (8, "/work/shop"),
+        (5, "/work/shop"),
+        (8, "/work/shop"),
+    ]
+    assert sum(one.row.requests for one in played) == 8 + 8
+    assert (sum(one.copied for one in played), played[3].copied) == (10, 0)
+    alone = replayed(fork)[0].row
+    both = [one.row for one in played[:3]]
+    assert sum(row.tokens_in for row in both) == alone.tokens_in
+    assert [one.name for one in replayed(original, other, project="/work")] == ["claude original", "claude other"]
+    assert replayed(original, project="/work/sho") == []
+
+
+def replayed(*paths: Path, project: str = "") -> list[ReplayResult]:
+    options = ReplayOptions(load_settings(None, {}, asks_upstreams=False))
+    logs = dict.fromkeys(paths, CLAUDE_CODE)
+    outcomes = replay_logs(logs, options, 1, lambda share: None, lambda outcomes: None, project)
+    return [one for one in outcomes if isinstance(one, ReplayResult)]
