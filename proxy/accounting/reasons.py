@@ -61,6 +61,7 @@ REASON_MEANINGS = {
     "upstream_timeout": "the provider did not answer in time",
     "client_left": "the client closed the connection, or read nothing more of its answer",
     "cancelled": "a person stopped it",
+    "stopped": "a person has stopped the agent, and nothing is asked for it until it is resumed",
     "shutdown": "the proxy was stopped before the answer was whole",
     "bad_request": "the proxy cannot accept the request as it is",
     "unauthorized": "the client key is missing or unknown",
