@@ -20,15 +20,16 @@ from proxy.errors import BadRequest
 from proxy.management.console.balance import money_causes, token_balance
 from proxy.management.console.icicle import Icicle, lay_out, tokens_of
 from proxy.management.console.rendering import render, visitor_of
+from proxy.management.console.running import running_now
 from proxy.management.views import (
     FrameState,
     conversations,
     decode_receipt,
-    in_flight_rows,
     lookup,
     message_rows,
     newest_path_state,
     path_state_of_tip,
+    task_title,
     tree_state_view,
 )
 from proxy.store import RequestRecord
@@ -114,7 +115,6 @@ async def show(request: Request) -> Response:
     if request.headers.get("hx-target") == CONTEXT_ELEMENT:  # a step of the slider
         return render(request, "_context.html", **picture)
     row = await conversations.conversation_row(context.store, ledger, path_state=path_state)
-    in_flight = await context.inbox.list_in_flight(tenant, conversation)
     messages = message_rows(await context.inbox.list_messages(tenant, conversation), context.inbox.now())
     steps, shows_all = picture["steps"], request.query_params.get("rows", "") == "all"
 
@@ -138,7 +138,9 @@ async def show(request: Request) -> Response:
         row=row,
         ledger=ledger,
         models=sorted({thread.model for thread in ledger.threads.values() if thread.model}),
-        in_flight=in_flight_rows(in_flight),
+        task=task_title(ledger),
+        running=running_now(context, visitor.scope, conversation),
+        of=conversation,
         messages=[message for message in messages if message["state"] == "waiting"],
         wake_at=context.config.wake_at_tokens,
         timeline_height=TIMELINE_HEIGHT,

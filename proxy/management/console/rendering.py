@@ -133,6 +133,30 @@ def one_line(text: str, most: int = 120) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
+STATUS_WORDS = {
+    "full": "helped",
+    "passive": "helped, without tools",
+    "asleep": "too short to help yet",
+    "side": "a side question",
+    "off": "switched off",
+    "shadow": "only measured",
+    "stateless": "cut to fit",
+    "answered": "answered by us",
+    "bypass": "passed on",
+    "error": "failed",
+    "summary": "our summary",
+    "keep_alive": "our cache ping",
+}
+"""The statuses of requests from the user's side; docs/console.md has the same table."""
+
+
+def status_words(status: str, reason: str = "") -> str:
+    """A later version's word stands for itself. Not all that sleeps is short: a client may offer no tools."""
+    if status == "asleep" and reason and reason not in ("small", "no_gain", "in_loop"):
+        return "passed on"
+    return STATUS_WORDS.get(status, status)
+
+
 def as_sentence(words: str) -> str:
     """With a capital and a full stop."""
     return f"{words[:1].upper()}{words[1:]}."
@@ -178,7 +202,7 @@ def _environment() -> Environment:
         "line": one_line,
         "sentence": as_sentence,
     }
-    environment.globals |= {"bar": bar, "meaning": outcome_meaning}
+    environment.globals |= {"bar": bar, "meaning": outcome_meaning, "status_words": status_words}
     return environment
 
 

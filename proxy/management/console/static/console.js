@@ -3,6 +3,7 @@
 
 const REFRESH_MS = 1000;
 const SHARE = 20; // all visible pages together ask the proxy for a twentieth of the time at most
+const LOOK_MS = 2000; // between two looks at what runs now
 const RETRY_MS = 3000; // after a refresh that failed
 const SLOW_MS = 10000; // so long a refresh may take before the reader is told
 const AWAY = "The proxy is away; trying again …";
@@ -34,6 +35,16 @@ function ask() {
   if (stale) return;
   asked = ended = Date.now();
   body.dispatchEvent(new Event("news"));
+}
+
+// What runs changes between two events, and is made from memory: it is asked for apart from the page.
+async function look() {
+  const place = document.getElementById("running");
+  if (!place || document.hidden || signedOut || !window.Idiomorph) return;
+  const answer = await fetch(place.dataset.from).catch(() => null);
+  if (!answer?.ok || !place.isConnected) return;
+  window.Idiomorph.morph(place, await answer.text(), { morphStyle: "outerHTML" });
+  showTimes();
 }
 
 body.addEventListener("htmx:afterRequest", () => {
@@ -170,6 +181,11 @@ function showTimes() {
     if (each.textContent !== text) each.textContent = text;
     each.title = at.toISOString();
   }
+  for (const each of document.querySelectorAll("[data-since]")) {
+    const seconds = Math.max(0, Math.round((Date.now() - Number(each.dataset.since)) / 1000));
+    const text = seconds < 120 ? `for ${seconds} s` : `for ${Math.floor(seconds / 60)} min`;
+    if (each.textContent !== text) each.textContent = text;
+  }
 }
 
 // --------------------------------------------------------------------------------------------------------------- chart
@@ -246,5 +262,7 @@ function show() {
 
 body.addEventListener("htmx:afterSettle", show);
 addEventListener("resize", drawChart);
+setInterval(() => document.querySelector("[data-since]") ? showTimes() : 0, 1000);
 setInterval(showTimes, 30_000);
+setInterval(look, LOOK_MS);
 show();
