@@ -84,15 +84,22 @@ def _telling_argument(arguments: str) -> str:
     if not isinstance(values, dict):
         return ""
     named: Iterable[object] = (values.get(name) for name in TELLING_ARGUMENTS)
-    told = next((value for value in (*named, *values.values()) if value and isinstance(value, str | list)), "")
-    return " ".join(map(str, told)) if isinstance(told, list) else str(told)
+    return next(filter(None, map(_as_words, (*named, *values.values()))), "")
+
+
+def _as_words(value: object) -> str:
+    """A text, or a command as a list of its words; empty for anything else."""
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return " ".join(value)
+    return value if isinstance(value, str) else ""
 
 
 async def show(request: Request) -> Response:
     visitor = visitor_of(request)
     conversation = request.query_params.get("conversation", "")
+    place = request.query_params.get("from", "overview")
     running = running_now(visitor.context, visitor.scope, conversation)
-    return render(request, "_running.html", running=running, of=conversation)
+    return render(request, "_running.html", running=running, of=conversation, place="" if conversation else place)
 
 
 ROUTES = [Route("/console/running", show)]
