@@ -1,5 +1,5 @@
 """Where the tokens and the money of a conversation went: one line of tokens, and its requests by what made them cheaper
-or dearer than untouched."""
+or dearer than without us."""
 
 from __future__ import annotations
 
