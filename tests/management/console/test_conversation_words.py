@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from proxy.accounting import GateDecision, Receipt
 from proxy.accounting.prompt_cache import CacheUse
-from proxy.core.ledger import Usage
-from proxy.management.console.frame_tree import mark_of
+from proxy.core.frames import Frame, PathState, Status, Tree
+from proxy.core.ledger import Conversation, Ledger, Usage
+from proxy.management.console.frame_tree import long_title, mark_of, tree_rows
 from proxy.management.console.rendering import status_words
 from proxy.management.console.running import call_words
 from proxy.management.console.too_short import help_begins
@@ -61,6 +63,33 @@ def test_a_conversation_that_is_too_short_says_when_help_begins(
 )
 def test_a_frame_has_one_mark_for_where_its_work_is(tokens: dict[str, int], returns: bool, mark: str) -> None:
     assert mark_of(tokens, returns=returns) == mark
+
+
+def frame(name: str, parent: str, order: int, status: Status = Status.COMPLETED, criteria: str = "") -> Frame:
+    return Frame(name, parent, f"title of {name}", criteria, "", status, order, "model", 0, 0)
+
+
+@pytest.mark.parametrize("old", [3, 40])
+def test_finished_branches_are_closed_in_a_large_tree_but_for_the_newest(old: int) -> None:
+    frames = [frame("root", "", 0, Status.IN_PROGRESS)]
+    for at in range(old):
+        frames += [frame(f"b{at}", "root", 2 * at + 1), frame(f"c{at}", f"b{at}", 2 * at + 2)]
+    frames += [frame("open", "b0", 99, Status.PLANNED)]
+    tree = Tree({each.id: each for each in frames}, "root")
+
+    [root] = tree_rows(Ledger(Conversation("c", "t")), PathState(tree), {"c1": {"sent": 5, "folded": 7}}, {"c1": 0.5})
+    shown = [row.frame.id for row in root.children if row.is_open]
+    assert root.is_open
+    assert shown == ([f"b{at}" for at in range(old)] if old == 3 else ["b0", f"b{old - 1}"])
+    [inner] = root.children[1].children
+    assert (inner.mark, inner.tokens, inner.own_tokens, inner.cost) == ("partly put away", 5, 12, 0.5)
+    assert (root.children[1].mark, root.children[2].mark) == ("partly put away", "empty")
+
+
+def test_the_title_of_a_request_is_the_task_and_not_its_cut_beginning() -> None:
+    asked = structs.replace(frame("f", "", 0, criteria="Hi! Mend the export\nof open items."), title="Mend the…")
+    assert long_title(asked) == "Mend the export of open items."
+    assert long_title(frame("f", "", 0, criteria="Other words")) == "title of f"
 
 
 def test_what_sleeps_for_another_reason_than_its_length_is_not_called_short() -> None:
