@@ -139,6 +139,9 @@ async def _load_keys(visitor: Visitor) -> list[ShownKey]:
     except StoreError:
         used_by = {}
     costs = [row["used"]["cost"] for row in used_by.values()]
+    # The key that was used most comes first; keys that were used alike stay in their order.
+    spent = {name: (row["used"]["cost"], row["used"]["tokens"]) for name, row in used_by.items()}
+    issued = sorted(issued, key=lambda key: spent.get(key.name, (0.0, 0)), reverse=True)
     return [_shown_key(key, used_by.get(key.name), costs) for key in issued]
 
 
