@@ -4,7 +4,7 @@ decision of the cost gate. Terminal and console take them from here."""
 from __future__ import annotations
 
 STATUS_MEANINGS = {
-    "full": "the proxy acts here: finished work is left out where that pays, and can be recalled",
+    "full": "the proxy helps here: finished work is put away where that pays, and can be recalled",
     "passive": "rewritten, without tools of the proxy",
     "asleep": "passed on unchanged, since the proxy does not act here yet",
     "side": "passed on unchanged, as a small question beside the work, such as a title",

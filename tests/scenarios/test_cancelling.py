@@ -123,7 +123,7 @@ def test_a_stopped_agent_is_refused_until_it_is_resumed(stage: Stage, provider: 
 
     assert person.resumes()["stopped"] is False
     provider.will(says("on"))
-    assert chat.says("Build it.") == "on"
+    assert chat.says("Build it.").text == "on"
     row = proxy.get(person.at)
     assert (row["stopped"], row["mode"]) == (False, "passive")
 

@@ -46,11 +46,11 @@ WORDS_BY_TRAIT: dict[TraitKind, tuple[str, str]] = {
     ),
     "bare": (
         "It refused a request with the proxy's tools.",
-        "It gets none of them. The model cannot ask back what was folded, so nothing is, and what was is back.",
+        "It gets none of them. The model cannot ask back what was put away, so nothing is, and what was is back.",
     ),
     "own": (
         "It refused all that the proxy adds.",
-        "It gets each request as the client sent it: nothing is folded.",
+        "It gets each request as the client sent it: nothing is put away.",
     ),
     "window_named": (
         "It refused a request as too long, and said that it takes {tokens} tokens.",

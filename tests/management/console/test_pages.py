@@ -90,8 +90,15 @@ def test_a_frame_shows_its_result_and_all_it_did(build: Building) -> None:
     assert "billing passes" in page
 
 
-@pytest.mark.parametrize(("view", "expected"), [("in", "I read billing.py"), ("up", "&lt;stack-context&gt;left"),
-                                                ("diff", "left out"), ("previous", "no request before")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        ("in", "I read billing.py"),
+        ("up", "&lt;stack-context&gt;left"),
+        ("diff", '<span class="what">put away'),
+        ("previous", "no request before"),
+    ],
+)
 def test_a_request_in_each_view(build: Building, view: str, expected: str) -> None:
     site = build()
 
