@@ -4,7 +4,7 @@
       BadRequest 400, Unauthorized 401, Forbidden 403 (ModelNotAllowed, NotCounted, OtherUser), NotFound 404,
       MethodNotAllowed 405, NotAllowed 409, TooLarge 413, UnreadableCoding 415, UpgradeRefused 426,
       RateLimited 429 (BudgetSpent, BudgetReserved),
-      RequestCancelled 499, ShuttingDown 503, Overloaded 503, BudgetUnknown 503, LoopDetected 508
+      RequestCancelled 499, AgentStopped 499, ShuttingDown 503, Overloaded 503, BudgetUnknown 503, LoopDetected 508
       StoreError 500
       UpstreamError 502
         UpstreamUnreachable 502, UpstreamClosed 502, UpstreamInvalidResponse 502, UpstreamTimeout 504
@@ -128,6 +128,13 @@ class RequestCancelled(ProxyError):
 
     status = 499
     code = "cancelled"
+
+
+class AgentStopped(ProxyError):
+    """A person stopped the conversation and has not resumed it. Clients do not retry status 499."""
+
+    status = 499
+    code = "stopped"
 
 
 class ShuttingDown(ProxyError):

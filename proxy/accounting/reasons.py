@@ -4,7 +4,7 @@ decision of the cost gate. Terminal and console take them from here."""
 from __future__ import annotations
 
 STATUS_MEANINGS = {
-    "full": "the proxy acts here: finished work is left out where that pays, and can be recalled",
+    "full": "the proxy helps here: finished work is put away where that pays, and can be recalled",
     "passive": "rewritten, without tools of the proxy",
     "asleep": "passed on unchanged, since the proxy does not act here yet",
     "side": "passed on unchanged, as a small question beside the work, such as a title",
@@ -63,6 +63,7 @@ REASON_MEANINGS = {
     "upstream_timeout": "the provider did not answer in time",
     "client_left": "the client closed the connection, or read nothing more of its answer",
     "cancelled": "a person stopped it",
+    "stopped": "a person has stopped the agent, and nothing is asked for it until it is resumed",
     "shutdown": "the proxy was stopped before the answer was whole",
     "bad_request": "the proxy cannot accept the request as it is",
     "unauthorized": "the client key is missing or unknown",

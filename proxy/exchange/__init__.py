@@ -5,7 +5,7 @@ from proxy.exchange import passthrough_without_turn, pipeline, stored_responses
 from proxy.exchange.background.cache_pings import CacheKeepAlive
 from proxy.exchange.background.idle import IdleTracker, on_idle
 from proxy.exchange.background.in_flight import InFlight, InFlightRequest
-from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES, Inbox
+from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES, CancelledCounts, Inbox
 from proxy.exchange.background.recorder import RequestRecordBuilder, client_chain
 from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.background.summarizer import build_summarizer
@@ -24,6 +24,7 @@ __all__ = [
     "MAX_WAITING_MESSAGES",
     "AppServices",
     "CacheKeepAlive",
+    "CancelledCounts",
     "ClientRequest",
     "DeferredTasks",
     "IdleTracker",

@@ -151,7 +151,7 @@ async def _run(handler: RequestHandler, answer: Callable[[RequestHandler], Await
         handler.interrupts.register()
         handler.end_pause()
         try:
-            await answer(handler)
+            await (handler.refuse_stopped() if handler.is_stopped else answer(handler))
         finally:
             handler.interrupts.unregister()
     except asyncio.CancelledError:

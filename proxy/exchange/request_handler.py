@@ -11,7 +11,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from proxy.core.ledger import Message, ModelResponse
-from proxy.errors import ProxyError, RequestCancelled, StoreError, UpstreamError, UpstreamInvalidResponse
+from proxy.errors import AgentStopped, ProxyError, RequestCancelled, StoreError, UpstreamError, UpstreamInvalidResponse
 from proxy.exchange.background.cache_pings import SentRequest
 from proxy.exchange.client_response import ClientResponse, Reply, cancel_reason
 from proxy.exchange.drafts import DraftTimer
@@ -91,6 +91,22 @@ class RequestHandler:
         self.record.mark_failed(reason)
         self.record.finish(FailClosedError.status)
         await self.client_response.send_error(FailClosedError(reason))
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a person has stopped the conversation. Asked once the request can be cancelled: a stop that comes
+        later cuts it off."""
+        return self.placement.ledger.conversation.is_stopped
+
+    async def refuse_stopped(self) -> None:
+        self.record.mark_failed(AgentStopped.code)
+        self.record.finish(AgentStopped.status)
+        await self.client_response.send_error(
+            AgentStopped(
+                "A person stopped this agent. Press Resume on the console's page of this conversation, then send the "
+                "request again."
+            )
+        )
 
     async def ensure_stored(self) -> bool:
         """Whether the request is on disk; if not, the client has been refused."""

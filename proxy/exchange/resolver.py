@@ -190,7 +190,7 @@ class Resolver:
                 return self._effective_mode(parsed, asked, ""), None
             ledger = cached.ledger
             tip = ledger.entries[found.path[-1].id if found.path else found.adopts]
-            mode = self._effective_mode(parsed, asked, ledger.conversation.mode)
+            mode = self._effective_mode(parsed, asked, ledger.conversation.chosen_mode)
             path_state = cached.path_state(tip.id)
             return mode, Placement(
                 parsed, cached, path_state, tip.id, tip.thread, ANSWERED_STATUS, match_kind=found.kind, mode=mode
@@ -225,7 +225,7 @@ class Resolver:
             if cached is None or not found.path:
                 return None
             beside = self._side_placement(parsed, cached, found)
-            mode = self._effective_mode(parsed, asked, cached.ledger.conversation.mode)
+            mode = self._effective_mode(parsed, asked, cached.ledger.conversation.chosen_mode)
             acts = mode in ACTING_MODES and beside.path_state.tree.is_awake
             return replace(beside, mode=mode, status="full") if acts else replace(beside, mode=mode, reason=reason)
 
@@ -324,7 +324,7 @@ class Resolver:
         tip_thread = thread_of_tip(ledger, found)
         before = ledger.threads.get(thread) or tip_thread
         told = changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
-        mode = self._effective_mode(parsed, asked, ledger.conversation.mode)
+        mode = self._effective_mode(parsed, asked, ledger.conversation.chosen_mode)
         look = fingerprint_of(before) if new and _may_act(request, mode) else None
         path_state, earlier, seen = await in_slices(
             self.path_follower.follow(parsed, cached, found, new, events, told, look, infers=not taken.directive)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from time import monotonic
 from weakref import WeakValueDictionary
 
@@ -277,6 +278,11 @@ class ConversationCache:
     def recent_conversations(self, tenant: str) -> list[CachedConversation]:
         """Cached conversations of this tenant, most recently used last."""
         return [cached for (owner, _), cached in self._conversations.items() if owner == tenant][-MAX_CANDIDATES:]
+
+    def recently_used(self, tenant: str | None, limit: int = 50) -> list[CachedConversation]:
+        """Those in memory, the most recently used first; of everybody for None."""
+        found = (cached for (owner, _), cached in reversed(self._conversations.items()) if tenant in (None, owner))
+        return list(islice(found, limit))
 
     async def _take_over_changes(self, tenant: str, conversations: Iterable[str]) -> None:
         """Add what other processes wrote to those that are in memory. All their requests go on sharing one object."""

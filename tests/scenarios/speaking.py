@@ -53,6 +53,17 @@ class ManagementUser:
         assert status == 200, told
         return dict(told)
 
+    def stops(self) -> Json:
+        return self._tells("stop")
+
+    def resumes(self) -> Json:
+        return self._tells("resume")
+
+    def _tells(self, what: str) -> Json:
+        status, told = self.proxy.asked("POST", f"{self.at}/{what}", {})
+        assert status == 200, told
+        return dict(told)
+
 
 def beside(chat: Conversation) -> ManagementUser:
     return ManagementUser(chat.proxy)

@@ -100,6 +100,34 @@ def test_an_asleep_request_is_stopped_too(stage: Stage, provider: ScriptedProvid
         assert client.answer()[0] == 499
 
 
+@pytest.mark.rows("S4-50")
+def test_a_stopped_agent_is_refused_until_it_is_resumed(stage: Stage, provider: ScriptedProvider) -> None:
+    """What is under way is cut off, what comes next is asked of nobody, and the mode is as it was before."""
+    proxy = stage.proxy()
+    chat = stage.chat(proxy)
+    provider.will(says("hello"), says("late", delay_s=60.0))
+    chat.says("hello")
+    person = beside(chat)
+    proxy.asked("PUT", f"{person.at}/mode", {"mode": "passive"})
+    with in_flight(chat, "Build it.") as client:
+        provider.wait_for(2)
+        assert person.stops() == {"stopped": True, "requests": 1, "messages": 0}
+        assert client.answer()[0] == 499
+
+    with in_flight(chat, "Build it.") as client:
+        status, told = client.answer()
+    assert (status, "Resume" in str(told)) == (499, True)
+    assert len(provider.received) == 2
+    row = proxy.get(person.at)
+    assert (row["stopped"], row["mode"], proxy.receipts()[-1]["reason"]) == (True, "passive", "stopped")
+
+    assert person.resumes()["stopped"] is False
+    provider.will(says("on"))
+    assert chat.says("Build it.").text == "on"
+    row = proxy.get(person.at)
+    assert (row["stopped"], row["mode"]) == (False, "passive")
+
+
 def test_to_cancel_where_nothing_runs_is_no_mistake(chat: Conversation, provider: ScriptedProvider) -> None:
     provider.will(says("hello"))
     chat.says("hello")

@@ -110,9 +110,14 @@ class Thread(msgspec.Struct, frozen=True, gc=False):
     model: str = ""
 
 
+STOPPED = "stopped"
+"""In `Conversation.mode`, in front of the mode: a person has stopped the agent."""
+
+
 class Conversation(msgspec.Struct, frozen=True):
     """One client chat. `hint` is the session that the client names, or empty; `parent` the conversation that this one
-    was forked or delegated from; `mode` the mode that a person set, or empty. The newest record wins."""
+    was forked or delegated from; `mode` the mode that a person set, or empty, behind the word `stopped` while a person
+    has stopped the agent. The newest record wins."""
 
     id: str
     tenant: str
@@ -122,6 +127,19 @@ class Conversation(msgspec.Struct, frozen=True):
     created: int = 0
     mode: str = ""
     dialect: str = ""
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether requests are refused until a person resumes the conversation."""
+        return self.mode.split(" ", 1)[0] == STOPPED
+
+    @property
+    def chosen_mode(self) -> str:
+        """The mode that a person set, or empty; also while the conversation is stopped."""
+        return self.mode.removeprefix(STOPPED).lstrip() if self.is_stopped else self.mode
+
+    def with_mode(self, mode: str, *, stopped: bool) -> Conversation:
+        return replace(self, mode=f"{STOPPED} {mode}".rstrip() if stopped else mode)
 
 
 LedgerItem = Entry | Round | LedgerEvent | Thread | QueuedMessage

@@ -145,7 +145,7 @@ class Inbox:
                 "The client of this conversation offers no tools, so the proxy never acts on it: say it in the client.",
                 code="no_tools",
             )
-        mode = ledger.conversation.mode
+        mode = ledger.conversation.chosen_mode
         if not mode:
             newest = await self.store.requests(cached.tenant, ledger.conversation.id, 1)
             mode = newest[0].status if newest else ""

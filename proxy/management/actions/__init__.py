@@ -2,6 +2,7 @@
 in every process and after a restart, and take effect with the next request."""
 
 from proxy.management.actions import autonomy, branches, frames
+from proxy.management.actions.agent_stop import resume_agent, stop_agent, store_mode
 from proxy.management.actions.autonomy import AutonomyView, autonomy_view, change_rules, clear_pending_suggestions
 from proxy.management.actions.branches import (
     BranchDetail,
@@ -45,7 +46,10 @@ __all__ = [
     "clear_pending_suggestions",
     "end_subagent",
     "frames",
+    "resume_agent",
     "run_command",
+    "stop_agent",
     "stop_all",
+    "store_mode",
     "store_unfold_request",
 ]

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse, StreamingResponse
-from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
@@ -17,6 +16,7 @@ from proxy.accounting import GroupBy, PeriodName, read_period
 from proxy.core.frames import Status
 from proxy.errors import StoreError
 from proxy.management.actions import frames as frame_actions
+from proxy.management.actions import store_mode
 from proxy.management.api import autonomy, branches, contexts, frames, history, messages, proof, subagents, usage
 from proxy.management.api.base import (
     ERROR_RESPONSES,
@@ -179,9 +179,7 @@ async def set_mode(caller: CurrentCaller, conversation: Id, wanted: ModeBody) ->
     """Turn the proxy down or away for one conversation, from its next request on."""
     store = caller.context.store
     stored = (await lookup.ledger_of(store, caller.scope, conversation)).conversation
-    mode = wanted.mode or ""
-    await store.wait_until_durable(store.write(stored.tenant, [replace(stored, mode=mode)]))
-    caller.context.on_mode_changed(stored.tenant, stored.id, mode)
+    await store_mode(store, stored, wanted.mode or "", caller.context.on_mode_changed)
     return JsonResponse(
         await conversations.conversation_row(store, await lookup.ledger_of(store, stored.tenant, stored.id))
     )

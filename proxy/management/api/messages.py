@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from proxy.core.ledger import Lane
 from proxy.exchange import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES
-from proxy.management.actions import StopView, stop_all
+from proxy.management.actions import StopView, resume_agent, stop_agent, stop_all
 from proxy.management.api.base import NOT_FOUND_RESPONSE, Caller, CurrentCaller, Error, Id, JsonResponse
 from proxy.management.views import InFlightRow, MessageRow, in_flight_rows, lookup, message_rows
 
@@ -52,6 +52,15 @@ class RemovedCount(TypedDict):
 
 class RequestsInFlight(TypedDict):
     requests: list[InFlightRow]
+
+
+class StoppedView(TypedDict):
+    """Whether the agent is stopped now, how many of its requests were cut off, and how many waiting messages were taken
+    back."""
+
+    stopped: bool
+    requests: int
+    messages: int
 
 
 class CancellationView(TypedDict):
@@ -134,3 +143,21 @@ async def cancel(caller: CurrentCaller, conversation: Id, wanted: CancelBody) ->
         tree, events = await stop_all(context.store, context.config, ledger, context.inbox.now())
         context.on_events_stored(tenant, conversation, events)
     return JsonResponse({"requests": cancelled.requests, "messages": cancelled.messages, "tree": tree})
+
+
+@router.post("/conversations/{conversation}/stop", response_model=StoppedView, responses=NOT_FOUND_RESPONSE)
+async def stop(caller: CurrentCaller, conversation: Id) -> Response:
+    """Stop the agent: as cancel, and every further request of the conversation is refused until it is resumed."""
+    context = caller.context
+    stored = (await lookup.ledger_of(context.store, caller.scope, conversation)).conversation
+    done = await stop_agent(context.store, context.inbox, stored, context.on_mode_changed)
+    return JsonResponse({"stopped": True, "requests": done.requests, "messages": done.messages})
+
+
+@router.post("/conversations/{conversation}/resume", response_model=StoppedView, responses=NOT_FOUND_RESPONSE)
+async def resume(caller: CurrentCaller, conversation: Id) -> Response:
+    """Take the agent's requests again."""
+    context = caller.context
+    stored = (await lookup.ledger_of(context.store, caller.scope, conversation)).conversation
+    await resume_agent(context.store, context.inbox, stored, context.on_mode_changed)
+    return JsonResponse({"stopped": False, "requests": 0, "messages": 0})

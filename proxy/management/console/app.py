@@ -34,6 +34,7 @@ from proxy.management.console import (
     operation_page,
     overview_page,
     request_page,
+    running,
 )
 from proxy.management.console.rendering import Visitor, read_form, render, visitor_of
 from proxy.management.console.sessions import Sessions
@@ -71,6 +72,7 @@ def build_console(context: ApiContext, sessions: Sessions) -> ASGIApp:
         *frame_actions.ROUTES,
         *request_page.ROUTES,
         *operation_page.ROUTES,
+        *running.ROUTES,
         *live_feed.ROUTES,
     ]
     handlers: Mapping[Any, Any] = {

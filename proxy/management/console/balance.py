@@ -1,5 +1,5 @@
 """Where the tokens and the money of a conversation went: one line of tokens, and its requests by what made them cheaper
-or dearer than untouched."""
+or dearer than without us."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from proxy.accounting import KEEP_ALIVE_STATUS, OWN_REQUEST_STATUSES, Receipt, s
 CHANGING_EVENTS = frozenset({"woken", "folded", "parted", "replaced", "trim", "unfolded", "switched"})
 """Events with which the context is another one than with the request before."""
 CAUSES = {
-    "less": "less was sent than came",
-    "cached": "no less was sent than came, but more of it was in the provider's cache",
-    "rounds": "the model called the proxy, which took more rounds",
+    "less": "less was sent than the agent gave us",
+    "cached": "no less was sent, but more of it was in the provider's cache",
+    "rounds": "the model called us, which took more rounds",
     "changed": "the context was changed, and what stands after the change was written anew",
-    "own": "tools and texts of the proxy stood in it, and not enough had been left out",
-    "pings": "sent by the proxy to keep the provider's cache",
-    "summaries": "asked by the proxy for a summary",
+    "own": "our tools and texts stood in it, and not enough had been put away",
+    "pings": "sent by us to keep the provider's cache",
+    "summaries": "asked by us for a summary",
 }
 
 

@@ -1,52 +1,147 @@
-"""`/console/conversations`: the conversations, most recent first, and a search through what finished frames said."""
+"""`/console/conversations`: the conversations with their titles, clients and states, and a search through what finished
+frames said. Filter, order, period and page stand in the address."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import cast
+from urllib.parse import urlencode
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from proxy.accounting import Period, PeriodName, Receipt, client_of, read_period
+from proxy.auth import name_of_tenant
+from proxy.core.ledger import Conversation
 from proxy.errors import BadRequest
-from proxy.management.console.rendering import Visitor, render, visitor_of
-from proxy.management.views import ConversationRow, conversation_rows_of, search_frames
+from proxy.management.console.overview_filter import PERIOD_WORDS, WHOSE, client_options
+from proxy.management.console.rendering import LENGTH_REASONS, Visitor, render, visitor_of
+from proxy.management.console.running import running_now
+from proxy.management.console.too_short import help_begins
+from proxy.management.views import (
+    ConversationRow,
+    ConversationUnreadable,
+    conversation_rows_of,
+    conversations,
+    decode_receipt,
+    load_receipts,
+    lookup,
+    only_of_client,
+    search_frames,
+    task_title,
+)
 
 ROWS_PER_PAGE = 40
 MAX_SEARCH_RESULTS = 50
+MAX_CONVERSATIONS = 10_000
+"""The most recently active, among which a filter chooses."""
 SORTS = {
     "recent": "last active first",
     "saved": "most saved first",
     "lost": "most lost first",
     "requests": "most requests first",
 }
-STATES = ("all", "acting", "asleep")
+STATES = ("all", "working", "waiting", "too short", "stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class ListFilter:
+    """What the address says. `words` is what is searched for."""
+
+    words: str = ""
+    state: str = "all"
+    sort: str = "recent"
+    period: PeriodName = "all"
+    since: str = ""
+    until: str = ""
+    client: str = ""
+    page: int = 1
+
+    @property
+    def days(self) -> Period:
+        return read_period(self.period, self.since, self.until)
+
+    @property
+    def needs_receipts(self) -> bool:
+        """Whether more has to be known than which conversations were active last."""
+        return bool(self.client) or (self.state, self.sort) != ("all", "recent") or not self.days.is_everything
+
+    def address(self, **changed: object) -> str:
+        """The address of the list with this filter, or with one that differs in `changed`. Defaults are left out."""
+        wanted, usual = asdict(self) | changed, asdict(ListFilter())
+        query = {("q" if name == "words" else name): value for name, value in wanted.items() if value != usual[name]}
+        return f"/console/conversations?{urlencode(query)}" if query else "/console/conversations"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedConversation:
+    """A row of the list. `begins` says when help begins where the conversation is too short for it."""
+
+    row: ConversationRow
+    title: str
+    client: str
+    model: str
+    person: str
+    state: str
+    begins: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What receipts say of a conversation."""
+
+    newest: Receipt
+    requests: int
+    saved: float
 
 
 async def show(request: Request) -> Response:
-    visitor = visitor_of(request)
-    params = request.query_params
-    words, sort, state = params.get("q", "").strip(), params.get("sort", "recent"), params.get("state", "all")
-    page = _page_number(params.get("page", "1"))
-    if sort not in SORTS or state not in STATES:
-        raise BadRequest("There is no such order or filter; choose one of those in the lists of the page.")
-    rows, has_more = await _rows(visitor, page)
-    found = await search_frames(visitor.context.store, visitor.scope, words, MAX_SEARCH_RESULTS) if words else None
+    visitor, chosen = visitor_of(request), _read_filter(request)
+    store, scope = visitor.context.store, visitor.scope
+    working = frozenset(each.conversation for each in running_now(visitor.context, scope))
+    clients: list[str] = [chosen.client] if chosen.client else []
+    first = (chosen.page - 1) * ROWS_PER_PAGE
+    if chosen.needs_receipts:
+        everything = await load_receipts(store, scope, period=chosen.days)
+        clients = client_options(everything.receipts, chosen.client)
+        standings = await run_in_threadpool(_standings, only_of_client(everything, chosen.client).receipts)
+        known = {each.id: each for each in await store.recently_active(scope, MAX_CONVERSATIONS)}
+        found = _chosen([known[each] for each in standings if each in known], standings, chosen, working)
+        shown, has_more = found[first : first + ROWS_PER_PAGE], len(found) > first + ROWS_PER_PAGE
+    else:
+        recent = await store.recently_active(scope, first + ROWS_PER_PAGE + 1)
+        shown, has_more = list(recent[first : first + ROWS_PER_PAGE]), len(recent) > first + ROWS_PER_PAGE
     return render(
         request,
         "conversations.html",
-        rows=_arranged(rows, sort, state),
-        found=found,
-        words=words,
-        sort=sort,
+        rows=[await _listed(visitor, each, working) for each in shown],
+        found=await search_frames(store, scope, chosen.words, MAX_SEARCH_RESULTS) if chosen.words else None,
+        chosen=chosen,
         sorts=SORTS,
-        state=state,
         states=STATES,
-        page=page,
+        periods=PERIOD_WORDS,
+        clients=clients,
         has_more=has_more,
-        wake_at=visitor.context.config.wake_at_tokens,
+        running=running_now(visitor.context, scope),
+        done=request.query_params.get("done", ""),
     )
+
+
+def _read_filter(request: Request) -> ListFilter:
+    """Raises BadRequest for an order, a state, a period or a page that there is not."""
+    params = request.query_params
+    sort, state = params.get("sort") or "recent", params.get("state") or "all"
+    if sort not in SORTS or state not in STATES:
+        raise BadRequest("There is no such order or filter; choose one of those in the lists of the page.")
+    since, until = params.get("since", ""), params.get("until", "")
+    period = "" if since or until else params.get("period", "")
+    read_period(period, since, until)
+    words, client = params.get("q", "").strip(), params.get("client", "")
+    page = _page_number(params.get("page", "1"))
+    return ListFilter(words, state, sort, cast(PeriodName, period or "all"), since, until, client, page)
 
 
 def _page_number(text: str) -> int:
@@ -55,24 +150,69 @@ def _page_number(text: str) -> int:
     return int(text)
 
 
-async def _rows(visitor: Visitor, page: int) -> tuple[Sequence[ConversationRow], bool]:
-    """One page, the most recently active first, and whether there is another."""
-    store = visitor.context.store
-    wanted = page * ROWS_PER_PAGE
-    known = await store.recently_active(visitor.scope, wanted + 1)
-    chosen = known[wanted - ROWS_PER_PAGE : wanted]
-    return await conversation_rows_of(store, chosen), len(known) > wanted
+def _standings(receipts: Iterable[Receipt]) -> Mapping[str, Standing]:
+    """By conversation. `receipts` are the oldest first."""
+    found: dict[str, Standing] = {}
+    for receipt in receipts:
+        if receipt.conversation:
+            before = found.get(receipt.conversation)
+            count, saved = (before.requests, before.saved) if before else (0, 0.0)
+            found[receipt.conversation] = Standing(receipt, count + 1, saved + receipt.saved)
+    return found
 
 
-def _arranged(rows: Sequence[ConversationRow], sort: str, state: str) -> list[ConversationRow]:
-    chosen = [row for row in rows if state == "all" or row["awake"] is (state == "acting")]
-    keys: dict[str, Any] = {
-        "recent": lambda row: -row["last_active"],
-        "saved": lambda row: -row["saved"],
-        "lost": lambda row: row["saved"],
-        "requests": lambda row: -row["requests"],
+def _chosen(
+    known: Sequence[Conversation], standings: Mapping[str, Standing], chosen: ListFilter, working: frozenset[str]
+) -> list[Conversation]:
+    def standing(each: Conversation) -> Standing:
+        return standings[each.id]
+
+    found = [
+        each for each in known if chosen.state in ("all", state_of(each, standing(each).newest, each.id in working))
+    ]
+    keys = {
+        "recent": lambda each: -standing(each).newest.created,
+        "saved": lambda each: -standing(each).saved,
+        "lost": lambda each: standing(each).saved,
+        "requests": lambda each: -standing(each).requests,
     }
-    return sorted(chosen, key=keys[sort])
+    return sorted(found, key=keys[chosen.sort])
+
+
+def state_of(conversation: Conversation, newest: Receipt | None, is_working: bool) -> str:  # noqa: FBT001
+    """One of `STATES`, or `passed on` where the proxy does not help for another reason than the length."""
+    if conversation.is_stopped:
+        return "stopped"
+    if is_working:
+        return "working"
+    if newest is None or newest.status not in ("asleep", "off", "shadow"):
+        return "waiting"
+    return "too short" if newest.status == "asleep" and newest.reason in LENGTH_REASONS else "passed on"
+
+
+async def _listed(visitor: Visitor, conversation: Conversation, working: frozenset[str]) -> ListedConversation:
+    context = visitor.context
+    store, tenant = context.store, conversation.tenant
+    title = ""
+    try:
+        ledger = await lookup.load_ledger(store, conversation)
+        title = task_title(ledger) if ledger else ""
+        row = await conversations.conversation_row(store, ledger) if ledger else None
+    except ConversationUnreadable:
+        row = None
+    row = row or (await conversation_rows_of(store, [conversation]))[0]
+    newest = next(iter(await store.requests(tenant, conversation.id, 1)), None)
+    receipt = decode_receipt(newest) if newest else None
+    shows_person = visitor.scope is None and context.config.tenancy in WHOSE
+    return ListedConversation(
+        row,
+        title or row["title"],
+        client_of(receipt) if receipt and receipt.client else "",
+        receipt.model if receipt else "",
+        name_of_tenant(tenant) if shows_person else "",
+        state_of(conversation, receipt, conversation.id in working),
+        help_begins(receipt, context.config.wake_at_tokens),
+    )
 
 
 ROUTES = [Route("/console/conversations", show)]

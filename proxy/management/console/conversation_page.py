@@ -3,7 +3,7 @@ row."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,24 +12,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proxy.accounting import Receipt
-from proxy.core.context import owner_of
-from proxy.core.frames import Frame, PathState, children, path_to
+from proxy.accounting import GateDecision, Receipt
+from proxy.core.frames import PathState, path_to
 from proxy.core.ledger import EntryKind, Ledger
 from proxy.errors import BadRequest
 from proxy.management.console.balance import money_causes, token_balance
+from proxy.management.console.frame_tree import tree_rows
 from proxy.management.console.icicle import Icicle, lay_out, tokens_of
-from proxy.management.console.rendering import render, visitor_of
+from proxy.management.console.rendering import format_short_tokens, render, visitor_of
+from proxy.management.console.running import call_words, running_now
+from proxy.management.console.too_short import help_begins
 from proxy.management.views import (
-    FrameState,
     conversations,
     decode_receipt,
-    in_flight_rows,
     lookup,
     message_rows,
     newest_path_state,
     path_state_of_tip,
-    tree_state_view,
+    task_title,
 )
 from proxy.store import RequestRecord
 
@@ -37,36 +37,15 @@ MAX_REQUESTS = 3_000
 """Requests of one conversation in the row; the newest."""
 MAX_TIMELINE_COLUMNS = 240
 ROWS_IN_TABLE = 30
-ORIGIN_WORDS = {
-    "request": "a request of the user",
-    "plan": "an item of the agent's plan",
-    "subagent": "delegated to a subagent",
-    "auto": "set apart by the proxy",
-    "model": "begun by the model",
-    "human": "begun by a person",
-}
 FATE_WORDS = {
-    "sent": "in the request",
-    "folded": "folded: not in the request, can be recalled",
-    "recalled": "asked back: in the request again",
-    "hidden": "between proxy and model only",
+    "sent": "in context",
+    "folded": "put away: can be recalled",
+    "recalled": "brought back",
+    "hidden": "between us and the model only",
 }
 TIMELINE_HEIGHT = 72
 CONTEXT_ELEMENT = "context"
 """The id of the part of the page that a step of the slider replaces."""
-
-
-@dataclass(frozen=True, slots=True)
-class TreeRow:
-    """One frame in the tree. `tokens` are of its own messages, `cost` (USD) of the requests made in it."""
-
-    frame: Frame
-    state: FrameState
-    active: bool
-    tokens: int
-    cost: float
-    origin: str
-    children: Sequence[TreeRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,21 +93,16 @@ async def show(request: Request) -> Response:
     if request.headers.get("hx-target") == CONTEXT_ELEMENT:  # a step of the slider
         return render(request, "_context.html", **picture)
     row = await conversations.conversation_row(context.store, ledger, path_state=path_state)
-    in_flight = await context.inbox.list_in_flight(tenant, conversation)
     messages = message_rows(await context.inbox.list_messages(tenant, conversation), context.inbox.now())
     steps, shows_all = picture["steps"], request.query_params.get("rows", "") == "all"
 
     def build() -> dict[str, Any]:
-        totals = _tokens_by_frame(path_state)
+        newest = list(reversed(steps if shows_all else steps[-ROWS_IN_TABLE:]))
         return {
-            "tree": tree_rows(ledger, path_state, totals, _cost_by_frame(steps)),
-            "most_tokens": max(totals.values(), default=0),
-            "most_cost": max(_cost_by_frame(steps).values(), default=0.0),
             "columns": columns_of(steps),
-            "newest": list(reversed(steps if shows_all else steps[-ROWS_IN_TABLE:])),
-            "tokens": token_balance(step.receipt for step in steps),
+            "newest": newest,
+            "about": {step.number: about_request(ledger, step.entry) for step in newest},
             "causes": money_causes(step.receipt for step in steps),
-            "active_path": _active_path(path_state),
         }
 
     values = await run_in_threadpool(build)
@@ -138,9 +112,12 @@ async def show(request: Request) -> Response:
         row=row,
         ledger=ledger,
         models=sorted({thread.model for thread in ledger.threads.values() if thread.model}),
-        in_flight=in_flight_rows(in_flight),
+        task=task_title(ledger),
+        running=running_now(context, visitor.scope, conversation),
+        of=conversation,
+        place="",
         messages=[message for message in messages if message["state"] == "waiting"],
-        wake_at=context.config.wake_at_tokens,
+        begins=help_begins(steps[-1].receipt if steps else None, context.config.wake_at_tokens),
         timeline_height=TIMELINE_HEIGHT,
         done=request.query_params.get("done", ""),
         **picture,
@@ -154,48 +131,25 @@ def _picture(
     """What `_context.html` shows: the context at one request. Raises BadRequest."""
     steps = steps_of(records)
     at = _chosen_step(wanted, len(steps))
+    step = steps[at - 1] if steps else None
+    then = path_state_at(ledger, step.entry) if step and step.entry in ledger.entries else None
+    icicle = icicle_of(then, path_state, only_sent=only_sent) if then else Icicle()
+    shown = then or path_state
+    costs = _cost_by_frame(steps[:at])
     return {
         "conversation": ledger.conversation.id,
         "steps": steps,
         "at": at,
-        "step": steps[at - 1] if steps else None,
-        "icicle": icicle_at(ledger, steps[at - 1].entry, path_state, only_sent=only_sent) if steps else Icicle(),
+        "step": step,
+        "icicle": icicle,
+        "tree": tree_rows(ledger, shown, icicle.by_frame, costs),
+        "most_tokens": max((sum(each.values()) for each in icicle.by_frame.values()), default=0),
+        "most_cost": max(costs.values(), default=0.0),
+        "active_path": _active_path(shown),
+        "tokens": token_balance(each.receipt for each in steps[:at]),
         "view": "sent" if only_sent else "was",
         "fates": FATE_WORDS,
     }
-
-
-# --------------------------------------------------------------------------------------------------------------- tree
-def tree_rows(
-    ledger: Ledger, path_state: PathState, tokens: Mapping[str, int], costs: Mapping[str, float]
-) -> list[TreeRow]:
-    """The roots, in order of creation, each with what is below it."""
-    tree = path_state.tree.told
-    states = tree_state_view(ledger, path_state)["frames"]
-
-    def rows(parent: str) -> list[TreeRow]:
-        return [
-            TreeRow(
-                frame,
-                states[frame.id],
-                tree.active == frame.id,
-                tokens.get(frame.id, 0),
-                costs.get(frame.id, 0.0),
-                ORIGIN_WORDS.get(frame.origin, ""),
-                rows(frame.id),
-            )
-            for frame in children(tree, parent)
-        ]
-
-    return rows("")
-
-
-def _tokens_by_frame(path_state: PathState) -> dict[str, int]:
-    tokens: dict[str, int] = {}
-    for path_entry in path_state.entries:
-        frame = owner_of(path_state, path_entry).partition("#")[0]
-        tokens[frame] = tokens.get(frame, 0) + tokens_of(path_entry)
-    return tokens
 
 
 def _cost_by_frame(steps: Sequence[Step]) -> dict[str, float]:
@@ -230,12 +184,48 @@ def _cached_tokens(receipt: Receipt) -> int:
     return usage.cached * receipt.tokens_sent // usage.input
 
 
+EVENT_WORDS = {
+    "rooted": "a task began",
+    "planned": "planned",
+    "pushed": "a frame began",
+    "popped": "a frame ended",
+    "parted": "a frame ended",
+    "invalidated": "given up",
+    "delegated": "a subagent began",
+    "woken": "help began",
+    "unfolded": "brought back",
+    "looped": "warned of a loop",
+    "summarised": "summary",
+}
+"""What happened with a request, by the kind of event. Other kinds are told by the decision that made them, or not."""
+
+
 def _marks(receipt: Receipt) -> list[str]:
-    """What happened with a request, in words: `pushed`, `popped`, `fold`, `recall`, ..."""
-    events = [event.partition(" ")[0] for event in receipt.events]
-    done = [decision.kind for decision in receipt.decisions if decision.done]
-    recalls = ["recall"] * bool(receipt.recalls)
-    return list(dict.fromkeys([*events, *done, *recalls]))
+    """What happened with a request, in words."""
+    events = [EVENT_WORDS.get(event.partition(" ")[0], "") for event in receipt.events]
+    done = [_decision_words(decision) for decision in receipt.decisions if decision.done]
+    recalls = ["recalled"] * bool(receipt.recalls)
+    return [words for words in dict.fromkeys([*events, *recalls, *done]) if words]
+
+
+def _decision_words(decision: GateDecision) -> str:
+    if decision.kind == "unfold" or not decision.removed:
+        return ""
+    words = f"{format_short_tokens(decision.removed)} tokens put away"
+    return f"{words}: pays over the next {decision.requests} requests" if decision.reason == "gate" else words
+
+
+def about_request(ledger: Ledger, entry: str) -> str:
+    """What the model did with a request, in a few words: its first call, or what it said."""
+    turns = ledger.turns_by_parent.get(entry, ())
+    rounds = ledger.rounds.get(turns[-1], ()) if turns else ()
+    if not rounds:
+        return ""
+    calls, text = rounds[-1].spoken.client_calls, rounds[-1].spoken.message.text
+    if not calls:
+        return text[:400]
+    more = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
+    return call_words(calls[0].name, calls[0].arguments) + more
 
 
 def columns_of(steps: Sequence[Step]) -> list[Column]:
@@ -266,12 +256,9 @@ def _chosen_step(text: str, count: int) -> int:
     return max(1, min(int(text), count))
 
 
-def icicle_at(ledger: Ledger, entry: str, newest: PathState, *, only_sent: bool) -> Icicle:
-    """The context with which a request was answered. The whole width is the newest path."""
+def icicle_of(path_state: PathState, newest: PathState, *, only_sent: bool) -> Icicle:
+    """The context of a path. The whole width is the newest path."""
     full = sum(map(tokens_of, newest.entries))
-    if entry not in ledger.entries:
-        return Icicle()
-    path_state = path_state_at(ledger, entry)
     return lay_out(path_state, max(full, sum(map(tokens_of, path_state.entries))), only_sent=only_sent)
 
 

@@ -1,4 +1,4 @@
-"""What a person does from a page: change frames, say something, cancel, choose a mode, forget. Each answers with the
+"""What a person does from a page: change frames, say something, stop and resume, choose a mode. Each answers with the
 page it came from and a sentence on what was done. The work is that of the `/stack` routes."""
 
 from __future__ import annotations
@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlencode
 
-from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -24,7 +23,15 @@ from proxy.core.commands import (
 from proxy.core.ledger import Lane
 from proxy.errors import BadRequest, NotFound
 from proxy.exchange import MAX_MESSAGE_CHARACTERS
-from proxy.management.actions import CommandTarget, run_command, stop_all, store_unfold_request
+from proxy.management.actions import (
+    CommandTarget,
+    resume_agent,
+    run_command,
+    stop_agent,
+    stop_all,
+    store_mode,
+    store_unfold_request,
+)
 from proxy.management.api import now_ms
 from proxy.management.console.rendering import read_form, visitor_of
 from proxy.management.views import lookup
@@ -40,6 +47,8 @@ DONE_WORDS = {
     "plan": "A frame was planned below this one.",
 }
 """Told behind an action. Titles stay out of it, because it stands in an address."""
+PLACES = {"overview": "/console", "list": "/console/conversations"}
+"""Pages beside that of a conversation from which it can be stopped."""
 MODES = ("", "off", "shadow", "passive", "active")
 
 
@@ -114,19 +123,43 @@ async def say(request: Request) -> Response:
     return _back(f"/console/conversations/{conversation}", f"The model is told {when} (place {position}).")
 
 
-async def cancel(request: Request) -> Response:
+async def stop(request: Request) -> Response:
     form = await read_form(request)
     visitor = visitor_of(request)
     context, conversation = visitor.context, request.path_params["conversation"]
-    tenant = await lookup.tenant_of_conversation(context.store, visitor.scope, conversation)
-    cancelled = await context.inbox.cancel_requests(tenant, conversation)
-    done = f"{cancelled.requests} requests under way were stopped, {cancelled.messages} messages taken back."
+    stored = (await lookup.ledger_of(context.store, visitor.scope, conversation)).conversation
+    cut = await stop_agent(context.store, context.inbox, stored, context.on_mode_changed)
+    done = f"{_cut_off_words(cut.requests)}. The agent's next request is refused, until you press Resume."
+    if cut.messages:
+        done += f" Of what you said, {cut.messages} had not been told yet and is taken back."
     if form.get("tree") == "yes":
-        ledger = await lookup.ledger_of(context.store, tenant, conversation)
+        ledger = await lookup.ledger_of(context.store, stored.tenant, conversation)
         stopped, events = await stop_all(context.store, context.config, ledger, now_ms())
-        context.on_events_stored(tenant, conversation, events)
+        context.on_events_stored(stored.tenant, conversation, events)
         done += f" {len(stopped['blocked'])} frames are blocked, {len(stopped['invalidated'])} given up."
-    return _back(f"/console/conversations/{conversation}", done)
+    return _back(_place(form, conversation), done)
+
+
+def _cut_off_words(requests: int) -> str:
+    if not requests:
+        return "Stopped: no request was under way"
+    what = "the request under way was" if requests == 1 else f"{requests} requests under way were"
+    return f"Stopped: {what} cut off"
+
+
+async def resume(request: Request) -> Response:
+    form = await read_form(request)
+    visitor = visitor_of(request)
+    context, conversation = visitor.context, request.path_params["conversation"]
+    stored = (await lookup.ledger_of(context.store, visitor.scope, conversation)).conversation
+    was_stopped = await resume_agent(context.store, context.inbox, stored, context.on_mode_changed)
+    done = "Its requests are taken again: tell the agent to go on." if was_stopped else "It was not stopped."
+    return _back(_place(form, conversation), done)
+
+
+def _place(form: Mapping[str, str], conversation: str) -> str:
+    """The page from which a form was sent that stands on several."""
+    return PLACES.get(form.get("from", ""), f"/console/conversations/{conversation}")
 
 
 async def set_mode(request: Request) -> Response:
@@ -137,8 +170,7 @@ async def set_mode(request: Request) -> Response:
     if mode not in MODES:
         raise BadRequest("There is no such mode; choose one of the list.")
     stored = (await lookup.ledger_of(context.store, visitor.scope, conversation)).conversation
-    await context.store.wait_until_durable(context.store.write(stored.tenant, [replace(stored, mode=mode)]))
-    context.on_mode_changed(stored.tenant, stored.id, mode)
+    await store_mode(context.store, stored, mode, context.on_mode_changed)
     words = f"The mode is {mode}" if mode else "The mode is again that of the configuration"
     return _back(f"/console/conversations/{conversation}", f"{words}, from the next request on.")
 
@@ -150,6 +182,7 @@ ROUTES = [
         methods=["POST"],
     ),
     Route("/console/conversations/{conversation}/say", say, methods=["POST"]),
-    Route("/console/conversations/{conversation}/cancel", cancel, methods=["POST"]),
+    Route("/console/conversations/{conversation}/stop", stop, methods=["POST"]),
+    Route("/console/conversations/{conversation}/resume", resume, methods=["POST"]),
     Route("/console/conversations/{conversation}/mode", set_mode, methods=["POST"]),
 ]

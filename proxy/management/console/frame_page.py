@@ -14,9 +14,10 @@ from starlette.routing import Route
 from proxy.core.frames import PathState, Status, path_to
 from proxy.errors import BadRequest, NotFound
 from proxy.management.api import now_ms
-from proxy.management.console.conversation_page import ORIGIN_WORDS
+from proxy.management.console.call_markup import shown_call
+from proxy.management.console.frame_tree import ORIGIN_WORDS, long_title
 from proxy.management.console.rendering import render, visitor_of
-from proxy.management.views import FrameLogItem, explanation_view, frame_detail, logs, lookup
+from proxy.management.views import FrameLogItem, explanation_view, frame_detail, logs, lookup, task_title
 
 ENTRIES_PER_PAGE = 40
 MAX_ENTRY_TEXT = 4_000
@@ -50,6 +51,7 @@ async def show(request: Request) -> Response:
         return {
             "detail": detail,
             "frame": tree.frames[frame_id],
+            "title": long_title(tree.frames[frame_id]),
             "ancestors": [tree.frames[each] for each in reversed(detail["ancestors"])],
             "children": [tree.frames[each] for each in detail["children"]],
             "entries": list(enumerate(entries))[(at - 1) * ENTRIES_PER_PAGE : at * ENTRIES_PER_PAGE],
@@ -78,6 +80,8 @@ async def show(request: Request) -> Response:
         inclusion_words=INCLUSION_WORDS,
         origins=ORIGIN_WORDS,
         max_text=MAX_ENTRY_TEXT,
+        shown_call=shown_call,
+        task=task_title(ledger),
         done=request.query_params.get("done", ""),
         **values,
     )

@@ -59,6 +59,8 @@ class Icicle:
     rectangles: Sequence[Rectangle] = ()
     height: int = ROW_HEIGHT
     tokens: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(FATES, 0))
+    by_frame: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Tokens of each frame's own messages by fate."""
 
     @property
     def sent(self) -> int:
@@ -115,13 +117,16 @@ def lay_out(path_state: PathState, full_tokens: int, *, only_sent: bool = False)
     folded, and moves the rest together."""
     spans = spans_of(path_state)
     totals: dict[str, int] = dict.fromkeys(FATES, 0)
+    by_frame: dict[str, dict[str, int]] = {}
     for span in spans:
         totals[span.fate] += span.tokens
+        of_frame = by_frame.setdefault(span.frame, dict.fromkeys(FATES, 0))
+        of_frame[span.fate] += span.tokens
     shown = _packed(span for span in spans if span.fate != "folded") if only_sent else spans
     tree, scale = path_state.tree.told, 100 / max(1, full_tokens)
     rectangles = [_rectangle(span, span.fate, tree, scale) for span in (*_bands(shown, tree), *shown)]
     depths = [span.depth for span in shown]
-    return Icicle(rectangles, (max(depths, default=0) + 1) * ROW_HEIGHT, totals)
+    return Icicle(rectangles, (max(depths, default=0) + 1) * ROW_HEIGHT, totals, by_frame)
 
 
 def _packed(spans: Iterable[Span]) -> list[Span]:

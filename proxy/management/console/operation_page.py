@@ -46,11 +46,11 @@ WORDS_BY_TRAIT: dict[TraitKind, tuple[str, str]] = {
     ),
     "bare": (
         "It refused a request with the proxy's tools.",
-        "It gets none of them. The model cannot ask back what was folded, so nothing is, and what was is back.",
+        "It gets none of them. The model cannot ask back what was put away, so nothing is, and what was is back.",
     ),
     "own": (
         "It refused all that the proxy adds.",
-        "It gets each request as the client sent it: nothing is folded.",
+        "It gets each request as the client sent it: nothing is put away.",
     ),
     "window_named": (
         "It refused a request as too long, and said that it takes {tokens} tokens.",
@@ -139,6 +139,9 @@ async def _load_keys(visitor: Visitor) -> list[ShownKey]:
     except StoreError:
         used_by = {}
     costs = [row["used"]["cost"] for row in used_by.values()]
+    # The key that was used most comes first; keys that were used alike stay in their order.
+    spent = {name: (row["used"]["cost"], row["used"]["tokens"]) for name, row in used_by.items()}
+    issued = sorted(issued, key=lambda key: spent.get(key.name, (0.0, 0)), reverse=True)
     return [_shown_key(key, used_by.get(key.name), costs) for key in issued]
 
 

@@ -16,6 +16,8 @@ from starlette.routing import Route
 
 from proxy.accounting import HELD_OUT, Receipt, dearer_conversations, outcome_meaning
 from proxy.management.api import JsonResponse
+from proxy.management.console.balance import token_balance
+from proxy.management.console.overview_answers import find_answers
 from proxy.management.console.overview_filter import (
     CHARTS,
     GROUPS,
@@ -63,8 +65,9 @@ async def show(request: Request) -> Response:
         capped=loaded.capped,
         points=await run_in_threadpool(_chart_points, loaded.receipts, chosen.chart),
         statuses=_status_rows(loaded.receipts),
-        wake_at=context.config.wake_at_tokens,
-        mode=context.config.mode,
+        answers=await find_answers(visitor, None if chosen.is_narrowed else everything),
+        done=request.query_params.get("done", ""),
+        tokens=await run_in_threadpool(token_balance, loaded.receipts),
     )
 
 

@@ -133,6 +133,43 @@ def one_line(text: str, most: int = 120) -> str:
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
+STATUS_WORDS = {
+    "full": "helped",
+    "passive": "helped, without tools",
+    "asleep": "too short to help yet",
+    "side": "a side question",
+    "off": "switched off",
+    "shadow": "only measured",
+    "stateless": "cut to fit",
+    "answered": "answered by us",
+    "bypass": "passed on",
+    "error": "failed",
+    "summary": "our summary",
+    "keep_alive": "our cache ping",
+}
+"""The statuses of requests from the user's side; docs/console.md has the same table."""
+
+
+FRAME_STATUS_WORDS = {
+    "in_progress": "in progress",
+    "completed": "done",
+    "invalidated": "given up",
+}
+LENGTH_REASONS = frozenset({"", "small", "no_gain", "in_loop"})
+"""Reasons for which a conversation is left alone that pass by as it grows."""
+
+
+def status_words(status: str, reason: str = "") -> str:
+    """A later version's word stands for itself. Not all that sleeps is short: a client may offer no tools."""
+    if status == "asleep" and reason not in LENGTH_REASONS:
+        return "passed on"
+    return STATUS_WORDS.get(status, status)
+
+
+def status_of_frame(status: str) -> str:
+    return FRAME_STATUS_WORDS.get(status, status)
+
+
 def as_sentence(words: str) -> str:
     """With a capital and a full stop."""
     return f"{words[:1].upper()}{words[1:]}."
@@ -145,6 +182,16 @@ def bar(value: float, largest: float, kind: str = "") -> Markup:
         '<svg class="bar {}" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">'
         '<rect class="track" width="100" height="6"/><rect class="fill" width="{}" height="6"/></svg>'
     ).format(escape(kind), f"{width:.1f}")
+
+
+def split_bar(part: float, whole: float, largest: float) -> Markup:
+    """A bar of `whole`, the first `part` of it in colour and the rest in grey."""
+    scale = 100 / largest if largest > 0 else 0.0
+    return Markup(
+        '<svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="track" width="100" height="6"/><rect class="folded" width="{}" height="6"/>'
+        '<rect class="fill" width="{}" height="6"/></svg>'
+    ).format(f"{min(100.0, whole * scale):.1f}", f"{min(100.0, part * scale):.1f}")
 
 
 _VISIBLE: dict[int, int | str] = {
@@ -178,7 +225,14 @@ def _environment() -> Environment:
         "line": one_line,
         "sentence": as_sentence,
     }
-    environment.globals |= {"bar": bar, "meaning": outcome_meaning}
+    environment.globals |= {
+        "bar": bar,
+        "split_bar": split_bar,
+        "meaning": outcome_meaning,
+        "status_words": status_words,
+        "status_of_frame": status_of_frame,
+        "length_reasons": LENGTH_REASONS,
+    }
     return environment
 
 

@@ -32,7 +32,12 @@ from proxy.management.console.rendering import Visitor, render, visitor_of
 from proxy.management.views import ConversationUnreadable, ReceiptView, lookup, requests
 from proxy.store import StoredRequest
 
-VIEWS = {"in": "came in", "up": "went up", "diff": "what was changed", "previous": "against the request before"}
+VIEWS = {
+    "in": "from the agent",
+    "up": "what was sent",
+    "diff": "what was changed",
+    "previous": "against the request before",
+}
 LAST_ROUND = "last"
 MAX_ROWS = 400
 FOLDED = "folded "
@@ -40,11 +45,11 @@ FOLDED = "folded "
 MAX_TEXT = 60_000
 """Characters of one message that are shown; the bytes are behind the link to the raw body."""
 DECISION_WORDS = {
-    "wake": "begin to act on this conversation",
-    "fold": "fold finished work",
+    "wake": "begin to help in this conversation",
+    "fold": "put finished work away",
     "trim": "shorten the context because it does not fit",
     "view": "show less of a frame",
-    "unfold": "bring folded work back",
+    "unfold": "bring work back",
 }
 NO_DECISION: Mapping[str, object] = {
     "done": False,
@@ -104,6 +109,7 @@ async def show(request: Request) -> Response:
         "request.html",
         stored=stored,
         record=stored.record,
+        frame_title=dict(frames.values()).get(stored.record.frame, "frame"),
         receipt=receipt,
         balance_words=balance_words(receipt) if receipt else "",
         views=VIEWS,
@@ -158,7 +164,7 @@ async def _frames_by_identity(visitor: Visitor, stored: StoredRequest) -> Mappin
 class RequestPlace:
     """Where a request stands. `number` counts the answered requests of its conversation from 1, 0 where that is not
     known; `before` and `after` are the ids of its neighbours in its thread, or empty. `folded_with` has the numbers of
-    the requests up to this one with which frames were folded last, by the frame."""
+    the requests up to this one with which frames were put away last, by the frame."""
 
     number: int = 0
     of: int = 0
@@ -257,12 +263,12 @@ def balance_words(receipt: ReceiptView) -> str:
     anew = sent["written"] + sent["uncached"] - came["written"] - came["uncached"]
     causes = []
     if more := receipt["rounds"] - 1:
-        causes.append(f"the model called the proxy, which took {more} more round{'s' if more > 1 else ''}")
+        causes.append(f"the model called us, which took {more} more round{'s' if more > 1 else ''}")
     if anew > 0:
         causes.append(f"{anew:,} more tokens were paid in full or written to the cache instead of being read from it")
     if own := receipt["own_tools"] + receipt["own_texts"]:
-        causes.append(f"{own:,} tokens are tools and texts of the proxy")
-    return f"Dearer than untouched: {'; '.join(causes)}." if causes else ""
+        causes.append(f"{own:,} tokens are our tools and texts")
+    return f"Dearer than without us: {'; '.join(causes)}." if causes else ""
 
 
 def _decision(decision: Mapping[str, Any]) -> dict[str, object]:

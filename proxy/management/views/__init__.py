@@ -22,6 +22,7 @@ from proxy.management.views.conversations import (
     frame_detail,
     path_state_of,
     recent_conversation_rows,
+    task_title,
     tree_state_view,
     truncate_line,
 )
@@ -84,6 +85,7 @@ from proxy.management.views.subagents import (
 )
 from proxy.management.views.tasks import Edge, TaskFrame, task_frame
 from proxy.management.views.totals import (
+    LoadedReceipts,
     compare_sessions,
     decode_receipt,
     load_receipts,
@@ -119,6 +121,7 @@ __all__ = [
     "FrameState",
     "Health",
     "InFlightRow",
+    "LoadedReceipts",
     "LogItem",
     "LoopRow",
     "MessageChange",
@@ -188,6 +191,7 @@ __all__ = [
     "subagents",
     "sum_receipts_by",
     "task_frame",
+    "task_title",
     "tasks",
     "thread_tips",
     "totals",

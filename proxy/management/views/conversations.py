@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import cast
 
 from proxy.accounting import sum_balances
@@ -14,7 +15,7 @@ from proxy.core.compaction import unfoldable_frames
 from proxy.core.context import entries_of_frame, with_open_frame_artifacts
 from proxy.core.frames import CHANGED, Frame, PathState, Tree, ancestors, children, descendants, is_kept, siblings
 from proxy.core.ledger import Conversation, Ledger
-from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles, iter_touched_files
+from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles, first_user_text, iter_touched_files, task_text_of
 from proxy.core.tools import draw_tree, tree_state
 from proxy.errors import NotFound
 from proxy.management.views.lookup import (
@@ -41,6 +42,9 @@ from proxy.store import Store
 MAX_REQUESTS_COUNTED = 100_000
 """Requests of one conversation that are counted."""
 MAX_TITLE_LENGTH = 80
+MAX_TASK_TITLE_LENGTH = 200
+MAX_OPENING_ENTRIES, MAX_OPENING_CHARACTERS = 20, 2_000
+"""Where the user's first words are looked for, and how many of them."""
 
 
 async def conversation_rows(store: Store, scope: TenantScope, limit: int, offset: int) -> list[ConversationRow]:
@@ -92,7 +96,8 @@ async def conversation_row(
         "frames": len(tree.frames),
         "active_frame": tree.active or None,
         "awake": tree.is_awake,
-        "mode": conversation.mode or None,
+        "mode": conversation.chosen_mode or None,
+        "stopped": conversation.is_stopped,
         "cost": money.cost,
         "cost_untouched": money.cost_untouched,
         "saved": money.saved,
@@ -116,13 +121,22 @@ async def _unreadable_row(store: Store, conversation: Conversation, reason: str)
         "frames": 0,
         "active_frame": None,
         "awake": False,
-        "mode": conversation.mode or None,
+        "mode": conversation.chosen_mode or None,
+        "stopped": conversation.is_stopped,
         "cost": money.cost,
         "cost_untouched": money.cost_untouched,
         "saved": money.saved,
         "saved_percent": money.saved_percent,
         "unreadable": reason,
     }
+
+
+def task_title(ledger: Ledger, most: int = MAX_TASK_TITLE_LENGTH) -> str:
+    """What the conversation was begun for, in one line: the user's first words without a greeting and without what a
+    client adds. Needs no path, so it is quick for a conversation of any length."""
+    messages = (entry.message for entry in islice(ledger.entries.values(), MAX_OPENING_ENTRIES))
+    texts = [message.text for message in messages if message is not None and message.role == "user"]
+    return truncate_line(task_text_of(first_user_text(texts, MAX_OPENING_CHARACTERS)), most) if texts else ""
 
 
 def last_active(ledger: Ledger, requests: Iterable[int]) -> int:

@@ -13,7 +13,8 @@ CallState = Literal["pending", "running", "completed", "error"]
 
 class ConversationRow(TypedDict):
     """One conversation. Titles, frames and `awake` tell of the path that grew last. `turns` are client requests that
-    were answered, an identical one asked again counted once; `retries` are the further answers to those. `unreadable`
+    were answered, an identical one asked again counted once; `retries` are the further answers to those. `stopped`: a
+    person has stopped the agent, and its requests are refused until it is resumed. `unreadable`
     is there, and says why, where it is damaged or was written by a newer version: then nothing is told of what it
     holds. `cost`, `cost_untouched` and `saved` are USD so far; `saved` and `saved_percent` are negative for a loss, and
     `saved_percent` is null where the untouched run cost nothing."""
@@ -31,6 +32,7 @@ class ConversationRow(TypedDict):
     active_frame: str | None
     awake: bool
     mode: str | None
+    stopped: bool
     cost: float
     cost_untouched: float
     saved: float

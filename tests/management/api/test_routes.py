@@ -38,6 +38,7 @@ async def test_a_row_says_what_a_conversation_is_about_and_where_it_stands(serve
         "frames": 3,
         "active_frame": served.ours.root,
         "awake": False,
+        "stopped": False,
         "mode": None,
         "cost": pytest.approx(0.003125),
         "cost_untouched": pytest.approx(0.011875),

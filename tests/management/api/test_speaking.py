@@ -76,6 +76,8 @@ ASKED: list[tuple[str, str, Any]] = [
     ("DELETE", "messages/q1", None),
     ("GET", "live", None),
     ("POST", "cancel", {"tree": True}),
+    ("POST", "stop", None),
+    ("POST", "resume", None),
 ]
 
 

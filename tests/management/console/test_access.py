@@ -140,7 +140,7 @@ def test_signing_out_ends_the_session_for_a_copy_of_its_cookie_too(build: Buildi
     assert other.get("/console").status == 200
 
 
-FORMS = ("conversations/{conversation}/say", "conversations/{conversation}/cancel", "conversations/{conversation}/mode",
+FORMS = ("conversations/{conversation}/say", "conversations/{conversation}/stop", "conversations/{conversation}/mode",
          "frames/{planned}/rename", "operation/keys", "operation/keys/revoke", "sign-out")  # fmt: skip
 
 

@@ -94,8 +94,8 @@ def test_without_a_refusal_nothing_was_learned(proxy: ServedProxy, provider: Scr
     ("refusals", "says_so"),
     [
         ([REFUSED], "no tool of the proxy but stack_recall"),
-        ([ABOUT_TOOLS], "cannot ask back what was folded"),
-        ([REFUSED, REFUSED], "as the client sent it: nothing is folded"),
+        ([ABOUT_TOOLS], "cannot ask back what was put away"),
+        ([REFUSED, REFUSED], "as the client sent it: nothing is put away"),
     ],
     ids=["mild", "bare", "own"],
 )

@@ -13,12 +13,15 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from llm_test_provider import ScriptedProvider, says
+from llm_test_provider import ScriptedProvider, calls, says
 from tests.management.console.conftest import Building, Person
 from tests.wire.proxied import ServedProxy
 from tests.wire.talking import ask, body_of
 
 CLAUDE, CODEX = "claude-cli/2.0.14 (external, cli)", "codex_cli_rs/0.42.0 (Debian 13.0.0; x86_64)"
+
+PRICED = {"m": {"input": 1.0, "output": 2.0}}
+"""A price for the model of these requests."""
 
 
 @pytest.fixture
@@ -131,13 +134,47 @@ def test_where_all_is_of_one_client_nothing_is_asked(tmp_path: Path) -> None:
         assert '<select name="client"' not in page_of(person)
 
 
+def answers(page: str) -> dict[str, str]:
+    """The lines at the top, by their questions, without markup."""
+    [told] = re.findall(r'<dl class="answers">(.*?)</dl>', page, re.DOTALL)
+    lines = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", told, re.DOTALL)
+    return {name: " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split()) for name, text in lines}
+
+
+@pytest.mark.rows("X-65")
+def test_three_questions_are_answered_in_a_line_each(tmp_path: Path) -> None:
+    """What was saved this week, what runs now and since when, with a button that stops it, and what there is to do."""
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data", tariffs=PRICED) as running:
+        person = Person(running.origin)
+        person.open_link()
+        provider.will(says("done"))
+        ask(running.origin, body_of("Hello! Mend the login form."))
+        told = answers(page_of(person))
+        assert re.search(
+            r"\$0\.\d+ of \$0\.\d+ .*Dearer than without us: none of 1 conversation\.", told["Saved this week"]
+        )
+        assert (told["Running now"], told["What to do"]) == ("Nothing.", "Nothing.")
+
+        provider.will(calls("bash", command="pytest -q"))
+        ask(running.origin, body_of("Hello! Run the tests."))
+        told = answers(page_of(person))
+        assert re.match(r"Run the tests\. the agent runs bash pytest -q since .* Stop$", told["Running now"])
+        [path] = re.findall(r'action="(/console/conversations/\w+/stop)"', person.get("/console/running").body.decode())
+        stopped = person.send("/console", path, **{"from": "overview"})
+        assert stopped.header("location").startswith("/console?done=Stopped")
+        told = answers(page_of(person))
+        assert (told["Running now"], "resume" in told["What to do"]) == ("Nothing.", True)
+        assert ask(running.origin, body_of("Hello! Run the tests.")).status == 499
+        assert len(provider.received) == 2
+
+
 @pytest.mark.rows("X-65")
 def test_a_period_can_be_chosen_by_a_word_or_by_dates(person: Person) -> None:
     week, before = page_of(person, "?period=week&client=claude-cli"), page_of(person, "?until=2001-01-01&period=week")
 
     assert options(week, "period") == ["all time", "today", "*last 7 days", "last 30 days"]
     assert requests_in(week) == 2
-    assert "Dearer than untouched: none (1 conversation in the last 7 days)." in week
+    assert "Dearer than without us: none (1 conversation in the last 7 days)." in week
     assert 'href="/console?by=model&amp;client=claude-cli&amp;period=week"' in week
     assert "There is no request until 2001-01-01" in before
     assert (options(before, "period")[0], 'value="2001-01-01"' in before) == ("*all time", True)

@@ -23,5 +23,5 @@ def test_a_reason_is_a_sentence_on_the_request_and_behind_its_word(tmp_path: Pat
         [request] = re.findall(r'<th scope="row"><a href="(/console/requests/\w+)"', page)
 
         assert f'title="{SENTENCE}' in page
-        assert "asleep · no_tools" in page
+        assert "passed on: no tools" in page
         assert f"<p>{SENTENCE}" in person.get(request).body.decode()

@@ -3,6 +3,7 @@
 
 const REFRESH_MS = 1000;
 const SHARE = 20; // all visible pages together ask the proxy for a twentieth of the time at most
+const LOOK_MS = 2000; // between two looks at what runs now
 const RETRY_MS = 3000; // after a refresh that failed
 const SLOW_MS = 10000; // so long a refresh may take before the reader is told
 const AWAY = "The proxy is away; trying again …";
@@ -34,6 +35,16 @@ function ask() {
   if (stale) return;
   asked = ended = Date.now();
   body.dispatchEvent(new Event("news"));
+}
+
+// What runs changes between two events, and is made from memory: it is asked for apart from the page.
+async function look() {
+  const place = document.getElementById("running");
+  if (!place || document.hidden || signedOut || !window.Idiomorph) return;
+  const answer = await fetch(place.dataset.from).catch(() => null);
+  if (!answer?.ok || !place.isConnected) return;
+  window.Idiomorph.morph(place, await answer.text(), { morphStyle: "outerHTML" });
+  showTimes();
 }
 
 body.addEventListener("htmx:afterRequest", () => {
@@ -152,6 +163,8 @@ if (document.querySelector("[data-retry]")) {
 if (window.Idiomorph) {
   window.Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, node) =>
     !(name === "open" && node.tagName === "DETAILS");
+  // What the reader is writing stays as well.
+  window.Idiomorph.defaults.callbacks.beforeNodeMorphed = (node) => !(node.dataset && "keep" in node.dataset);
 }
 
 // --------------------------------------------------------------------------------------------------------------- times
@@ -169,6 +182,11 @@ function showTimes() {
     const text = words(at, (Date.now() - at) / 1000);
     if (each.textContent !== text) each.textContent = text;
     each.title = at.toISOString();
+  }
+  for (const each of document.querySelectorAll("[data-since]")) {
+    const seconds = Math.max(0, Math.round((Date.now() - Number(each.dataset.since)) / 1000));
+    const text = seconds < 120 ? `for ${seconds} s` : `for ${Math.floor(seconds / 60)} min`;
+    if (each.textContent !== text) each.textContent = text;
   }
 }
 
@@ -215,20 +233,58 @@ function drawChart() {
 }
 
 // ---------------------------------------------------------------------------------------------------------------- keys
+// `j` and `k` go through requests where the page has such links, and else through its rows; the arrows walk the tree.
+const ROWS = "main [data-row], main .leaf a, main tbody th a";
+
+function shown(selector) {
+  return [...document.querySelectorAll(selector)].filter((each) => each.offsetParent !== null);
+}
+
+function step(links, by) {
+  const at = links.indexOf(document.activeElement);
+  const next = links[at < 0 ? (by > 0 ? 0 : links.length - 1) : at + by];
+  next?.focus();
+}
+
+function walkTree(key, link) {
+  const branch = link.closest("li").querySelector(":scope > details");
+  if (key === "ArrowDown" || key === "ArrowUp") step(shown(".tree .leaf a"), key === "ArrowDown" ? 1 : -1);
+  else if (key === "ArrowRight" && branch && !branch.open) branch.open = true;
+  else if (key === "ArrowRight") branch?.querySelector(".leaf a")?.focus();
+  else if (branch?.open) branch.open = false;
+  else link.closest("details")?.closest("li")?.querySelector(":scope > .leaf a")?.focus();
+}
+
+function search() {
+  const field = document.querySelector("input[type=search]");
+  if (field) field.focus();
+  else location.assign("/console/conversations#search");
+}
+
+const KEYS = {
+  "/": search,
+  "?": () => document.getElementById("keys")?.showModal(),
+  a: () => document.querySelector("[data-active]")?.focus(),
+  j: () => step(shown(ROWS), 1),
+  k: () => step(shown(ROWS), -1),
+};
+
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
-  if (event.key === "/") {
-    const search = document.querySelector("input[type=search]");
-    if (search) {
-      event.preventDefault();
-      search.focus();
-    }
-  } else if (event.key === "a") {
-    document.querySelector("[data-active]")?.focus();
-  } else {
-    document.querySelector(`a[data-key="${CSS.escape(event.key)}"]`)?.click();
-  }
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, dialog")) return;
+  const leaf = event.key.startsWith("Arrow") && event.target.closest(".tree .leaf a");
+  const link = document.querySelector(`a[data-key="${CSS.escape(event.key)}"]`);
+  if (leaf) walkTree(event.key, leaf);
+  else if (link) link.click();
+  else if (KEYS[event.key]) KEYS[event.key]();
+  else return;
+  event.preventDefault();
 });
+
+document.addEventListener("click", (event) => {
+  if (event.target.closest("[data-keys]")) KEYS["?"]();
+});
+
+if (location.hash === "#search") search();
 
 document.addEventListener("click", async (event) => {
   const link = event.target.closest("a[data-copy]");
@@ -246,5 +302,7 @@ function show() {
 
 body.addEventListener("htmx:afterSettle", show);
 addEventListener("resize", drawChart);
+setInterval(() => document.querySelector("[data-since]") ? showTimes() : 0, 1000);
 setInterval(showTimes, 30_000);
+setInterval(look, LOOK_MS);
 show();

@@ -1,0 +1,73 @@
+"""Shows a call as a person reads it: each argument by its name, code and texts as they are, and an edit as a diff."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+
+from markupsafe import Markup
+
+MAX_TEXT = 4_000
+"""Characters of one argument that are shown; the whole entry is behind a link."""
+HEAD_LINES = 3
+"""Of a diff: the names of both files, and the first place."""
+EDITED = (("old_string", "new_string"), ("oldString", "newString"), ("old_str", "new_str"), ("old_text", "new_text"))
+"""Arguments of the editing tools of known clients: the text before, and the text after."""
+
+
+def shown_call(name: str, arguments: str) -> Markup:
+    """Arguments that are no JSON object, such as a patch or those of a call that broke off, are shown as they came."""
+    values = _object_in(arguments)
+    if values is None:
+        return _block(f"{name} {arguments[:MAX_TEXT]}")
+    pair = next((pair for pair in EDITED if all(isinstance(values.get(each), str) for each in pair)), ())
+    rest = {key: value for key, value in values.items() if key not in pair}
+    blocks = [_block("\n".join([name, *map(_short_line, _short(rest).items())]))]
+    blocks += [_block(value[:MAX_TEXT], key) for key, value in _long(rest).items()]
+    if pair:
+        blocks.append(_diff(str(values[pair[0]]), str(values[pair[1]])))
+    return Markup("").join(blocks)
+
+
+def _object_in(arguments: str) -> Mapping[str, object] | None:
+    try:
+        values = json.loads(arguments)
+    except ValueError:
+        return None
+    return values if isinstance(values, dict) else None
+
+
+def _long(values: Mapping[str, object]) -> Mapping[str, str]:
+    return {key: value for key, value in values.items() if isinstance(value, str) and "\n" in value}
+
+
+def _short(values: Mapping[str, object]) -> Mapping[str, object]:
+    return {key: value for key, value in values.items() if not (isinstance(value, str) and "\n" in value)}
+
+
+def _short_line(item: tuple[str, object]) -> str:
+    key, value = item
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return f"  {key}: {text[:MAX_TEXT]}"
+
+
+def _block(text: str, label: str = "") -> Markup:
+    head = Markup('<p class="soft small">{}</p>').format(label) if label else Markup("")
+    return head + Markup('<pre class="text call" tabindex="0"><bdi>{}</bdi></pre>').format(text)
+
+
+def _diff(before: str, after: str) -> Markup:
+    changes = difflib.unified_diff(before[:MAX_TEXT].splitlines(), after[:MAX_TEXT].splitlines(), lineterm="")
+    lines = itertools.islice(changes, HEAD_LINES, None)
+    return Markup('<pre class="text call" tabindex="0"><bdi>{}</bdi></pre>').format(Markup("\n").join(_marked(lines)))
+
+
+def _marked(lines: Iterable[str]) -> Iterable[Markup]:
+    for line in lines:
+        kind = {"-": "del", "+": "ins"}.get(line[:1])
+        if kind:
+            yield Markup("<{}>{}</{}>").format(kind, line, kind)
+        else:
+            yield Markup("{}").format(line)

@@ -1,0 +1,112 @@
+"""What the page of a conversation says of its length, of where a frame's work is, and of a call, by values alone."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import structs
+
+from proxy.accounting import GateDecision, Receipt
+from proxy.accounting.prompt_cache import CacheUse
+from proxy.core.frames import Frame, PathState, Status, Tree
+from proxy.core.ledger import Conversation, Ledger, Usage
+from proxy.management.console.frame_tree import long_title, mark_of, tree_rows
+from proxy.management.console.rendering import status_words
+from proxy.management.console.running import call_words
+from proxy.management.console.too_short import help_begins
+
+
+def asleep(tokens: int, reason: str, *decisions: GateDecision, status: str = "asleep") -> Receipt:
+    none = CacheUse()
+    return Receipt(
+        id="r", status=status, reason=reason, decisions=decisions, rounds=1, tokens_in=tokens, tokens_sent=tokens,
+        tokens_last=tokens, tokens_saved=0, fixed_in=0, fixed_sent=0, own_tools=0, own_texts=0, own_rounds=0, sent=none,
+        untouched=none, usage=Usage(), usage_by_round=(), cost=0.0, cost_untouched=0.0, saved=0.0, basis="estimated",
+        priced=True, output_priced=True,
+    )  # fmt: skip
+
+
+def wake(removed: int, cost: float, gain: float) -> GateDecision:
+    return GateDecision("wake", "", done=False, reason="not_yet", removed=removed, compaction=100, cost=cost, gain=gain)
+
+
+@pytest.mark.parametrize(
+    ("receipt", "wake_at", "told"),
+    [
+        (asleep(903, "small"), None, "begins at about 4k tokens; 903 now"),
+        (asleep(9_000, "small"), 16_000, "begins at about 16k tokens; 9k now"),
+        (asleep(8_308, "in_loop", wake(740, 4_309, 2_720)), None, "begins at about 8.7k tokens; 8.3k now"),
+        (asleep(22_797, "in_loop", wake(14_666, 7_428, 65_390)), None, "begins with your next message; 23k now"),
+        (asleep(24_131, "no_gain", wake(0, 21_738, -380)), None,
+         "begins once a first part of the work is finished; 24k now"),
+        (asleep(9_000, "no_tools"), None, ""),
+        (asleep(9_000, "", status="full"), None, ""),
+        (None, None, ""),
+    ],
+)  # fmt: skip
+def test_a_conversation_that_is_too_short_says_when_help_begins(
+    receipt: Receipt | None, wake_at: int | None, told: str
+) -> None:
+    assert help_begins(receipt, wake_at) == told
+
+
+@pytest.mark.parametrize(
+    ("tokens", "returns", "mark"),
+    [
+        ({"sent": 5}, False, "in context"),
+        ({"hidden": 5}, False, "in context"),
+        ({"folded": 5}, False, "put away"),
+        ({"folded": 5, "sent": 1}, False, "partly put away"),
+        ({"folded": 5}, True, "coming back"),
+        ({"recalled": 5}, True, "brought back"),
+        ({}, False, ""),
+    ],
+)
+def test_a_frame_has_one_mark_for_where_its_work_is(tokens: dict[str, int], returns: bool, mark: str) -> None:
+    assert mark_of(tokens, returns=returns) == mark
+
+
+def frame(name: str, parent: str, order: int, status: Status = Status.COMPLETED, criteria: str = "") -> Frame:
+    return Frame(name, parent, f"title of {name}", criteria, "", status, order, "model", 0, 0)
+
+
+@pytest.mark.parametrize("old", [3, 40])
+def test_finished_branches_are_closed_in_a_large_tree_but_for_the_newest(old: int) -> None:
+    frames = [frame("root", "", 0, Status.IN_PROGRESS)]
+    for at in range(old):
+        frames += [frame(f"b{at}", "root", 2 * at + 1), frame(f"c{at}", f"b{at}", 2 * at + 2)]
+    frames += [frame("open", "b0", 99, Status.PLANNED)]
+    tree = Tree({each.id: each for each in frames}, "root")
+
+    [root] = tree_rows(Ledger(Conversation("c", "t")), PathState(tree), {"c1": {"sent": 5, "folded": 7}}, {"c1": 0.5})
+    shown = [row.frame.id for row in root.children if row.is_open]
+    assert root.is_open
+    assert shown == ([f"b{at}" for at in range(old)] if old == 3 else ["b0", f"b{old - 1}"])
+    [inner] = root.children[1].children
+    assert (inner.mark, inner.tokens, inner.own_tokens, inner.cost) == ("partly put away", 5, 12, 0.5)
+    assert (root.children[1].mark, root.children[2].mark) == ("partly put away", "empty")
+
+
+def test_the_title_of_a_request_is_the_task_and_not_its_cut_beginning() -> None:
+    asked = structs.replace(frame("f", "", 0, criteria="Hi! Mend the export\nof open items."), title="Mend the…")
+    assert long_title(asked) == "Mend the export of open items."
+    assert long_title(frame("f", "", 0, criteria="Other words")) == "title of f"
+
+
+def test_what_sleeps_for_another_reason_than_its_length_is_not_called_short() -> None:
+    assert status_words("asleep", "in_loop") == "too short to help yet"
+    assert status_words("asleep", "no_tools") == "passed on"
+    assert status_words("of a later version") == "of a later version"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ('{"timeout": 5, "command": "pytest -q"}', "bash pytest -q"),
+        ('{"command": ["ls", "-l"]}', "bash ls -l"),
+        ('{"todos": [{"content": "x"}], "why": "later"}', "bash later"),
+        ('{"comm', "bash"),
+        ("[1]", "bash"),
+    ],
+)
+def test_a_call_is_told_in_a_few_words(arguments: str, told: str) -> None:
+    assert call_words("bash", arguments) == told

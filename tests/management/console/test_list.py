@@ -1,0 +1,65 @@
+"""The list of conversations: what a row says, and filters that stand in the address."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from llm_test_provider import ScriptedProvider, calls, says
+from proxy.management.console import conversation_list_page
+from tests.management.console.conftest import Building, Person
+from tests.wire.proxied import ServedProxy
+from tests.wire.talking import ask, body_of
+
+
+def rows(person: Person, query: str = "") -> list[str]:
+    """The text of each row."""
+    answer = person.get(f"/console/conversations{query}")
+    assert answer.status == 200, answer
+    found = re.findall(r'<tr id="c-\w+">(.*?)</tr>', answer.body.decode(), re.DOTALL)
+    return [" ".join(unescape(re.sub(r"<[^>]*>", " ", row)).split()) for row in found]
+
+
+@pytest.mark.rows("S4-50", "X-65")
+def test_a_row_says_the_task_who_asked_and_how_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data", wake_at_tokens=16_000) as proxy:
+        person = Person(proxy.origin)
+        person.open_link()
+        for agent, task, answer in (
+            ("claude-cli", "Good morning! Mend the login form.", calls("bash", command="ls")),
+            ("codex_cli_rs", "Write the changelog.", says("done")),
+            ("codex_cli_rs", "Tidy the imports.", says("done")),
+        ):
+            provider.will(answer)
+            ask(proxy.origin, body_of(task, awake=True), headers={"user-agent": f"{agent}/1.0"})
+        [working] = rows(person, "?state=working")
+        assert working.startswith("Mend the login form. claude-cli · m working Stop 1 ")
+        assert [row[:10] for row in rows(person, "?client=codex_cli_rs&period=today")] == ["Tidy the i", "Write the "]
+        [short, _] = rows(person, "?state=too+short")
+        assert "too short to help yet begins at about 16k tokens; " in short
+        assert rows(person, "?period=today&since=2001-01-01&until=2001-01-02") == []
+
+        [stop] = re.findall(r'action="(/console/conversations/\w+/stop)"', person.get("/console/running").body.decode())
+        told = person.send("/console/conversations", stop, **{"from": "list"})
+        assert told.header("location").startswith("/console/conversations?done=Stopped")
+        [stopped] = rows(person, "?state=stopped")
+        assert "stopped Resume" in stopped
+
+        monkeypatch.setattr(conversation_list_page, "ROWS_PER_PAGE", 1)  # a page of one row, not of forty
+        page = unescape(person.get("/console/conversations?client=codex_cli_rs&sort=requests&q=x").body.decode())
+        assert 'href="/console/conversations?q=x&sort=requests&client=codex_cli_rs&page=2"' in page
+
+
+@pytest.mark.parametrize("query", ["?state=asleep", "?sort=x", "?period=year", "?page=0"])
+def test_a_filter_that_is_not_there_is_said(build: Building, query: str) -> None:
+    assert build().operator().get(f"/console/conversations{query}").status == 400
+
+
+def test_what_runs_is_shown_to_its_owner_alone(build: Building) -> None:
+    site = build(tenancy="key")
+
+    assert site.person().get("/console/running").status == 401
+    assert site.theirs.conversation not in site.owner("ours").get("/console/running").body.decode()
