@@ -28,6 +28,8 @@ COMMANDS = {
     "serve": ("serve", "Run the proxy."),
     "console": ("serve", "A web page: the call stack live, every request, and the money."),
     "wrap": ("wrap", "Start an agent through the proxy: claude, codex, opencode, ..."),
+    "on": ("wrap.on_off", "Let agents always ask the proxy, also without wrap."),
+    "off": ("wrap.on_off", "Undo `on`: the settings of agents as they were."),
     "demo": ("programs", "Play a scripted session; needs no key and no network."),
     "savings": ("savings", "What it would have saved in the sessions of your agents."),
     "replay": ("replay", "Play recordings: what is saved, what would be missed?"),
@@ -76,6 +78,8 @@ EXAMPLES = {
     "console": "console --data ./data",
     "top": "top --interval 2",
     "wrap": 'wrap codex exec "fix the tests"',
+    "on": "on claude codex",
+    "off": "off",
     "demo": "demo --all",
     "savings": "savings --since 30d --details",
     "replay": "replay session.jsonl --set mode=passive",
@@ -126,8 +130,8 @@ OVERVIEW = {
 }
 """What the first screen of help shows, in its order."""
 
-UNLISTED = ("provider", "migrate", "user", "statusline")
-"""Commands that only docs name: for trying the proxy without a model, for teams, and for other programs."""
+UNLISTED = ("provider", "migrate", "user", "statusline", "on", "off")
+"""Commands that only docs name: for trying the proxy without a model, for teams, for other programs, and for good."""
 
 _INSPECT = ("resume", "explain", "map", "loops", "regrets", "tariffs")
 GROUPS = {
