@@ -19,11 +19,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import msgspec
@@ -41,6 +41,7 @@ COMPRESS_PATH, RETRIEVE_PATH = "/v1/compress", "/v1/retrieve/"
 CHAT_PATH = "/v1/chat/completions"
 RETRIEVE_TOOL = "headroom_retrieve"
 HASH_BYTES = 12
+DONE_APART_BYTES = 1 << 18
 UNNAMED_MODEL = "unknown"
 ACTIVE_HEADER = (b"x-stack-mode", b"active")
 LEFT_TEXT = "left the context"
@@ -59,6 +60,7 @@ _TOOL = {
 }
 """Stands for the tools that the caller's client may have: without any, nothing could be asked back."""
 _RECALL = next(tool for tool in TOOLS if tool.op == "recall")
+T = TypeVar("T")
 _TAKEN: ContextVar[list[bytes]] = ContextVar("taken")
 
 
@@ -106,7 +108,7 @@ class CompressApi:
         if config.mode == "active":  # only what the proxy itself decides: the model cannot call our tools
             config = config.model_copy(update={"mode": "passive"})
         routes = Routes(config.model_copy(update={"upstreams": {}}))
-        routes.upstreams = {"default": TakingUpstream()}
+        routes.upstreams = dict.fromkeys((*config.upstreams, "default"), TakingUpstream())
         own = replace(
             process,
             config=config,
@@ -127,7 +129,7 @@ class CompressApi:
 
     # ------------------------------------------------------------------------------------------------------- compress
     async def _compress(self, asked: ClientRequest) -> Mapping[str, Any]:
-        given = _object_in(asked.body)
+        given = await _apart(len(asked.body), lambda: _object_in(asked.body))
         messages, tools = given.get("messages"), given.get("tools")
         if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
             raise BadRequest('"messages" must be a list of messages, as chat completions have it.')
@@ -139,7 +141,7 @@ class CompressApi:
         whole = list(_with_calls(messages))
         body = {"model": model, "messages": whole, "tools": tools or [_TOOL]}
         sent = await self._sent_for(asked, msgspec.json.encode(body)) if messages else None
-        rows = _rows_for(whole, sent["messages"]) if sent is not None else whole
+        rows = await _apart(len(asked.body), lambda: _rows_for(whole, sent["messages"])) if sent is not None else whole
         compressed = [row for row, own in zip(rows, whole, strict=True) if not isinstance(own, _HeldBack)]
         before, after = await self._tokens(model, messages), await self._tokens(model, compressed)
         return {
@@ -207,6 +209,11 @@ class CompressApi:
         except ToolError as error:
             text = str(error)
         return {"hash": digits, "original_content": with_hashes(text), "query": query}
+
+
+async def _apart(size: int, work: Callable[[], T]) -> T:
+    """What `work` returns; done in a thread where a body of so many bytes would hold up other requests."""
+    return await asyncio.to_thread(work) if size >= DONE_APART_BYTES else work()
 
 
 async def _send(reply: Reply, answer: Mapping[str, Any]) -> None:

@@ -118,7 +118,7 @@ def test_what_litellm_holds_back_is_done_without(stage: Stage) -> None:
 
 @pytest.mark.rows("X-66")
 def test_small_work_comes_back_as_it_went(stage: Stage) -> None:
-    proxy = stage.proxy(wake_at_tokens="4000")
+    proxy = stage.proxy(wake_at_tokens="4000", models__pinned__upstream="default")
     messages = [{"role": "user", "content": [{"type": "text", "text": "hello"}], "name": "ann"}]
 
     said = compress(proxy, messages, tools=[{"type": "function", "function": {"name": "read"}}])
@@ -126,6 +126,8 @@ def test_small_work_comes_back_as_it_went(stage: Stage) -> None:
     assert said["messages"] == messages
     assert (said["tokens_saved"], said["compression_ratio"], said["transforms_applied"]) == (0, 1.0, [])
     assert compress(proxy, [{"role": "user", "content": "/stack help"}])["messages"][0]["content"] == "/stack help"
+    assert compress(proxy, messages, model="pinned")["messages"] == messages
+    assert compress(proxy, messages, model=None)["messages"] == messages
     assert compress(proxy, [])["messages"] == []
 
 
