@@ -1,4 +1,6 @@
-"""The table of commands: which module holds which, where it stands in the overview, and its line of help there.
+"""The program `callstack`, and the table of its commands: which module holds which, where it stands in the overview,
+and its line of help there. An error of ours becomes one message and an exit code: 2 for a request that is wrong, 1 for
+one that failed.
 
 A command's module is imported only when the command runs, because `serve` needs a web framework and `tree` a database,
 and `--help` needs neither. So the texts of the overview are kept here.
@@ -6,22 +8,28 @@ and `--help` needs neither. So the texts of the overview are kept here.
 
 from __future__ import annotations
 
+import io
+import logging
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from proxy.cli.output import print_note
+from proxy import __version__
+from proxy.cli.output import print_error, print_note
+from proxy.errors import BadRequest, InvalidConfiguration, NotFound, ProxyError
 
 COMMANDS = {
     "serve": ("serve", "Run the proxy."),
     "console": ("serve", "A web page: the call stack live, every request, and the money."),
     "wrap": ("wrap", "Start an agent through the proxy: claude, codex, opencode, ..."),
+    "on": ("wrap.on_off", "Let agents always ask the proxy, also without wrap."),
+    "off": ("wrap.on_off", "Undo `on`: the settings of agents as they were."),
     "demo": ("programs", "Play a scripted session; needs no key and no network."),
     "savings": ("savings", "What it would have saved in the sessions of your agents."),
     "replay": ("replay", "Play recordings: what is saved, what would be missed?"),
@@ -60,6 +68,7 @@ COMMANDS = {
     "key": ("settings", "The client keys this proxy issues: add, list, revoke."),
     "user": ("settings", "Limits of the users whom a proxy in front names: limit, list, usage."),
     "doctor": ("doctor", "Check port, upstream, store, tokenizer and configuration."),
+    "statusline": ("statusline.command", "One line for Claude Code's status line, or tmux."),
     "provider": ("programs", "Serve a scripted model, to try things against."),
 }
 """Command -> its module, which has a function or group of that name, and one line of help."""
@@ -69,6 +78,8 @@ EXAMPLES = {
     "console": "console --data ./data",
     "top": "top --interval 2",
     "wrap": 'wrap codex exec "fix the tests"',
+    "on": "on claude codex",
+    "off": "off",
     "demo": "demo --all",
     "savings": "savings --since 30d --details",
     "replay": "replay session.jsonl --set mode=passive",
@@ -106,6 +117,7 @@ EXAMPLES = {
     "key": "key add laptop",
     "user": "user limit ana@example.org --usd 50",
     "doctor": "doctor --upstream https://api.example.com",
+    "statusline": "statusline --settings",
     "provider": "provider scenario.yaml --port 9000",
 }
 """Command -> an example of it, shown below its help."""
@@ -118,8 +130,8 @@ OVERVIEW = {
 }
 """What the first screen of help shows, in its order."""
 
-UNLISTED = ("provider", "migrate", "user")
-"""Commands that only docs name: for trying the proxy without a model, and for teams."""
+UNLISTED = ("provider", "migrate", "user", "statusline", "on", "off")
+"""Commands that only docs name: for trying the proxy without a model, for teams, for other programs, and for good."""
 
 _INSPECT = ("resume", "explain", "map", "loops", "regrets", "tariffs")
 GROUPS = {
@@ -247,3 +259,47 @@ def _fail_unknown(ctx: Any, name: str, near: list[str], where: str) -> None:
     """Ends with a usage error that names the nearest command, if one is near."""
     nearest = f"; the nearest is `callstack {near[0]}`" if near else ""
     ctx.fail(f"there is no command {name!r}{nearest}; `{where} --help` lists them")
+
+
+app = typer.Typer(
+    cls=LazyCommands,
+    no_args_is_help=True,
+    add_completion=True,  # `callstack --install-completion` for bash, zsh, fish and PowerShell
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"max_content_width": 120},  # of help; a narrower terminal has narrower lines
+    help="A proxy for the OpenAI and Anthropic APIs that keeps an agent's context as a call stack of task frames.",
+)
+
+
+def _show_version(value: bool) -> None:  # noqa: FBT001 - the library calls it with the flag's value
+    if value:
+        typer.echo(f"callstack {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def callstack(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Options before the command."""
+
+
+def run_program() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A locale that cannot say "→" must not end a command.
+            stream.reconfigure(errors="backslashreplace")
+    # Commands print their own messages. Without a handler, `logging` would print bare warnings of the packages that
+    # they use, such as "store write failed".
+    logging.getLogger("proxy").addHandler(logging.NullHandler())
+    try:
+        app()
+    except (BadRequest, InvalidConfiguration, NotFound) as error:
+        print_error(str(error))
+        sys.exit(2)
+    except ProxyError as error:
+        print_error(f"{error} ({error.code})")
+        sys.exit(1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 
 from msgspec.structs import replace
 
@@ -50,6 +51,7 @@ from proxy.exchange.thread.activation import RECALL_WINDOW_DIVISOR
 from proxy.exchange.thread.placement import ParsedRequest, Placement
 from proxy.exchange.tool_loop import tool_loop, update_refused_calls
 from proxy.exchange.turn import Turn
+from proxy.upstream import AskedElsewhere
 
 log = logging.getLogger(__name__)
 
@@ -154,6 +156,9 @@ async def _run(handler: RequestHandler, answer: Callable[[RequestHandler], Await
             await (handler.refuse_stopped() if handler.is_stopped else answer(handler))
         finally:
             handler.interrupts.unregister()
+    except AskedElsewhere:
+        handler.record.finish(HTTPStatus.OK)
+        raise
     except asyncio.CancelledError:
         if not handler.client_response.writer.is_finished:  # some clients leave as soon as they have read the end
             handler.record.mark_failed(handler.cancel_reason)

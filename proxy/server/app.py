@@ -64,6 +64,7 @@ from proxy.exchange import passthrough_without_turn as passing
 from proxy.exchange import pipeline as exchange
 from proxy.exchange import stored_responses as responding
 from proxy.management.views import health_view
+from proxy.server.compress_api import CompressApi, is_compress_request
 from proxy.server.compressed_requests import decompress_request
 from proxy.server.front import TrustedFront
 from proxy.server.guard import RequestGuard, log_refusal
@@ -146,6 +147,7 @@ class App:
         hop = new_hop()
         self._routes = Routes(config, via=hop)
         self._services: dict[str, Services] = {}
+        self._compress_api: CompressApi
         self._tenancy: TenantResolver | None = None
         self._key_ring = KeyRing(config.keys_path)
         keyed = any(upstream.key is not None for upstream in config.upstreams.values())
@@ -206,6 +208,7 @@ class App:
         )
         process = self._build_app_services(secret, live, conversations, flights)
         self._services = {dialect.name: build_services(process, dialect) for dialect in DIALECTS.values()}
+        self._compress_api = CompressApi(process)
         self._learned_traits = partial(learned_traits, process, tuple(self._services.values()))
         self._secret = secret
         self._tenancy = TenantResolver(self.config.tenancy, self._key_ring, secret, self.config.front)
@@ -582,6 +585,9 @@ class App:
         )
 
     async def _dispatch(self, path: str, client_request: ClientRequest, reply: Reply) -> None:
+        if is_compress_request(client_request.method, client_request.path):
+            await self._compress_api.handle(client_request, reply)
+            return
         dialect = dialect_at(path)
         if dialect is not None and client_request.method == "POST":
             await exchange.handle(self._services[dialect.name], client_request, reply)

@@ -10,7 +10,7 @@ from proxy.upstream.content_coding import (
     decode_body,
 )
 from proxy.upstream.context_windows import ContextWindow, ContextWindows
-from proxy.upstream.http import Answer, ConnectionPool, HttpUpstream, RawHeaders, Upstream
+from proxy.upstream.http import Answer, AskedElsewhere, ConnectionPool, HttpUpstream, RawHeaders, Upstream
 from proxy.upstream.learned_traits import LearnedTrait, TraitKind
 from proxy.upstream.litellm.loader import unavailable_reason
 from proxy.upstream.request_forms import FORMS_WITHOUT_RECALL, LearnedForms, RequestForm
@@ -21,6 +21,7 @@ __all__ = [
     "FORMS_WITHOUT_RECALL",
     "READABLE_CODINGS",
     "Answer",
+    "AskedElsewhere",
     "BrokenCoding",
     "ConnectionPool",
     "ContextWindow",

@@ -120,6 +120,11 @@ class Answer(ABC):
         return dict(reversed(self.headers)).get(name, b"")
 
 
+class AskedElsewhere(asyncio.CancelledError):
+    """Ends a request whose body was taken instead of sent: somebody else asks the provider. It passes through
+    everything that a cancellation passes through, and is no failure."""
+
+
 class Upstream(ABC):
     """One provider. `send` may run many times concurrently."""
 

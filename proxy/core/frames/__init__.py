@@ -95,6 +95,7 @@ from proxy.core.frames.suggestion_log import POP, PUSH, AutonomySettings, Sugges
 from proxy.core.frames.tasks import STATUSES, lesson_of, newest_failed_attempt, task_of
 from proxy.core.frames.tree import (
     ALLOWED,
+    CONVERSATION,
     FINAL_STATUSES,
     PART_ORIGIN,
     PLAN_ORIGIN,
@@ -132,6 +133,7 @@ __all__ = [
     "ALLOWED",
     "BRANCH_SWITCHED_KIND",
     "CHANGED",
+    "CONVERSATION",
     "FINAL_STATUSES",
     "HEAD_CHANGED",
     "MAIN_BRANCH",

@@ -30,6 +30,7 @@ from proxy.core.text import CountTokens, estimate_tokens
 from proxy.errors import BadRequest, ProxyError, RateLimited
 from proxy.exchange import Inbox
 from proxy.management.api.openapi import methods_at
+from proxy.management.api.status_line import StatusLines
 from proxy.management.views import MAX_TIMESTAMP_MS, quote_reference
 from proxy.store import Store
 from proxy.telemetry import EventBus
@@ -164,6 +165,7 @@ class ApiContext:
     """Start of the subagent statistics (ms) by tenant, None for an operator; missing: everything stored counts."""
     learned_traits: Callable[[], Sequence[LearnedTrait]] = tuple
     """What the upstreams' refusals have taught this process."""
+    status_lines: StatusLines = field(default_factory=StatusLines)
 
 
 ResponseDocs = dict[int | str, dict[str, Any]]

@@ -35,6 +35,7 @@ from proxy.management.api.base import (
     respond_in_thread,
 )
 from proxy.management.api.openapi import openapi_description
+from proxy.management.api.status_line import StatusLineView
 from proxy.management.export import (
     FORMATS,
     MEASURES,
@@ -381,6 +382,15 @@ async def show_difference(caller: CurrentCaller, request: Id) -> Response:
     """The client's body against each body sent, message by message."""
     stored = await requests.stored_request(caller.context.store, caller.scope, request)
     return await respond_in_thread(lambda: requests.request_diff(stored))
+
+
+@router.get("/statusline", response_model=StatusLineView)
+async def show_status_line(
+    caller: CurrentCaller,
+    session: Annotated[str, Query(max_length=200, description="What the client calls its session; empty: any")] = "",
+) -> Response:
+    """What a status line tells: the context of a session, its working frame, and what was saved today."""
+    return JsonResponse(await caller.context.status_lines.view(caller.context.store, caller.scope, session))
 
 
 @router.get("/totals", response_model=Totals)

@@ -1,0 +1,138 @@
+"""What `callstack statusline` tells of a session: its context, its working frame, and what was saved today. A client
+asks several times a second, so everything is kept until another request is stored."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import takewhile
+
+from typing_extensions import TypedDict
+
+from proxy.accounting import OWN_REQUEST_STATUSES, Receipt, read_period
+from proxy.core.frames import CONVERSATION
+from proxy.core.ledger import Conversation, Ledger
+from proxy.management.views import ConversationUnreadable, decode_receipt, lookup, newest_path_state
+from proxy.store import RequestRecord, Store, TenantScope
+
+PAGE = 200
+"""Receipts that are read at once; a day of more is read page by page, once."""
+MAX_PAGES = 100
+MAX_CONVERSATIONS = 50
+"""The most recently active ones, among which a session is looked for."""
+MAX_SESSIONS = 256
+"""Answers that are kept."""
+REQUESTS_READ = 5
+"""The newest of a conversation: one of them has a receipt, the others are under way."""
+
+
+class StatusLineView(TypedDict):
+    """`tokens_sent` of `tokens_in` is the context of the newest request: what was sent in its last round, and what the
+    client sent; both 0 where the session has none yet. `frame` is the title of the frame that is worked on, or empty.
+    `saved` and `untouched` are USD of today's requests of all sessions, in the time zone of the proxy."""
+
+    tokens_sent: int
+    tokens_in: int
+    frame: str
+    saved: float
+    untouched: float
+
+
+@dataclass
+class _Today:
+    """Receipts of one day that were added up, by the id of their request."""
+
+    day: str = ""
+    amounts: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+
+@dataclass
+class StatusLines:
+    """The answers given last, of one process: of each scope today's sums, of each session the newest request that was
+    looked at with what it led to."""
+
+    today: dict[TenantScope, _Today] = field(default_factory=dict)
+    answers: dict[tuple[TenantScope, str], tuple[RequestRecord, StatusLineView]] = field(default_factory=dict)
+    titles: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By conversation: the newest receipt when it was read, and the title of its active frame."""
+
+    async def view(self, store: Store, scope: TenantScope, session: str) -> StatusLineView:
+        """`session` is what the client calls its session; empty for the newest conversation."""
+        newest = await store.requests(scope, "", 1)
+        if not newest:
+            return {"tokens_sent": 0, "tokens_in": 0, "frame": "", "saved": 0.0, "untouched": 0.0}
+        known = self.answers.get((scope, session))
+        if known is not None and known[0] == newest[0] and self._is_today(scope):
+            return known[1]
+        saved, untouched = await self._sums(store, scope)
+        receipt, title = await self._context(store, scope, session)
+        view: StatusLineView = {
+            "tokens_sent": receipt.tokens_last if receipt else 0,
+            "tokens_in": receipt.tokens_in if receipt else 0,
+            "frame": title,
+            "saved": saved,
+            "untouched": untouched,
+        }
+        if len(self.answers) >= MAX_SESSIONS:
+            self.answers.clear()
+        self.answers[scope, session] = (newest[0], view)
+        return view
+
+    def _is_today(self, scope: TenantScope) -> bool:
+        return scope in self.today and self.today[scope].day == _day()
+
+    async def _sums(self, store: Store, scope: TenantScope) -> tuple[float, float]:
+        """Of today: USD saved, and USD that it would have cost."""
+        if not self._is_today(scope):
+            self.today[scope] = _Today(_day())
+        amounts, since = self.today[scope].amounts, read_period("today").starts_ms
+        for page in range(MAX_PAGES):
+            records = await store.requests(scope, "", PAGE, page * PAGE)
+            fresh = [record for record in records if record.created >= since and record.id not in amounts]
+            for record in fresh:
+                if (receipt := decode_receipt(record)) is not None:
+                    amounts[record.id] = (receipt.saved, receipt.cost_untouched)
+            if len(records) < PAGE or len(fresh) < PAGE // 2:  # the rest was added up before, or is older
+                break
+        return sum(saved for saved, _ in amounts.values()), sum(untouched for _, untouched in amounts.values())
+
+    async def _context(self, store: Store, scope: TenantScope, session: str) -> tuple[Receipt | None, str]:
+        """The newest receipt of the session's own thread, and the title of the frame that is worked on. What the
+        session delegated has conversations of its own."""
+        recent = await store.recently_active(scope, MAX_CONVERSATIONS)
+        own = [each for each in recent if (each.hint == session if session else not each.parent)]
+        for conversation in own:
+            records = await store.requests(conversation.tenant, conversation.id, REQUESTS_READ)
+            decoded = [receipt for record in records if (receipt := decode_receipt(record)) is not None]
+            if receipts := [receipt for receipt in decoded if receipt.status not in OWN_REQUEST_STATUSES]:
+                return receipts[0], await self._title(store, conversation, receipts)
+        return None, ""
+
+    async def _title(self, store: Store, conversation: Conversation, receipts: Sequence[Receipt]) -> str:
+        """`receipts` are the newest, the newest first. Where nothing has happened to a frame since the conversation was
+        read, it is not read again."""
+        known, title = self.titles.get(conversation.id, ("", ""))
+        since = list(takewhile(lambda receipt: receipt.id != known, receipts))
+        if len(since) == len(receipts) or any(receipt.events for receipt in since):
+            try:
+                ledger = await lookup.load_ledger(store, conversation)
+            except ConversationUnreadable:
+                return ""
+            title = await asyncio.to_thread(_working_frame, ledger) if ledger is not None else ""
+        if len(self.titles) >= MAX_SESSIONS:
+            self.titles.clear()
+        self.titles[conversation.id] = (receipts[0].id, title)
+        return title
+
+
+def _working_frame(ledger: Ledger) -> str:
+    """The title of the active frame of the path that grew last; empty for the conversation as a whole."""
+    tree = newest_path_state(ledger).tree
+    frame = tree.told.frames.get(tree.active)
+    return "" if frame is None or frame.title == CONVERSATION else frame.title
+
+
+def _day() -> str:
+    return datetime.now().astimezone().date().isoformat()
