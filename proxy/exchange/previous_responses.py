@@ -14,7 +14,7 @@ from proxy.dialects import CLIENT_RESPONSE_KEY, Dialect, ResponseReferences
 from proxy.exchange.rounds import ClientRequest, Services
 from proxy.exchange.thread import session_headers as clients
 from proxy.exchange.thread.placement import Placement
-from proxy.store import CachedConversation
+from proxy.store import CachedConversation, LookedUp
 
 UNKNOWN_ANSWER = "previous_response"
 """Why a request is not placed that goes on from an answer which nobody here knows, or which was deleted."""
@@ -118,9 +118,8 @@ async def _resolve_by_position(
     hint = clients.session_hint(client_request.headers)
     before, depth = request, -1
     while True:
-        cached, found = await parts.conversation_cache.locate(
-            client_request.tenant, hint, request, parts.now(), parts.dialect.name
-        )
+        asked = LookedUp(client_request.tenant, hint, request, parts.now(), parts.dialect.name)
+        cached, found = await parts.conversation_cache.locate(asked)
         if found.depth <= depth:
             return before
         if cached is None or not found.path or found.depth == len(request.messages):

@@ -206,8 +206,11 @@ class Store(Protocol):
     def announcements(self) -> AsyncIterator[str]:
         """What other processes announce from now on; ends at once if the store is not shared."""
 
-    async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
-        """Newest start first. Activity does not change this order, so paging misses none."""
+    async def conversations(
+        self, tenant: str | None, limit: int = 100, offset: int = 0, *, awaits_writes: bool = True
+    ) -> tuple[Conversation, ...]:
+        """Newest start first. Activity does not change this order, so paging misses none. `awaits_writes`: with those
+        that this process began a moment ago."""
 
     async def recently_active(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
         """Newest record first."""

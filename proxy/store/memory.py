@@ -153,7 +153,10 @@ class MemoryStore:
         found = self._conversations.get((tenant, conversation))
         return rebuild_ledger(found, self._values.get((tenant, conversation), ())) if found else None
 
-    async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
+    async def conversations(
+        self, tenant: str | None, limit: int = 100, offset: int = 0, *, awaits_writes: bool = True
+    ) -> tuple[Conversation, ...]:
+        del awaits_writes  # nothing waits to be written
         return tuple(self._newest_first(tenant)[offset : offset + limit])
 
     async def recently_active(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
