@@ -463,6 +463,14 @@ class ConversationCache:
                 return cached, next((turn for turn, rounds in turns if response_id_of(rounds) == name), "")
         return None
 
+    async def is_anothers_answer(self, tenant: str, name: str) -> bool:
+        """Whether the answer that has this id was given to another tenant, and not to this one. Raises StoreError."""
+        key = anchors.response_anchor(name)
+        if (tenant, "", key) in self._anchors:
+            return False
+        owners = await self._store.tenants_with_anchor(key)
+        return bool(owners) and tenant not in owners
+
     async def related_ledgers(
         self, cached: CachedConversation, frames: Iterable[str], delegated: Iterable[str] = ()
     ) -> tuple[Ledger, ...]:

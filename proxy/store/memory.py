@@ -13,6 +13,7 @@ from proxy.core.ledger import Conversation, Entry, Ledger, LedgerEvent, LedgerIt
 from proxy.errors import StoreError
 from proxy.store.commit import ConversationKey, memory_size_of, without_bodies
 from proxy.store.interface import (
+    MAX_OWNERS,
     AnchorRecord,
     Changes,
     DeletionResult,
@@ -131,6 +132,9 @@ class MemoryStore:
             newest_first = sorted(held.items(), key=lambda item: (item[1], item[0]), reverse=True)
             found.update(dict.fromkeys(conversation for conversation, _ in newest_first))
         return tuple(found)[:limit]
+
+    async def tenants_with_anchor(self, key: str) -> tuple[str, ...]:
+        return tuple(tenant for tenant, hint, known in self._anchors if (hint, known) == ("", key))[:MAX_OWNERS]
 
     async def conversations_in_session(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
         return tuple(c.id for c in self._newest_first(tenant) if c.hint == hint)[:limit]

@@ -27,6 +27,7 @@ from proxy.core.ledger import (
 from proxy.errors import StoreError
 from proxy.store import rows, schema
 from proxy.store.interface import (
+    MAX_OWNERS,
     Body,
     Changes,
     RequestRecord,
@@ -112,6 +113,15 @@ def _anchored_conversations(
         if len(found) >= limit:
             break
     return tuple(map(rows.unescape_text, list(found)[:limit]))
+
+
+def tenants_with_anchor(connection: Connection, key: str) -> tuple[str, ...]:
+    """By the tenants that use the proxy: no index begins with the key."""
+    anchors, users = schema.anchors, select(schema.usage_days.c.tenant).distinct()
+    query = select(anchors.c.tenant).where(
+        anchors.c.tenant.in_(users), anchors.c.hint == "", anchors.c.key == rows.escape_text(key)
+    )
+    return tuple(map(rows.unescape_text, connection.execute(query.limit(MAX_OWNERS)).scalars()))
 
 
 def conversations_in_session(connection: Connection, tenant: str, hint: str, limit: int) -> tuple[str, ...]:

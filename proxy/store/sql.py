@@ -145,6 +145,14 @@ class SqlStore:
             lambda c: reading.find_by_anchors(c, tenant, hint, keys, limit), concerns=anchors, is_one_query=True
         )
 
+    async def tenants_with_anchor(self, key: str) -> tuple[str, ...]:
+        def tells(batch: Batch) -> bool:
+            return any(
+                isinstance(r, UsageRecord) or (isinstance(r, AnchorRecord) and key in r.keys) for r in batch.records
+            )
+
+        return await self._read(lambda c: reading.tenants_with_anchor(c, key), concerns=tells, is_one_query=True)
+
     async def conversations_in_session(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
         def opens(batch: Batch) -> bool:
             return batch.tenant == tenant and any(isinstance(r, Conversation) and r.hint == hint for r in batch.records)

@@ -162,17 +162,20 @@ async def _file_bytes(body: bytes) -> int:
     return total
 
 
-class _NamedModel(msgspec.Struct):
+class _NamedMembers(msgspec.Struct):
     model: msgspec.Raw = msgspec.Raw(b"null")
+    previous_response_id: msgspec.Raw = msgspec.Raw(b"null")
 
 
-async def model_in(body: bytes) -> str | None:
-    """The model that a long body names, read without the rest of it; None where it names none."""
+async def names_in(body: bytes) -> tuple[str | None, str]:
+    """The model and the earlier answer that a body names, read without the rest of it; None and "" where it names
+    none."""
     try:
-        named = await asyncio.to_thread(lambda: msgspec.json.decode(msgspec.json.decode(body, type=_NamedModel).model))
+        found = await asyncio.to_thread(msgspec.json.decode, body, type=_NamedMembers)
+        model, previous = msgspec.json.decode(found.model), msgspec.json.decode(found.previous_response_id)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return None
-    return named if isinstance(named, str) else None
+        return None, ""
+    return (model if isinstance(model, str) else None), (previous if isinstance(previous, str) else "")
 
 
 async def parse_client_request(parts: Services, body: bytes) -> Request:
