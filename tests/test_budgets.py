@@ -343,6 +343,26 @@ async def test_what_ends_while_the_budget_is_read_is_not_missed() -> None:
         await budgets.reserve("key-ana", limits, CostEstimate(1_000, 0.0))
 
 
+@pytest.mark.rows("X-57")
+async def test_a_further_round_reserves_what_the_rounds_before_it_used_and_what_it_may_cost() -> None:
+    """Its own reservation is no room that others take; what others reserved is."""
+    limits, budgets = UsageLimits(tokens=30_000), BudgetChecks(MemoryStore(), lambda: int(NOW.timestamp() * 1000))
+    asking = await budgets.reserve("key-ana", limits, CostEstimate(9_000, 0.0, is_bounded=True))
+    other = await budgets.reserve("key-ana", limits, CostEstimate(10_000, 0.0, is_bounded=True))
+
+    await budgets.extend(asking, CostEstimate(8_000, 0.0), CostEstimate(12_000, 0.0, is_bounded=True))
+    with pytest.raises(BudgetReserved):
+        await budgets.reserve("key-ana", limits, CostEstimate(2_000, 0.0, is_bounded=True))
+    for spent, bound in (8_001, True), (8_001, False), (20_000, False):
+        with pytest.raises(BudgetSpent):
+            await budgets.extend(asking, CostEstimate(spent, 0.0), CostEstimate(12_000, 0.0, bound, 12_000))
+    assert asking.tokens == 20_000
+
+    budgets.release(other)
+    await budgets.extend(asking, CostEstimate(17_000, 0.0), CostEstimate(50_000, 0.0, input_tokens=12_000))
+    assert asking.tokens == 30_000  # the rest: it names no bound
+
+
 class EndingStore(MemoryStore):
     """A request ends between the read and the check."""
 

@@ -1,10 +1,11 @@
 """Holds the requests of a client key or a user to their budget per day or calendar month (UTC).
 
-Before a request is sent, what it may cost at most is reserved: its input, and the output that it allows. The
-reservation ends when the request was answered and what it used stands in the store, where replicas count together and
-a restart forgets nothing. A request that names no bound of its output reserves what the model can write. Where that is
-more than the rest, it must find room for its input and for what requests of this key take on average, and reserves the
-rest: it may pass a budget by its own answer, as the last one.
+Before a request is sent, what it may cost at most is reserved: its input, and the output that it allows. Each further
+round for which our tools make the model be asked again adds to that. The reservation ends when the request was answered
+and what it used stands in the store, where replicas count together and a restart forgets nothing. A request that names
+no bound of its output reserves what the model can write. Where that is more than the rest, it must find room for its
+input and for what requests of this key take on average, and reserves the rest: it may pass a budget by its own answer,
+as the last one.
 
 Reservations are of one process alone: with N replicas, N times the rest can be under way at once.
 """
@@ -100,8 +101,9 @@ class Reservation:
     """What a request that is under way may cost."""
 
     tenant: str
-    tokens: int
-    usd: float
+    limits: UsageLimits
+    tokens: int = 0
+    usd: float = 0.0
 
 
 class BudgetChecks:
@@ -120,9 +122,36 @@ class BudgetChecks:
     async def reserve(self, tenant: str, limits: UsageLimits, estimate: CostEstimate | None) -> Reservation:
         """Room for a request in the budget of a tenant (an id). None as estimate: it costs nothing, and is refused only
         where the budget is spent. Raises BudgetSpent, BudgetReserved or BudgetUnknown."""
+        used, renewal = await self._read_used(tenant, limits)
+        _check_budget(limits, used, renewal, holder_of(tenant))
+        reservation = Reservation(tenant, limits)
+        if estimate is not None:
+            _check_estimate(limits, used, estimate, renewal, holder_of(tenant))
+            reservation = _reserve(limits, used, self._reserved.get(tenant, ()), estimate, tenant)
+        self._reserved.setdefault(tenant, set()).add(reservation)
+        return reservation
+
+    async def extend(self, reservation: Reservation, spent: CostEstimate, estimate: CostEstimate) -> None:
+        """Make room for another round of a request that is under way. `spent` is what its rounds used so far, of which
+        nothing stands in the store yet. A round without a bound must find room for
+        its input. Raises BudgetSpent or BudgetUnknown; the reservation is as it was then."""
+        tenant, limits = reservation.tenant, reservation.limits
+        used, renewal = await self._read_used(tenant, limits)
+        under_way = self._reserved.get(tenant, set()) - {reservation}
+        taken = UsageRecord(
+            0,
+            tokens=used.tokens + spent.tokens + sum(r.tokens for r in under_way),
+            cost=used.cost + spent.usd + sum(r.usd for r in under_way),
+        )
+        _check_budget(limits, taken, renewal, holder_of(tenant))
+        _check_estimate(limits, taken, estimate, renewal, holder_of(tenant))
+        room = _reserve(limits, taken, (), estimate, tenant)
+        reservation.tokens, reservation.usd = spent.tokens + room.tokens, spent.usd + room.usd
+
+    async def _read_used(self, tenant: str, limits: UsageLimits) -> tuple[UsageRecord, Renewal]:
+        """Raises BudgetUnknown."""
         now = datetime.fromtimestamp(self._now() / 1000, UTC)
         begins, ends = period_at(now, limits.per)
-        renewal = Renewal(ends, max(1, int((ends - now).total_seconds())))
         try:
             while True:
                 before = self._released.get(tenant, 0)
@@ -134,13 +163,7 @@ class BudgetChecks:
                 f"This {holder_of(tenant)} has a budget, and what was spent of it cannot be read now ({error.code}). "
                 "Try again later."
             ) from error
-        _check_budget(limits, used, renewal, holder_of(tenant))
-        reservation = Reservation(tenant, 0, 0.0)
-        if estimate is not None:
-            _check_estimate(limits, used, estimate, renewal, holder_of(tenant))
-            reservation = _reserve(limits, used, self._reserved.get(tenant, ()), estimate, tenant)
-        self._reserved.setdefault(tenant, set()).add(reservation)
-        return reservation
+        return used, Renewal(ends, max(1, int((ends - now).total_seconds())))
 
     def release(self, reservation: Reservation) -> None:
         """The request is over, and what it used stands in the store."""
@@ -171,7 +194,7 @@ def _reserve(
             f"({limits.describe()}). Send this one again when they are answered, or name a smaller max_tokens.",
             retry_after_s=RESERVED_RETRY_S,
         )
-    return Reservation(tenant, tokens, usd)
+    return Reservation(tenant, limits, tokens, usd)
 
 
 def holder_of(tenant: str) -> str:

@@ -71,7 +71,8 @@ class BodyCache:
                 return opened
         fields = slices.members(body)
         items = slices.items(fields.get(name, b""))
-        if items and (fresh := _cacheable(body, name, fields[name], items)):
+        # A body that has no room alone would push out all others; looking for its array takes 20 ms for 15 MB.
+        if items and len(body) <= self._max_bytes and (fresh := _cacheable(body, name, fields[name], items)):
             self._keep(fresh)
         return fields, items
 

@@ -25,7 +25,7 @@ from proxy.exchange.passthrough_without_turn import (
     strip_bound_reasoning,
     with_upstream_model,
 )
-from proxy.exchange.previous_responses import UNKNOWN_ANSWER, resolve_references
+from proxy.exchange.previous_responses import UNKNOWN_ANSWER, refuse_anothers_answer, resolve_references
 from proxy.exchange.provider_history import read_provider_history
 from proxy.exchange.relay_unchanged_turn import begin_relayed_turn, fall_back_to_relay, relay
 from proxy.exchange.request_handler import FailClosedError, RequestHandler
@@ -42,7 +42,7 @@ from proxy.exchange.rounds import (
     Services,
     count_request_tokens,
     is_too_long,
-    model_in,
+    names_in,
     parse_client_request,
     placement_patience_s,
 )
@@ -73,13 +73,11 @@ async def _read_and_answer(parts: Services, client_request: ClientRequest, reply
     try:
         request = await parse_client_request(parts, client_request.body)
     except RequestParseError:
-        await bypass(
-            PassthroughRequest(parts, client_request, parts.routes.choose(None, client_request.path)),
-            reply,
-            "unreadable",
-        )
+        await _pass_unreadable(parts, client_request, reply)
         return
     route = parts.routes.choose(request.model, client_request.path)
+    previous = parts.dialect.references.previous_response_id(request) if parts.dialect.references else ""
+    await refuse_anothers_answer(parts, client_request, route, previous)
     client_request = with_upstream_model(client_request, request.model, route)
     if is_requested_compaction(client_request.path, request):
         placed = await place_requested_compaction(PassthroughRequest(parts, client_request, route, request), reply)
@@ -113,10 +111,18 @@ async def _read_and_answer(parts: Services, client_request: ClientRequest, reply
         await _run(RequestHandler(parts, client_request, reply, route, placement), _answer)
 
 
+async def _pass_unreadable(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
+    _, previous = await names_in(client_request.body)
+    route = parts.routes.choose(None, client_request.path)
+    await refuse_anothers_answer(parts, client_request, route, previous)
+    await bypass(PassthroughRequest(parts, client_request, route), reply, "unreadable")
+
+
 async def _pass_unread(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
     """Forward a request that is too long to be read. Raises UnknownModel and FailClosedError."""
-    model = await model_in(client_request.body)
+    model, previous = await names_in(client_request.body)
     route = parts.routes.choose(model, client_request.path)
+    await refuse_anothers_answer(parts, client_request, route, previous)
     client_request = await asyncio.to_thread(with_upstream_model, client_request, model, route)  # it may be rewritten
     await _bypass_or_refuse(PassthroughRequest(parts, client_request, route), reply, "too_long")
 

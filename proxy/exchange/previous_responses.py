@@ -11,13 +11,41 @@ from msgspec.structs import replace
 
 from proxy.core.ledger import EntryKind, Ledger, Message, Request, Round, visible_calls
 from proxy.dialects import CLIENT_RESPONSE_KEY, Dialect, ResponseReferences
-from proxy.exchange.rounds import ClientRequest, Services
+from proxy.errors import ProxyError, StoreError
+from proxy.exchange.background.scheduler import with_timeout
+from proxy.exchange.rounds import ClientRequest, Services, placement_patience_s
 from proxy.exchange.thread import session_headers as clients
 from proxy.exchange.thread.placement import Placement
-from proxy.store import CachedConversation
+from proxy.store import CachedConversation, LookedUp
+from proxy.upstream import Route
 
+MAX_TOLD_ID = 100
+"""Characters of an id in a message."""
 UNKNOWN_ANSWER = "previous_response"
 """Why a request is not placed that goes on from an answer which nobody here knows, or which was deleted."""
+
+
+class ResponseNotFound(ProxyError):
+    """An answer that was deleted, never completed, or given to somebody else."""
+
+    status = 404
+    code = "response_not_found"
+
+
+async def refuse_anothers_answer(parts: Services, client_request: ClientRequest, route: Route, name: str) -> None:
+    """Raises ResponseNotFound for the id of an answer that was given to another tenant, where both ask the provider
+    with the operator's key, so that it would tell. An id that nobody here knows passes."""
+    is_told_by_provider = parts.dialect.references is not None and route.upstream.settings.key is not None
+    if not name or parts.config.tenancy == "single" or not is_told_by_provider:
+        return
+    try:
+        is_anothers = await with_timeout(
+            placement_patience_s(parts), parts.conversation_cache.is_anothers_answer(client_request.tenant, name)
+        )
+    except (StoreError, TimeoutError):
+        return
+    if is_anothers:
+        raise ResponseNotFound(f"Response with id {name[:MAX_TOLD_ID]!r} not found.")
 
 
 async def resolve_references(
@@ -118,9 +146,8 @@ async def _resolve_by_position(
     hint = clients.session_hint(client_request.headers)
     before, depth = request, -1
     while True:
-        cached, found = await parts.conversation_cache.locate(
-            client_request.tenant, hint, request, parts.now(), parts.dialect.name
-        )
+        asked = LookedUp(client_request.tenant, hint, request, parts.now(), parts.dialect.name)
+        cached, found = await parts.conversation_cache.locate(asked)
         if found.depth <= depth:
             return before
         if cached is None or not found.path or found.depth == len(request.messages):

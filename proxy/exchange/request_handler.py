@@ -10,8 +10,17 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from proxy.core.ledger import Message, ModelResponse
-from proxy.errors import AgentStopped, ProxyError, RequestCancelled, StoreError, UpstreamError, UpstreamInvalidResponse
+from proxy.core.ledger import Message, ModelResponse, Usage
+from proxy.errors import (
+    AgentStopped,
+    BudgetSpent,
+    BudgetUnknown,
+    ProxyError,
+    RequestCancelled,
+    StoreError,
+    UpstreamError,
+    UpstreamInvalidResponse,
+)
 from proxy.exchange.background.cache_pings import SentRequest
 from proxy.exchange.client_response import ClientResponse, Reply, cancel_reason
 from proxy.exchange.drafts import DraftTimer
@@ -65,6 +74,8 @@ class RequestHandler:
         self.round_sender = RoundSender(parts, client_request, route, self.request, self.record)
         self.deadline = math.inf
         """Until when calls of ours are answered, by `time.monotonic`; set with the first of them."""
+        self.round_refusal: ProxyError | None = None
+        """Why the budget of the client's key has no room for another round."""
         self.stream_failure: UpstreamError | None = None
         self.interrupts = Interrupts(
             parts, client_request, placement, self.round_sender, lambda: self.client_response.writer
@@ -251,6 +262,19 @@ class RequestHandler:
         last = self.client_response.last_bytes()
         self.record.finish(status)
         await self.client_response.end(last)
+
+    async def reserve_round(self, added_tokens: int) -> None:
+        """Make room in the budget of the client's key for another round, which sends so many tokens more than the last
+        one and its answer; `round_refusal` says why where there is none."""
+        if (reserve := self.client_request.reserve_round) is None or self._last_response is None:
+            return
+        newest = self._last_response
+        estimated = Usage(self.round_sender.sent_tokens, self._counted(newest.message).tokens)
+        used = [usage or estimated for usage in self.record.usages]
+        try:
+            await reserve(used, used[-1].input + used[-1].output + added_tokens)
+        except (BudgetSpent, BudgetUnknown) as error:
+            self.round_refusal = error
 
     def end_pause(self) -> None:
         """The client is back, so no ping is needed to keep the provider's cache."""

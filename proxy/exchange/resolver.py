@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -61,11 +61,11 @@ from proxy.exchange.thread.choose_thread import (
     thread_of_tip,
     thread_on_branch,
 )
-from proxy.exchange.thread.conversation_origin import Origin, OriginFinder, fork_point
+from proxy.exchange.thread.conversation_origin import Origin, OriginFinder, fork_point, opening_prompts
 from proxy.exchange.thread.follow_path import KEYWORD_SCAN_BATCH, PathFollower
 from proxy.exchange.thread.holdout import HELD_OUT_MODE, HELD_OUT_REASON, HELD_OUT_STATUS, NO_HOLDOUT, Holdout
 from proxy.exchange.thread.placement import Headers, ParsedRequest, Placement, policy_input_of
-from proxy.store import AnchorRecord, CachedConversation, ConversationCache, Record
+from proxy.store import AnchorRecord, CachedConversation, ConversationCache, LookedUp, Record
 
 log = logging.getLogger(__name__)
 
@@ -118,10 +118,10 @@ class Resolver:
         """Raises StoreError when the store cannot be read, BadRequest for an unknown mode."""
         asked = _mode_from_header(parsed.headers)
         hint = clients.session_hint(parsed.headers)
+        asked_for = self._looked_up(parsed, hint)
+        known = await self.conversation_cache.look_up(asked_for, partial(opening_prompts, parsed.request))
         async with self.conversation_cache.lock(parsed.tenant, hint):
-            cached, found = await self.conversation_cache.locate(
-                parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name
-            )
+            cached, found = await self.conversation_cache.locate(asked_for, known)
             if cached is not None and found.path:
                 parsed = parsed.later_than(cached.ledger, found.path[-1])
             part = await self._role_of(parsed, hint, cached, found)
@@ -134,11 +134,15 @@ class Resolver:
                 parsed, new, self._effective_mode(parsed, asked, "")
             )
             if cached is None or part is RequestRole.FORK:
-                known = fork_point(cached, found, parsed.request) if cached else await self.origin_finder.find(parsed)
+                origin = (
+                    fork_point(cached, found, parsed.request)
+                    if cached
+                    else await self.origin_finder.find(parsed, known)
+                )
                 if cached is not None:
                     request = self.origin_finder.with_parents_reasoning(parsed.request, cached, found)
                     parsed = replace(parsed, request=request)
-                arrived = await self._begin_conversation(parsed, known, hint, asked)
+                arrived = await self._begin_conversation(parsed, origin, hint, asked)
             else:
                 arrived = await self._record_arrival(parsed, cached, found, asked)
             if (subagent := self.live_settings.subagent).enabled and subagent.parent_context:
@@ -176,12 +180,12 @@ class Resolver:
         does."""
         asked = _mode_from_header(parsed.headers)
         hint, messages = clients.session_hint(parsed.headers), parsed.request.messages
+        asked_for = self._looked_up(parsed, hint)
+        known = await self.conversation_cache.look_up(asked_for) if messages else None
         async with self.conversation_cache.lock(parsed.tenant, hint):
             cached, found = None, Match(MatchKind.NEW)
             if messages:
-                cached, found = await self.conversation_cache.locate(
-                    parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name
-                )
+                cached, found = await self.conversation_cache.locate(asked_for, known)
             if cached is None and any(m.role == "assistant" for m in messages):
                 opened = self._create_conversation(parsed, hint, Origin(), None)
                 placement = await self._record_arrival(parsed, opened, found, asked)
@@ -208,9 +212,7 @@ class Resolver:
     async def resolve_bypassed(self, parsed: ParsedRequest, reason: str) -> Placement | None:
         """Where a request stands that passes for this `reason`; None if it has no conversation. Records nothing."""
         hint = clients.session_hint(parsed.headers)
-        cached, found = await self.conversation_cache.locate(
-            parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name
-        )
+        cached, found = await self.conversation_cache.locate(self._looked_up(parsed, hint))
         beside = self._side_placement(parsed, cached, found) if cached is not None else None
         return replace(beside, status="bypass", reason=reason) if beside else None
 
@@ -218,10 +220,10 @@ class Resolver:
         """Where the whole history of a request stands that is answered from there, `full` if the proxy acts there, but
         leaves nothing on the path; None if its first messages are unknown. Records nothing."""
         asked, hint = _mode_from_header(parsed.headers), clients.session_hint(parsed.headers)
+        asked_for = self._looked_up(parsed, hint)
+        known = await self.conversation_cache.look_up(asked_for)
         async with self.conversation_cache.lock(parsed.tenant, hint):
-            cached, found = await self.conversation_cache.locate(
-                parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name
-            )
+            cached, found = await self.conversation_cache.locate(asked_for, known)
             if cached is None or not found.path:
                 return None
             beside = self._side_placement(parsed, cached, found)
@@ -230,6 +232,9 @@ class Resolver:
             return replace(beside, mode=mode, status="full") if acts else replace(beside, mode=mode, reason=reason)
 
     # ------------------------------------------------------------------------------------------------------ identity
+    def _looked_up(self, parsed: ParsedRequest, hint: str) -> LookedUp:
+        return LookedUp(parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name)
+
     async def _role_of(
         self, parsed: ParsedRequest, hint: str, cached: CachedConversation | None, found: Match
     ) -> RequestRole:

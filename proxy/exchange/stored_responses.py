@@ -14,14 +14,16 @@ from proxy.core.ledger import RESPONSE_ID_KEY, EntryKind, Message, Round, respon
 from proxy.core.matching import lookup_keys as anchors
 from proxy.dialects import CLIENT_RESPONSE_KEY
 from proxy.dialects.responses import client_view, stored_turn
-from proxy.errors import BadRequest, ProxyError, StoreError
+from proxy.errors import BadRequest, StoreError
 from proxy.exchange.background.recorder import RequestRecordBuilder
 from proxy.exchange.client_response import Reply
 from proxy.exchange.passthrough_without_turn import PassthroughRequest, bypass, forward, is_success, new_request_record
 from proxy.exchange.previous_responses import (
+    ResponseNotFound,
     differs_from_provider,
     find_turn_by_id,
     is_deleted,
+    refuse_anothers_answer,
     stored_extras_at,
     tombstone,
 )
@@ -33,13 +35,6 @@ STORED_RESPONSE_PATH = re.compile(r"(?P<before>.*/responses/)(?P<name>[^/]+)(?P<
 SERVED_REQUESTS = {("GET", None), ("GET", "/input_items"), ("DELETE", None), ("POST", "/cancel")}
 MAX_PAGE_ITEMS, DEFAULT_PAGE_ITEMS = 100, 20
 """Most and default number of items on a page."""
-
-
-class ResponseNotFound(ProxyError):
-    """An answer that was deleted, or never completed."""
-
-    status = 404
-    code = "response_not_found"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +69,9 @@ async def handle_stored_response(parts: Services, client_request: ClientRequest,
         route = parts.routes.choose(None, client_request.path)
         await bypass(PassthroughRequest(parts, client_request, route), reply, error.code)
         return
+    if kept is None:
+        route = parts.routes.choose(None, client_request.path)
+        await refuse_anothers_answer(parts, client_request, route, unquote(_match_path(client_request)["name"]))
     if kept is None or passes:
         model = stored_turn.client_model(kept.stored_extras) if kept else None
         await forward(PassthroughRequest(parts, client_request, parts.routes.choose(model, client_request.path)), reply)

@@ -67,7 +67,7 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
             await _fall_back_or_fail(handler, error.code, has_spoken=has_spoken)
             return
         if next_line is None:
-            await handler.finish(got.status)
+            await _finish_early(handler, got.status, has_spoken=has_spoken)
             return
         line = next_line
 
@@ -78,8 +78,7 @@ async def _run_hidden_round(
     """Run the stack calls of a round, or `refuse` them; returns the context of the next one, None if this is the `last`
     of its turn. Raises StoreError and ContextRejected."""
     try:
-        await _run_stack_calls(handler, turn, spoken, refuse=refuse, last=last)
-        if last:
+        if await _run_stack_calls(handler, turn, spoken, refuse=refuse, last=last):
             return None
         update_refused_calls(handler, turn)
         if not refuse:
@@ -157,9 +156,10 @@ def _response_has_ended(handler: RequestHandler) -> bool:
 
 async def _run_stack_calls(
     handler: RequestHandler, turn: Turn, spoken: ModelResponse, *, refuse: bool, last: bool
-) -> None:
+) -> bool:
     """Run the stack calls of a round, and make it durable before anything that depends on it leaves. `last`: no round
-    follows it."""
+    follows it. Returns whether it is the last one, which it also is where the client's budget has no room for
+    another."""
     handler.record_response(spoken)
     now = handler.services.now()
     weighed = replace(spoken, message=handler.services.composer.with_token_count(spoken.message))
@@ -167,9 +167,22 @@ async def _run_stack_calls(
     others = await search_other_conversations(handler.services, turn, spoken, ledgers)
     turn.free_tokens = handler.round_sender.tokens_for_results(turn, weighed)
     results, events = turn.run_stack_calls(weighed, now, refuse=refuse, beside=ledgers, elsewhere=others)
+    if not last:
+        await handler.reserve_round(sum(result.tokens for result in results))
+        last = handler.round_refusal is not None
     handler.record.add_stack_calls([c.name if c.is_stack_call else LOOPING_CALL for c in spoken.own_calls], events)
     turn.store_round(weighed, results, events, now, last=last)
     await turn.wait_until_durable()
+    return last
+
+
+async def _finish_early(handler: RequestHandler, status: int, *, has_spoken: bool) -> None:
+    """End the answer with a round of stack calls. Where the budget of the client's key ended it before the client could
+    read a word, the client learns why."""
+    if handler.round_refusal is not None and not has_spoken:
+        await handler.fail_turn(handler.round_refusal)
+    else:
+        await handler.finish(status)
 
 
 async def _end_turn(handler: RequestHandler, turn: Turn, spoken: ModelResponse, status: int) -> None:

@@ -421,7 +421,8 @@ class App:
                 if meter is None:
                     work = self._dispatch(path, client_request, reply)
                 else:  # figures can be read only in a plain answer
-                    plain = replace(client_request, headers=_asking_for_plain(client_request.headers))
+                    headers = _asking_for_plain(client_request.headers)
+                    plain = replace(client_request, headers=headers, reserve_round=meter.reserve_round)
                     work = self._dispatch(path, plain, meter.around(reply))
                 await _run_until_disconnect(work, receive, reply)
             finally:

@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from proxy.accounting import Tariff, estimate_request_tokens
@@ -110,6 +110,22 @@ class Metering:
             input_usd=cost_of(tariff, Usage(prompt, 0)),
         )
 
+    async def reserve_round(self, meter: Meter, used: Sequence[Usage], sent: int) -> None:
+        """Extend the reservation of a request for another round. Raises BudgetSpent or BudgetUnknown."""
+        if meter.reservation is None or meter.estimate is None:
+            return
+        self._flush()
+        tariff, most = self.tariff_of(meter.asked), meter.estimate.tokens - meter.estimate.input_tokens
+        spent = CostEstimate(sum(u.input + u.output for u in used), sum(cached_cost_of(tariff, u) for u in used))
+        estimate = CostEstimate(
+            sent + most,
+            cost_of(tariff, Usage(sent, most)),
+            is_bounded=meter.estimate.is_bounded,
+            input_tokens=sent,
+            input_usd=cost_of(tariff, Usage(sent, 0)),
+        )
+        await self._budgets.extend(meter.reservation, spent, estimate)
+
     def tariff_of(self, asked: LimitedRequest) -> Tariff | None:
         """None where the request names no model."""
         model = asked.model or asked.deployment
@@ -174,6 +190,15 @@ def cost_of(tariff: Tariff | None, usage: Usage) -> float:
         return 0.0
     priced = tariff.for_input(usage.input)
     return (usage.input * priced.input + usage.output * (priced.output or 0.0)) / 1e6
+
+
+def cached_cost_of(tariff: Tariff | None, usage: Usage) -> float:
+    """USD of a round, with what its provider told of its cache."""
+    if tariff is None:
+        return 0.0
+    priced, fresh = tariff.for_input(usage.input), max(0, usage.input - usage.cached - usage.written)
+    read = fresh + tariff.read * usage.cached + tariff.write * usage.written
+    return (read * priced.input + usage.output * (priced.output or 0.0)) / 1e6
 
 
 class KeptAnswer:
@@ -260,6 +285,11 @@ class Meter:
 
     def around(self, reply: Reply) -> MeteredReply:
         return MeteredReply(reply, self._answer)
+
+    async def reserve_round(self, used: Sequence[Usage], sent: int) -> None:
+        """Make room for another round of the request, which sends so many tokens, behind those that used this. Raises
+        BudgetSpent or BudgetUnknown."""
+        await self._metering.reserve_round(self, used, sent)
 
     def settle(self) -> None:
         self._metering.settle(self, self._answer)

@@ -88,7 +88,7 @@ class CommitContext:
     `task_updater` must forget after an error of `commit`."""
 
     begin_write: Callable[[Connection, Collection[str]], int]
-    pipelined: Callable[[Connection], AbstractContextManager[None]]
+    pipelined: Callable[[Connection], AbstractContextManager[object]]
     announce: Callable[[Connection], None]
     row_numbers: RowNumbers
     drafted_rounds: dict[RoundKey, None]

@@ -7,14 +7,16 @@ its object is dropped, refuses records, and is read again; otherwise all request
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from time import monotonic
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -157,6 +159,44 @@ class CachedConversation:
         self.path_states.pop(tip, None)
 
 
+class LookedUp(NamedTuple):
+    """A request whose conversation is looked for, at `now` (ms), among those of one tenant, session hint and
+    dialect."""
+
+    tenant: str
+    hint: str
+    request: Request
+    now: int
+    dialect: str
+
+    @property
+    def opens(self) -> bool:
+        return not any(m.role == "assistant" for m in self.request.messages)
+
+
+@dataclass
+class StoredCandidates:
+    """What the store knew of a request when it was read. `before` were known in memory then, `anchored` have one of its
+    `keys`, `in_session` its session hint, `delegating` a call with a text that it begins with. `loaded` keeps them in
+    memory."""
+
+    keys: tuple[str, ...] = ()
+    before: Set[str] = frozenset()
+    anchored: tuple[str, ...] = ()
+    in_session: tuple[str, ...] = ()
+    delegating: tuple[str, ...] = ()
+    unread: list[StoreError] = field(default_factory=list)
+    loaded: list[CachedConversation] = field(default_factory=list)
+
+
+@dataclass
+class _Refresh:
+    """Of the conversations of one tenant. `began`: when the last one that is complete began (s, monotonic)."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    began: float = -math.inf
+
+
 class ConversationCache:
     """`most_bytes` bounds the cached ledgers. Up to `ask_until` (ms) openings are also looked up in the store, because
     a retry may follow a request that another process took. `clock` is monotonic, in seconds. `told` receives new
@@ -182,6 +222,7 @@ class ConversationCache:
         self._added_bytes = 0
         """Bytes added since the cache was measured."""
         self._in_use: WeakValueDictionary[tuple[str, str], CachedConversation] = WeakValueDictionary()
+        self._refreshes = lru_cache(MAX_LOCKS)(lambda _tenant: _Refresh())
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self.lock = lru_cache(MAX_LOCKS)(self._lock)
         """Lock of a tenant and session hint: one request at a time changes the state of a scope."""
@@ -200,73 +241,126 @@ class ConversationCache:
         return self._store.is_shared
 
     # ---------------------------------------------------------------------------------------------------------- find
-    async def locate(
-        self, tenant: str, hint: str, request: Request, now: int, dialect: str
-    ) -> tuple[CachedConversation | None, Match]:
-        """The conversation of `request` and the match in it; (None, NEW) if there is none. Only conversations in
-        `dialect` count. Raises StoreError, also if the only candidate cannot be read."""
+    async def look_up(self, asked: LookedUp, prompts: Callable[[], Sequence[str]] = tuple) -> StoredCandidates:
+        """Read what other processes wrote that the request may belong to; nothing where the store is not shared. Call
+        it before the lock of the scope is taken, so that nobody waits while the store answers. `prompts` are texts that
+        a call may have delegated to a new conversation. Raises StoreError."""
+        if not self._store.is_shared:
+            return StoredCandidates()
+        keys = tuple(chain.from_iterable(anchors.anchors_of(asked.request)))
+        before = frozenset(self._anchored(asked, keys))
+        named = await self._store.find_by_anchors(asked.tenant, asked.hint, keys)
         unread: list[StoreError] = []
-        opening = not any(m.role == "assistant" for m in request.messages)
+        came = await self._load_candidates(asked, named, unread)
+        known = StoredCandidates(keys, before, named, unread=unread, loaded=came)
+        if _match_stored(came, asked) is not None:
+            return known
+        texts = [anchors.prompt_anchor(text) for text in prompts()]
+        known.delegating, known.in_session, _ = await asyncio.gather(
+            self._read_delegating(asked.tenant, texts), self._read_session(asked), self._refresh_recent(asked.tenant)
+        )
+        for some in await asyncio.gather(
+            self._load_candidates(asked, known.in_session), self._load_readable(asked.tenant, known.delegating)
+        ):
+            known.loaded += some
+        return known
+
+    async def _read_delegating(self, tenant: str, keys: Sequence[str]) -> tuple[str, ...]:
+        return await self._store.find_by_anchors(tenant, "", keys) if keys else ()
+
+    async def _read_session(self, asked: LookedUp) -> tuple[str, ...]:
+        return await self._store.conversations_in_session(asked.tenant, asked.hint) if asked.hint else ()
+
+    async def locate(
+        self, asked: LookedUp, known: StoredCandidates | None = None
+    ) -> tuple[CachedConversation | None, Match]:
+        """The conversation of a request and the match in it; (None, NEW) if there is none. `known` is what `look_up`
+        returned. Raises StoreError, also if the only candidate cannot be read."""
+        if self._store.is_shared:
+            match_found = await self._match_looked_up(asked, known or await self.look_up(asked))
+        else:
+            match_found = await self._match_own(asked)
+            if match_found is None and asked.hint:
+                match_found = _match_compacted(
+                    await self._load_candidates(asked, await self._read_session(asked)), asked.request
+                )
+        if match_found is None and asked.opens and not asked.hint:
+            match_found = self._match_restarted(asked)
+        return match_found or (None, Match(MatchKind.NEW))
+
+    async def _match_own(self, asked: LookedUp) -> tuple[CachedConversation, Match] | None:
+        """The best match where this process alone writes to the store: mostly in memory."""
+        unread: list[StoreError] = []
         keys: list[str] = []
         held: list[str] = []
         match_found = None
-        shared = self._store.is_shared
-        for group in anchors.anchors_of(request):
+        for group in anchors.anchors_of(asked.request):
             keys += group
-            if shared:  # another process may have a conversation that fits better
-                continue
-            for key in group:
-                held += self._anchors.get((tenant, hint, key), ())
-            match_found = _best_match(
-                await self._load_in_dialect(dialect, tenant, held, unread), request, now, opening=opening
-            )
-            if match_found and (opening or matching.covers(match_found[1], request)):
+            held += self._anchored(asked, group)
+            match_found = _best_match(await self._load_candidates(asked, held, unread), asked)
+            if match_found and (asked.opens or matching.covers(match_found[1], asked.request)):
                 return match_found
-        if shared or (match_found is None and (not opening or now < self._query_store_until)):
-            stored = await self._store.find_by_anchors(tenant, hint, keys)
-            came = await self._load_in_dialect(dialect, tenant, stored, unread)
-            match_found = _best_match(came, request, now, opening=opening) or _match_unanswered(came, request)
+        if match_found is None and (not asked.opens or asked.now < self._query_store_until):
+            stored = await self._store.find_by_anchors(asked.tenant, asked.hint, keys)
+            match_found = _match_stored(await self._load_candidates(asked, stored, unread), asked)
         if match_found is None and unread:
             raise unread[0]
-        if match_found is None and hint:
-            match_found = await self._match_compacted(tenant, hint, request, dialect)
-        if match_found is None and shared:
-            await self._refresh_recent(tenant)
-        if match_found is None and opening and not hint:
-            match_found = self._match_restarted(tenant, request, dialect)
-        return match_found or (None, Match(MatchKind.NEW))
+        return match_found
 
-    async def _load_in_dialect(
-        self, dialect: str, tenant: str, conversations: Iterable[str], unread: list[StoreError] | None = None
-    ) -> list[CachedConversation]:
-        """Those in this dialect. Errors go to `unread` while other candidates remain. Raises StoreError."""
-        got: list[CachedConversation] = []
-        asked = tuple(dict.fromkeys(conversations))
-        await self._take_over_changes(tenant, asked)
-        for conversation in asked:
-            try:
-                cached = self._cached(tenant, conversation) or await self.get(tenant, conversation)
-            except StoreError as error:
-                if unread is None or error.code != StoreError.code:  # or it is the store that fails
-                    raise
-                unread.append(error)
-                continue
-            if cached is not None and cached.ledger.conversation.dialect == dialect:
-                got.append(cached)
-        return got
-
-    async def _match_compacted(
-        self, tenant: str, hint: str, request: Request, dialect: str
+    async def _match_looked_up(
+        self, asked: LookedUp, known: StoredCandidates
     ) -> tuple[CachedConversation, Match] | None:
-        named = await self._load_in_dialect(dialect, tenant, await self._store.conversations_in_session(tenant, hint))
-        matches = ((s, matching.match_compacted(s.ledger, request)) for s in named)
-        return next(((s, match) for s, match in matches if match), None)
+        """The best match among what was looked up, and what this process recorded since."""
+        since = [c for c in self._anchored(asked, known.keys) if c not in known.before]
+        unread = list(known.unread)
+        came = await self._load_candidates(asked, (*since, *known.anchored), unread, takes_over=False)
+        match_found = _match_stored(came, asked)
+        if match_found is None and unread:
+            raise unread[0]
+        if match_found is None and known.in_session:
+            named = await self._load_candidates(asked, known.in_session, takes_over=False)
+            match_found = _match_compacted(named, asked.request)
+        return match_found
 
-    def _match_restarted(self, tenant: str, request: Request, dialect: str) -> tuple[CachedConversation, Match] | None:
-        """The newest cached conversation that `request` opens with a summary of."""
-        ours = (s for (owner, _), s in self._conversations.items() if owner == tenant)
-        held = [s for s in ours if not (about := s.ledger.conversation).hint and about.dialect == dialect]
-        matches = ((s, match_restarted(s.ledger, request)) for s in reversed(held[-MAX_CANDIDATES:]))
+    def _anchored(self, asked: LookedUp, keys: Iterable[str]) -> list[str]:
+        """Conversations under these keys in memory."""
+        return [c for key in keys for c in self._anchors.get((asked.tenant, asked.hint, key), ())]
+
+    async def _load_candidates(
+        self,
+        asked: LookedUp,
+        conversations: Iterable[str],
+        unread: list[StoreError] | None = None,
+        *,
+        takes_over: bool = True,
+    ) -> list[CachedConversation]:
+        """Those in the dialect of the request. Errors go to `unread` while other candidates remain. `takes_over`: with
+        what other processes wrote to those in memory. Raises StoreError."""
+        tenant, named = asked.tenant, tuple(dict.fromkeys(conversations))
+        if takes_over:
+            await self._take_over_changes(tenant, named)
+        held = {c: self._cached(tenant, c) for c in named}
+        missing = [c for c, cached in held.items() if cached is None]
+        read = await asyncio.gather(*(self._read_candidate(tenant, c, unread) for c in missing)) if missing else ()
+        held |= zip(missing, read, strict=True)
+        return [cached for cached in held.values() if cached and cached.ledger.conversation.dialect == asked.dialect]
+
+    async def _read_candidate(
+        self, tenant: str, conversation: str, unread: list[StoreError] | None
+    ) -> CachedConversation | None:
+        try:
+            return await self.get(tenant, conversation)
+        except StoreError as error:
+            if unread is None or error.code != StoreError.code:  # or it is the store that fails
+                raise
+            unread.append(error)
+            return None
+
+    def _match_restarted(self, asked: LookedUp) -> tuple[CachedConversation, Match] | None:
+        """The newest cached conversation that the request opens with a summary of."""
+        ours = (s for (owner, _), s in self._conversations.items() if owner == asked.tenant)
+        held = [s for s in ours if not (about := s.ledger.conversation).hint and about.dialect == asked.dialect]
+        matches = ((s, match_restarted(s.ledger, asked.request)) for s in reversed(held[-MAX_CANDIDATES:]))
         return next(((s, match) for s, match in matches if match), None)
 
     async def knows_anchor(self, tenant: str, hint: str, keys: Sequence[str]) -> bool:
@@ -299,14 +393,22 @@ class ConversationCache:
 
     async def _refresh_recent(self, tenant: str) -> None:
         """Bring conversations to memory that other processes began, and those there up to date: what a request without
-        a match may belong to is looked for among them."""
-        newest = await self._store.conversations(tenant, MAX_RECENT_LOADED)
-        recent = [*(c.id for c in newest), *(s.ledger.conversation.id for s in self.recent_conversations(tenant))]
-        await self._take_over_changes(tenant, dict.fromkeys(recent))
-        for conversation in newest:
-            if self._cached(tenant, conversation.id) is None:
-                with suppress(StoreError):
-                    await self.get(tenant, conversation.id)
+        a match may belong to is looked for among them. Requests that come together share one refresh."""
+        asked, refresh = self._clock(), self._refreshes(tenant)
+        async with refresh.lock:
+            if refresh.began >= asked:
+                return
+            began = self._clock()
+            newest = await self._store.conversations(tenant, MAX_RECENT_LOADED, awaits_writes=False)
+            recent = [*(c.id for c in newest), *(s.ledger.conversation.id for s in self.recent_conversations(tenant))]
+            await self._take_over_changes(tenant, dict.fromkeys(recent))
+            missing = [c.id for c in newest if self._cached(tenant, c.id) is None]
+            await asyncio.gather(*(self._read_if_possible(tenant, c) for c in missing))
+            refresh.began = began
+
+    async def _read_if_possible(self, tenant: str, conversation: str) -> None:
+        with suppress(StoreError):
+            await self.get(tenant, conversation)
 
     async def get(self, tenant: str, conversation: str) -> CachedConversation | None:
         """A conversation of this tenant, from memory or the store."""
@@ -345,15 +447,13 @@ class ConversationCache:
         """Remember texts that a subagent may soon begin with. Not stored, because subagents begin at once."""
         self._keep_anchors(cached.tenant, AnchorRecord(cached.ledger.conversation.id, "", tuple(prompts), 0))
 
-    async def find_delegating(self, tenant: str, text: str) -> tuple[CachedConversation, str] | None:
-        """The conversation and turn with a pending call that gave `text` to a subagent. Looks only in memory, unless
-        the store is shared."""
-        key = anchors.prompt_anchor(text)
-        held = self._anchors.get((tenant, "", key), ())
-        if not held and self._store.is_shared:
-            held = await self._store.find_by_anchors(tenant, "", [key])
-        for conversation in held:
-            cached = await self.get(tenant, conversation)
+    async def find_delegating(
+        self, tenant: str, text: str, known: StoredCandidates
+    ) -> tuple[CachedConversation, str] | None:
+        """The conversation and turn with a pending call that gave `text` to a subagent. Looks in memory, and among what
+        `look_up` found."""
+        for conversation in self._anchors.get((tenant, "", anchors.prompt_anchor(text)), ()) or known.delegating:
+            cached = self._cached(tenant, conversation) or await self.get(tenant, conversation)
             if cached and (turn := anchors.delegating_turn(cached.ledger, text)):
                 return cached, turn
         return None
@@ -367,6 +467,14 @@ class ConversationCache:
                 turns = cached.ledger.rounds.items()
                 return cached, next((turn for turn, rounds in turns if response_id_of(rounds) == name), "")
         return None
+
+    async def is_anothers_answer(self, tenant: str, name: str) -> bool:
+        """Whether the answer that has this id was given to another tenant, and not to this one. Raises StoreError."""
+        key = anchors.response_anchor(name)
+        if (tenant, "", key) in self._anchors:
+            return False
+        owners = await self._store.tenants_with_anchor(key)
+        return bool(owners) and tenant not in owners
 
     async def related_ledgers(
         self, cached: CachedConversation, frames: Iterable[str], delegated: Iterable[str] = ()
@@ -522,17 +630,25 @@ class ConversationCache:
             cached_bytes -= gone.ledger.memory_bytes
 
 
-def _best_match(
-    cached: Sequence[CachedConversation], request: Request, now: int, *, opening: bool
-) -> tuple[CachedConversation, Match] | None:
-    if opening:
+def _best_match(cached: Sequence[CachedConversation], asked: LookedUp) -> tuple[CachedConversation, Match] | None:
+    if asked.opens:
         for candidate in cached:
-            if (retry := match_retry(candidate.ledger, request, now)) is not None:
+            if (retry := match_retry(candidate.ledger, asked.request, asked.now)) is not None:
                 return candidate, retry
         return None
-    if (best := matching.best_match((s.ledger for s in cached), request)) is None:
+    if (best := matching.best_match((s.ledger for s in cached), asked.request)) is None:
         return None
     return next(s for s in cached if s.ledger is best[0]), best[1]
+
+
+def _match_stored(cached: Sequence[CachedConversation], asked: LookedUp) -> tuple[CachedConversation, Match] | None:
+    """The best match among conversations that the store named."""
+    return _best_match(cached, asked) or _match_unanswered(cached, asked.request)
+
+
+def _match_compacted(named: Sequence[CachedConversation], request: Request) -> tuple[CachedConversation, Match] | None:
+    matches = ((s, matching.match_compacted(s.ledger, request)) for s in named)
+    return next(((s, match) for s, match in matches if match), None)
 
 
 def _match_unanswered(

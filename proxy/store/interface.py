@@ -189,6 +189,9 @@ class Store(Protocol):
     async def find_by_anchors(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
         """Ids of conversations that have one of `keys`: by the first of the keys that they have, then newest first."""
 
+    async def tenants_with_anchor(self, key: str) -> tuple[str, ...]:
+        """Who has a conversation under this key, without a session hint; at most a few, of tenants with usage."""
+
     async def conversations_in_session(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
         """Ids of conversations with this session hint, newest first."""
 
@@ -206,8 +209,11 @@ class Store(Protocol):
     def announcements(self) -> AsyncIterator[str]:
         """What other processes announce from now on; ends at once if the store is not shared."""
 
-    async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
-        """Newest start first. Activity does not change this order, so paging misses none."""
+    async def conversations(
+        self, tenant: str | None, limit: int = 100, offset: int = 0, *, awaits_writes: bool = True
+    ) -> tuple[Conversation, ...]:
+        """Newest start first. Activity does not change this order, so paging misses none. `awaits_writes`: with those
+        that this process began a moment ago."""
 
     async def recently_active(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
         """Newest record first."""
@@ -252,6 +258,8 @@ class Store(Protocol):
         """Current state; reads no table."""
 
 
+MAX_OWNERS = 8
+"""Tenants that are told of one key."""
 TenantScope = str | None
 """A tenant, or None for all of them."""
 

@@ -13,6 +13,7 @@ from proxy.core.ledger import Conversation, Entry, Ledger, LedgerEvent, LedgerIt
 from proxy.errors import StoreError
 from proxy.store.commit import ConversationKey, memory_size_of, without_bodies
 from proxy.store.interface import (
+    MAX_OWNERS,
     AnchorRecord,
     Changes,
     DeletionResult,
@@ -132,6 +133,9 @@ class MemoryStore:
             found.update(dict.fromkeys(conversation for conversation, _ in newest_first))
         return tuple(found)[:limit]
 
+    async def tenants_with_anchor(self, key: str) -> tuple[str, ...]:
+        return tuple(tenant for tenant, hint, known in self._anchors if (hint, known) == ("", key))[:MAX_OWNERS]
+
     async def conversations_in_session(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
         return tuple(c.id for c in self._newest_first(tenant) if c.hint == hint)[:limit]
 
@@ -153,7 +157,10 @@ class MemoryStore:
         found = self._conversations.get((tenant, conversation))
         return rebuild_ledger(found, self._values.get((tenant, conversation), ())) if found else None
 
-    async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
+    async def conversations(
+        self, tenant: str | None, limit: int = 100, offset: int = 0, *, awaits_writes: bool = True
+    ) -> tuple[Conversation, ...]:
+        del awaits_writes  # nothing waits to be written
         return tuple(self._newest_first(tenant)[offset : offset + limit])
 
     async def recently_active(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:

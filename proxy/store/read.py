@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, and_, func, select
+from sqlalchemy import Connection, Select, Table, and_, bindparam, func, select
 from sqlalchemy.engine import Row
 
 from proxy.core.ledger import (
@@ -27,6 +27,7 @@ from proxy.core.ledger import (
 from proxy.errors import StoreError
 from proxy.store import rows, schema
 from proxy.store.interface import (
+    MAX_OWNERS,
     Body,
     Changes,
     RequestRecord,
@@ -36,7 +37,7 @@ from proxy.store.interface import (
     UsageRecord,
     WrittenRows,
 )
-from proxy.store.statements import MAX_ANCHORS, chunks, driver_of, statements_for
+from proxy.store.statements import MAX_ANCHORS, TogetherQueries, chunks, driver_of, statements_for
 
 
 def rebuild_ledger(conversation: Conversation, values: Iterable[LedgerItem]) -> Ledger:
@@ -114,6 +115,15 @@ def _anchored_conversations(
     return tuple(map(rows.unescape_text, list(found)[:limit]))
 
 
+def tenants_with_anchor(connection: Connection, key: str) -> tuple[str, ...]:
+    """By the tenants that use the proxy: no index begins with the key."""
+    anchors, users = schema.anchors, select(schema.usage_days.c.tenant).distinct()
+    query = select(anchors.c.tenant).where(
+        anchors.c.tenant.in_(users), anchors.c.hint == "", anchors.c.key == rows.escape_text(key)
+    )
+    return tuple(map(rows.unescape_text, connection.execute(query.limit(MAX_OWNERS)).scalars()))
+
+
 def conversations_in_session(connection: Connection, tenant: str, hint: str, limit: int) -> tuple[str, ...]:
     table = schema.conversations
     query = select(table.c.id).where(table.c.tenant == rows.escape_text(tenant), table.c.hint == rows.escape_text(hint))
@@ -123,25 +133,30 @@ def conversations_in_session(connection: Connection, tenant: str, hint: str, lim
 
 def load(connection: Connection, tenant: str, conversation: str) -> Ledger | None:
     owner = (rows.escape_text(tenant), rows.escape_text(conversation))
-    return _build_ledger(connection, owner, _messages(connection, owner))
+    found, messages, *of_tables = _WHOLE.fetch(connection, _parameters(owner))
+    return _build_ledger(found, of_tables, _messages_by_round(messages))
 
 
 def load_outline(connection: Connection, tenant: str, conversation: str) -> Ledger | None:
     """A conversation without texts: of every message only the role. Frames can be replayed from it."""
     owner = (rows.escape_text(tenant), rows.escape_text(conversation))
-    return _build_ledger(connection, owner, _message_roles(connection, owner))
+    found, roles, *of_tables = _OUTLINE.fetch(connection, _parameters(owner))
+    messages: dict[tuple[str, int], list[Message]] = defaultdict(list)
+    for row in roles:
+        messages[row.entry, row.round].append(Message(rows.unescape_text(row.role), b"", ""))
+    return _build_ledger(found, of_tables, messages)
 
 
 def _build_ledger(
-    connection: Connection, owner: tuple[str, str], messages: Mapping[tuple[str, int], Sequence[Message]]
+    conversation: Sequence[Row[Any]],
+    of_tables: Sequence[Sequence[Row[Any]]],
+    messages: Mapping[tuple[str, int], Sequence[Message]],
 ) -> Ledger | None:
-    table = schema.conversations
-    row = connection.execute(select(table).where(table.c.tenant == owner[0], table.c.id == owner[1])).one_or_none()
-    if row is None:
+    if not conversation:
         return None
-    rows_by_table = {table: _rows_of(connection, table, owner) for table in LEDGER_TABLES}
-    ledger = rebuild_ledger(rows.conversation_of(row), _ledger_items(rows_by_table, messages))
-    ledger.read_upto = row.written
+    rows_by_table = dict(zip(LEDGER_TABLES, of_tables, strict=True))
+    ledger = rebuild_ledger(rows.conversation_of(conversation[0]), _ledger_items(rows_by_table, messages))
+    ledger.read_upto = conversation[0].written
     return ledger
 
 
@@ -163,78 +178,101 @@ def _ledger_items(
     return [value for _, value in placed]
 
 
-def changes(
+def changes_without_items(
     connection: Connection,
     tenant: str,
     known: Mapping[str, int],
     own_writes: Callable[[str], WrittenRows | None],
-) -> dict[str, Changes | None]:
+) -> tuple[dict[str, Changes | None], list[str]]:
+    """As `changes`, for those conversations to which only this process wrote; and the others, whose rows have to be
+    read. One query."""
+    found: dict[str, Changes | None] = dict.fromkeys(known)
+    behind: list[str] = []
+    for name, (written, mode) in _newest_rows(connection, tenant, known).items():
+        own = own_writes(name)
+        if written == known[name]:
+            del found[name]
+        elif own is not None and own.after <= known[name] and own.upto == written:
+            found[name] = Changes((), written, mode)
+        else:
+            del found[name]
+            behind.append(name)
+    return found, behind
+
+
+def changes(connection: Connection, tenant: str, known: Mapping[str, int]) -> dict[str, Changes | None]:
     """What other processes wrote to these conversations behind the row numbers `known`; None for one that is not in
-    the store. Left out are those without anything new."""
+    the store."""
+    found: dict[str, Changes | None] = dict.fromkeys(known)
+    for name, (written, mode) in _newest_rows(connection, tenant, known).items():
+        owner = (rows.escape_text(tenant), rows.escape_text(name))
+        found[name] = Changes(_items_behind(connection, owner, known[name]), written, mode)
+    return found
+
+
+def _newest_rows(connection: Connection, tenant: str, names: Iterable[str]) -> dict[str, tuple[int, str]]:
+    """The number of the newest row of each conversation in the store, and its mode."""
     table = schema.conversations
-    asked = {rows.escape_text(name): name for name in known}
+    asked = {rows.escape_text(name): name for name in names}
     query = select(table.c.id, table.c.written, table.c.mode)
     of_these = query.where(table.c.tenant == rows.escape_text(tenant), table.c.id.in_(asked))
-    found: dict[str, Changes | None] = dict.fromkeys(known)
-    for row in connection.execute(of_these).all():
-        name, upto = asked[row.id], row.written
-        own = own_writes(name)
-        if upto == known[name]:
-            del found[name]
-        elif own is not None and own.after <= known[name] and own.upto == upto:
-            found[name] = Changes((), upto, rows.unescape_text(row.mode))
-        else:
-            owner = (rows.escape_text(tenant), row.id)
-            found[name] = Changes(_items_behind(connection, owner, known[name]), upto, rows.unescape_text(row.mode))
-    return found
+    return {asked[row.id]: (row.written, rows.unescape_text(row.mode)) for row in connection.execute(of_these)}
 
 
 def _items_behind(connection: Connection, owner: tuple[str, str], number: int) -> tuple[LedgerItem, ...]:
     """All values written behind a row number. Queued messages are read whole: they change where they stand."""
-    rows_by_table = {
-        table: _rows_of(connection, table, owner, behind=0 if table is schema.queued else number)
-        for table in LEDGER_TABLES
-    }
+    rows_by_table = dict(zip(LEDGER_TABLES, _BEHIND.fetch(connection, _parameters(owner, number)), strict=True))
     named = [r.id for r in rows_by_table[schema.entries]] + [r.turn for r in rows_by_table[schema.rounds]]
     messages: dict[tuple[str, int], list[Message]] = {}
     for some in chunks(dict.fromkeys(named)):
-        messages |= _messages(connection, owner, some)
+        query = _MESSAGES.where(schema.messages.c.entry.in_(some))
+        messages |= _messages_by_round(connection.execute(query, _parameters(owner)))
     return tuple(_ledger_items(rows_by_table, messages))
 
 
-def _rows_of(connection: Connection, table: Table, owner: tuple[str, str], behind: int = 0) -> Sequence[Row[Any]]:
-    query = select(table).where(table.c.tenant == owner[0], table.c.conversation == owner[1])
-    return connection.execute(query.where(table.c.place > behind) if behind else query).all()
-
-
-def _messages(
-    connection: Connection, owner: tuple[str, str], entries: Sequence[str] | None = None
-) -> dict[tuple[str, int], list[Message]]:
-    """The messages by entry and round; only those of `entries`, if given."""
-    messages, blobs = schema.messages, schema.blobs
-    query = (
-        select(messages, blobs.c.data)
-        .join(blobs, and_(blobs.c.tenant == messages.c.tenant, blobs.c.digest == messages.c.wire))
-        .where(messages.c.tenant == owner[0], messages.c.conversation == owner[1])
-        .order_by(messages.c.position)
-    )
-    if entries is not None:
-        query = query.where(messages.c.entry.in_(entries))
-    found: dict[tuple[str, int], list[Message]] = defaultdict(list)
-    for row in connection.execute(query):
+def _messages_by_round(found: Iterable[Row[Any]]) -> dict[tuple[str, int], list[Message]]:
+    """The messages by entry and round."""
+    messages: dict[tuple[str, int], list[Message]] = defaultdict(list)
+    for row in found:
         if not rows.is_intact(row):
             raise StoreError("a message in the store is damaged")
-        found[row.entry, row.round].append(rows.message_of(row))
-    return found
+        messages[row.entry, row.round].append(rows.message_of(row))
+    return messages
 
 
-def _message_roles(connection: Connection, owner: tuple[str, str]) -> dict[tuple[str, int], list[Message]]:
-    table = schema.messages
-    query = select(table.c.entry, table.c.round, table.c.role).order_by(table.c.position)
-    found: dict[tuple[str, int], list[Message]] = defaultdict(list)
-    for row in connection.execute(query.where(table.c.tenant == owner[0], table.c.conversation == owner[1])):
-        found[row.entry, row.round].append(Message(rows.unescape_text(row.role), b"", ""))
-    return found
+def _of_owner(query: Select[Any], table: Table) -> Select[Any]:
+    return query.where(table.c.tenant == bindparam("tenant"), table.c.conversation == bindparam("conversation"))
+
+
+def _rows_of(table: Table) -> Select[Any]:
+    return _of_owner(select(table), table)
+
+
+def _parameters(owner: tuple[str, str], behind: int = 0) -> dict[str, object]:
+    return {"tenant": owner[0], "conversation": owner[1], "behind": behind}
+
+
+_CONVERSATION = select(schema.conversations).where(
+    schema.conversations.c.tenant == bindparam("tenant"), schema.conversations.c.id == bindparam("conversation")
+)
+_MESSAGES = _of_owner(
+    select(schema.messages, schema.blobs.c.data).join(
+        schema.blobs,
+        and_(schema.blobs.c.tenant == schema.messages.c.tenant, schema.blobs.c.digest == schema.messages.c.wire),
+    ),
+    schema.messages,
+).order_by(schema.messages.c.position)
+_ROLES = _of_owner(
+    select(schema.messages.c.entry, schema.messages.c.round, schema.messages.c.role), schema.messages
+).order_by(schema.messages.c.position)
+_WHOLE = TogetherQueries(_CONVERSATION, _MESSAGES, *map(_rows_of, LEDGER_TABLES))
+_OUTLINE = TogetherQueries(_CONVERSATION, _ROLES, *map(_rows_of, LEDGER_TABLES))
+_BEHIND = TogetherQueries(
+    *(
+        _rows_of(table) if table is schema.queued else _rows_of(table).where(table.c.place > bindparam("behind"))
+        for table in LEDGER_TABLES
+    )
+)
 
 
 def conversations(connection: Connection, tenant: str | None, limit: int, offset: int) -> tuple[Conversation, ...]:

@@ -141,13 +141,25 @@ class SqlStore:
             held = (r.keys for r in batch.records if isinstance(r, AnchorRecord) and r.hint == hint)
             return batch.tenant == tenant and not all(map(wanted.isdisjoint, held))
 
-        return await self._read(lambda c: reading.find_by_anchors(c, tenant, hint, keys, limit), concerns=anchors)
+        return await self._read(
+            lambda c: reading.find_by_anchors(c, tenant, hint, keys, limit), concerns=anchors, is_one_query=True
+        )
+
+    async def tenants_with_anchor(self, key: str) -> tuple[str, ...]:
+        def tells(batch: Batch) -> bool:
+            return any(
+                isinstance(r, UsageRecord) or (isinstance(r, AnchorRecord) and key in r.keys) for r in batch.records
+            )
+
+        return await self._read(lambda c: reading.tenants_with_anchor(c, key), concerns=tells, is_one_query=True)
 
     async def conversations_in_session(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
         def opens(batch: Batch) -> bool:
             return batch.tenant == tenant and any(isinstance(r, Conversation) and r.hint == hint for r in batch.records)
 
-        return await self._read(lambda c: reading.conversations_in_session(c, tenant, hint, limit), concerns=opens)
+        return await self._read(
+            lambda c: reading.conversations_in_session(c, tenant, hint, limit), concerns=opens, is_one_query=True
+        )
 
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
         try:
@@ -162,7 +174,15 @@ class SqlStore:
         if not self._database.is_shared or not known:
             return {}
         own = partial(self._writer.own_writes, tenant)
-        return await self._read(lambda c: reading.changes(c, tenant, known, own), concerns=lambda _: False)
+        found, behind = await self._read(
+            lambda c: reading.changes_without_items(c, tenant, known, own),
+            concerns=lambda _: False,
+            is_one_query=True,
+        )
+        if behind:
+            rest = {name: known[name] for name in behind}
+            found |= await self._read(lambda c: reading.changes(c, tenant, rest), concerns=lambda _: False)
+        return found
 
     def announce(self, news: str) -> None:
         if self._database.is_shared and len(news.encode()) <= MAX_NEWS_BYTES:
@@ -195,8 +215,14 @@ class SqlStore:
                 log.debug("other processes not heard", extra={"cause": type(caught).__name__})
                 over.wait(LISTEN_PAUSE_S)
 
-    async def conversations(self, tenant: str | None, limit: int = 100, offset: int = 0) -> tuple[Conversation, ...]:
-        return await self._read(lambda c: reading.conversations(c, tenant, limit, offset))
+    async def conversations(
+        self, tenant: str | None, limit: int = 100, offset: int = 0, *, awaits_writes: bool = True
+    ) -> tuple[Conversation, ...]:
+        return await self._read(
+            lambda c: reading.conversations(c, tenant, limit, offset),
+            concerns=lambda _: awaits_writes,
+            is_one_query=True,
+        )
 
     async def recently_active(self, tenant: str | None, limit: int = 1) -> tuple[Conversation, ...]:
         return await self._read(lambda c: reading.recently_active(c, tenant, limit))
@@ -205,7 +231,7 @@ class SqlStore:
         return await self._read(reading.newest_record_time)
 
     async def conversation_with_event(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
-        return await self._read(lambda c: reading.conversation_with_event(c, tenant, kind, subject))
+        return await self._read(lambda c: reading.conversation_with_event(c, tenant, kind, subject), is_one_query=True)
 
     async def search_finished_frames(
         self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
@@ -224,10 +250,10 @@ class SqlStore:
         def uses(batch: Batch) -> bool:
             return tenant in (None, batch.tenant) and any(isinstance(r, UsageRecord) for r in batch.records)
 
-        return await self._read(lambda c: reading.usage_days(c, tenant, since), concerns=uses)
+        return await self._read(lambda c: reading.usage_days(c, tenant, since), concerns=uses, is_one_query=True)
 
     async def settings(self, tenant: str) -> tuple[SettingRecord, ...]:
-        return await self._read(lambda c: reading.settings(c, tenant))
+        return await self._read(lambda c: reading.settings(c, tenant), is_one_query=True)
 
     async def secret(self) -> bytes:
         if not self._database.secret:
@@ -337,19 +363,22 @@ class SqlStore:
         concerns: Callable[[Batch], bool] = lambda _: True,
         *,
         may_repair: bool = True,
+        is_one_query: bool = False,
     ) -> ReadResult:
         """What `read` returns. `may_repair`: a damaged text is read with replacement characters, so that a list has all
-        its other rows; otherwise it raises StoreError."""
+        its other rows; otherwise it raises StoreError. `is_one_query`: on a server it needs no transaction, which
+        would begin and end with round trips of its own."""
         await self._writer.wait_for_pending(concerns)
         run, thread = asyncio.get_running_loop().run_in_executor, thread or self._readers
+        read_on = partial(self._with_connection, read=read, may_repair=may_repair, is_one_query=is_one_query)
         engine = await self._open_engine()
         try:
-            return await run(thread, partial(self._with_connection, engine, read, may_repair=may_repair))
+            return await run(thread, read_on, engine)
         except StoreError as error:
             if error.code == "store_corrupt" or self._is_current_engine(engine):
                 raise
         engine = await self._open_engine()  # another one closed the store, or set it aside, under this read
-        return await run(thread, partial(self._with_connection, engine, read, may_repair=may_repair))
+        return await run(thread, read_on, engine)
 
     async def _open_engine(self) -> Engine:
         if not self._database.is_open:
@@ -357,27 +386,30 @@ class SqlStore:
         return self._database.read_engine
 
     def _with_connection(
-        self, engine: Engine, read: Callable[[Connection], ReadResult], *, may_repair: bool
+        self, engine: Engine, read: Callable[[Connection], ReadResult], *, may_repair: bool, is_one_query: bool
     ) -> ReadResult:
+        read_on = partial(self._read_on, engine, read, may_repair=may_repair, is_one_query=is_one_query)
         try:
             try:
-                return self._read_on(engine, read, may_repair=may_repair)
+                return read_on()
             except DBAPIError as caught:
                 if not caught.connection_invalidated:
                     raise
-                return self._read_on(
-                    engine, read, may_repair=may_repair
-                )  # the server was restarted since the last read
+                return read_on()  # the server was restarted since the last read
         except Exception as caught:
             error = as_store_error(caught)
             if error.code == "store_corrupt":
                 self._writer.enqueue_job(partial(self._report_damage, engine, error))
             raise error from caught
 
-    def _read_on(self, engine: Engine, read: Callable[[Connection], ReadResult], *, may_repair: bool) -> ReadResult:
+    def _read_on(
+        self, engine: Engine, read: Callable[[Connection], ReadResult], *, may_repair: bool, is_one_query: bool
+    ) -> ReadResult:
         pool = engine.pool
         try:
             with engine.connect() as connection:
+                if is_one_query and self._database.is_shared:
+                    connection = connection.execution_options(isolation_level="AUTOCOMMIT")
                 found = self._read_repaired(connection, read) if may_repair else read(connection)
                 if self._database.is_shared:
                     connection.commit()  # after a rollback, PostgreSQL's driver prepares its statements anew

@@ -8,7 +8,7 @@ driver, because SQLAlchemy took a third of the writer's time in small groups.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from itertools import chain, islice, zip_longest
 from operator import itemgetter
@@ -39,6 +39,7 @@ from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.types import TypeEngine
 
 from proxy.store import rows, schema
+from proxy.store.pipeline import fetch_pipelined
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
@@ -102,6 +103,22 @@ class PreparedStatement:
         if isinstance(driver, sqlite3.Connection):
             return driver.execute(self._sql, self._parameters_of(values)).fetchall()
         return driver.exec_driver_sql(self._sql, self._parameters_of(values)).all()
+
+
+class TogetherQueries:
+    """Queries of a fixed form, whose rows are read together. A server is asked for all of them in one round trip."""
+
+    def __init__(self, *statements: Select[Any]) -> None:
+        self._statements = statements
+        self._compiled: list[str] = []
+
+    def fetch(self, connection: Connection, values: Mapping[str, object]) -> list[Sequence[Any]]:
+        """The rows of each query, with their columns as attributes. `values` name every parameter."""
+        if connection.dialect.name == "sqlite":
+            return [connection.execute(statement, values).all() for statement in self._statements]
+        if not self._compiled:
+            self._compiled = [str(statement.compile(dialect=connection.dialect)) for statement in self._statements]
+        return fetch_pipelined(connection, [(sql, values) for sql in self._compiled])
 
 
 class ArrayInsert:

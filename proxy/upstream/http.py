@@ -69,6 +69,10 @@ _MAX_HEADER_LINE_BYTES = 64 * 1024
 _MAX_JOINED_BODY_BYTES = 64 * 1024
 """A body up to this size is written together with its head; a longer one is not worth the copy."""
 
+_PIECE_BYTES = 1 << 20
+"""Of a longer body, as much is written at once: a millisecond. 60 MB in one piece hold the event loop for 100 ms."""
+_NOTHING = memoryview(b"")
+
 _MAX_CACHED_TARGETS = 256
 """Cached request targets; clients use the same few paths."""
 
@@ -212,7 +216,7 @@ class HttpAnswer(Answer):
         connection, self._connection = self._connection, None
         if connection is None:
             return
-        if connection.protocol is not None and connection.protocol.writing_paused:
+        if connection.protocol is not None and cast(_Connection, connection.protocol).is_sending:
             connection.close()  # the provider has not read all that it was told
         else:
             connection.release()
@@ -376,7 +380,10 @@ class _Connection(ResponseHandler):
 
     was_used = False
     """Whether an earlier request was answered on it."""
-    _is_sending = False
+    _unwritten = _NOTHING
+    """The rest of the request, which the transport has not got yet."""
+    _awaits_timeout = False
+    """Whether the idle timeout begins with the end of the request."""
     _open_body: StreamReader | None = None
     """The body that is being read."""
 
@@ -394,11 +401,31 @@ class _Connection(ResponseHandler):
         if len(body) <= _MAX_JOINED_BODY_BYTES:
             transport.write(head + body)
         else:
+            # Python's own loop forgets to say of `writelines` that it has too much (3.12, 3.13).
             transport.write(head)
-            transport.write(body)  # Python's own loop forgets to say of `writelines` that it has too much (3.12, 3.13)
-        self._is_sending = self.writing_paused
-        if not self._is_sending:
+            self._unwritten = memoryview(body)
+        self._awaits_timeout = True
+        self._write_on()
+
+    def _write_on(self) -> None:
+        """Write the next piece of the request, if the provider takes it: a transport would copy all that is left."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            self._unwritten = _NOTHING
+            return
+        if self._unwritten and not self.writing_paused:
+            piece, self._unwritten = self._unwritten[:_PIECE_BYTES], self._unwritten[_PIECE_BYTES:]
+            transport.write(piece)
+            if self._unwritten and not self.writing_paused:
+                asyncio.get_running_loop().call_soon(self._write_on)
+        if self._awaits_timeout and not self.is_sending:
+            self._awaits_timeout = False
             self.start_timeout()
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether the provider has not taken all of the request."""
+        return bool(self._unwritten) or self.writing_paused
 
     def close(self) -> None:
         """Close at once where bytes wait to be read by the provider: a transport waits for it, if need be for ever."""
@@ -409,9 +436,7 @@ class _Connection(ResponseHandler):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        if self._is_sending:
-            self._is_sending = False
-            self.start_timeout()
+        self._write_on()
 
     def set_exception(self, exc: BaseException, exc_cause: BaseException = _EXC_SENTINEL) -> None:
         """Fail the answer that is being read too: where the parser fails in the middle of a body, the library tells
@@ -446,7 +471,9 @@ class _Connection(ResponseHandler):
 
     @property
     def _unsent_bytes(self) -> int:
-        return self.transport.get_write_buffer_size() if self.transport is not None else 0
+        if self.transport is None:
+            return 0
+        return len(self._unwritten) + self.transport.get_write_buffer_size()
 
     def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - the library's signature
         super().resume_reading(resume_parser)

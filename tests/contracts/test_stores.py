@@ -308,6 +308,15 @@ async def test_sessions_are_those_under_the_hint_the_newest_first(store: Store) 
     assert await store.conversations_in_session("a", "h", limit=1) == ("c2",)
 
 
+async def test_who_has_a_key_is_told_of_all_tenants_that_use_the_proxy(store: Store) -> None:
+    for tenant in "ab":
+        store.write(tenant, [*opened("c1", tenant=tenant), AnchorRecord("c1", "", ("x",), 1), UsageRecord(1, 1)])
+    store.write("a", [AnchorRecord("c1", "", ("y",), 1), AnchorRecord("c1", "named", ("z",), 1)])
+
+    assert sorted(await store.tenants_with_anchor("x")) == ["a", "b"]
+    assert [await store.tenants_with_anchor(key) for key in "yz"] == [("a",), ()]
+
+
 async def test_conversations_are_listed_the_newest_first_in_pages(store: Store) -> None:
     for number in range(5):
         store.write("a", opened(f"c{number}", created=number))

@@ -1,7 +1,9 @@
-"""Two proxies on a database that is 50 ms away: requests wait longer, and are served all the same."""
+"""Two proxies on a database that is 50 ms away: requests wait longer, and are served all the same, many at once too."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,19 @@ from llm_test_provider import ScriptedProvider, says
 from proxy.cli.doctor import _check_contents
 from proxy.config.sources import load_config
 from tests.distant_server import at_distance
-from tests.harness import Conversation, Stage
+from tests.harness import Conversation, RunningProxy, Stage
 from tests.postgresql_server import PostgresServer
 
 ROUND_TRIP_S = 0.05
+AT_ONCE = 10
+
+
+def two_turns(proxies: Sequence[RunningProxy], number: int) -> list[str]:
+    """The statuses of a conversation of its own, of which each turn goes to another proxy."""
+    chat = Conversation(proxies[number % 2], streamed=False)
+    first = chat.says(f"first question of {number}")
+    chat.proxy = proxies[(number + 1) % 2]
+    return [first.stack_status, chat.says(f"second question of {number}").stack_status]
 
 
 @pytest.mark.rows("X-55")
@@ -32,10 +43,13 @@ async def test_a_database_50_ms_away_is_no_reason_to_stand_aside(postgres: Postg
             for number in range(6):
                 chat.proxy = (here, there)[number % 2]
                 statuses.append(chat.says(f"question {number}").stack_status)
+            with ThreadPoolExecutor(AT_ONCE) as clients:
+                at_once = list(clients.map(lambda number: two_turns((here, there), number), range(AT_ONCE)))
         finally:
             stage.stop()
         checks = await _check_contents(load_config({"store": url, "data": str(tmp_path / "d")}))
 
     assert statuses == ["full"] * 6
+    assert at_once == [["full"] * 2] * AT_ONCE
     [told] = [check for check in checks if check.about == "store distance"]
     assert told.state == "unsure"

@@ -8,7 +8,7 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, Usage, says, status
 from proxy.auth import UsageLimits, issue_key, limit_key
-from tests.harness import Conversation, RunningProxy, Stage
+from tests.harness import Conversation, RunningProxy, Stage, does, plan
 
 DEAREST = Usage(1_000_000, 1_000)
 
@@ -91,6 +91,25 @@ def test_what_no_model_answered_costs_nothing(stage: Stage, provider: ScriptedPr
 
     assert chat.asks().text == "At last."
     assert chat.says("again").status == 429
+
+
+@pytest.mark.rows("X-57")
+@pytest.mark.parametrize("text", ["", "Let me look. "], ids=["said nothing", "has spoken"])
+def test_our_own_further_rounds_end_where_the_budget_has_no_room_for_another(
+    stage: Stage, provider: ScriptedProvider, proxy: RunningProxy, text: str
+) -> None:
+    chat = client(stage, proxy, "ana", tokens=100_000)
+    provider.when(lambda _: True, does(plan("Read", "Write"), text=text, usage=Usage(30_000, 100)), loop=True)
+
+    answer = chat.says("hello", max_tokens=500)
+
+    assert len(provider.received) == 3  # 90,300 of 100,000 tokens; a fourth sends 30,100 and more
+    if text:
+        assert (answer.ended, answer.status) == (True, 200)
+        assert answer.text.startswith(text)
+    else:
+        assert "budget of this key" in answer.raw.decode()
+        assert answer.streamed or answer.status == 429
 
 
 @pytest.mark.spoken_in("chat", reason="the harness writes no request without a model in the others")

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from llm_test_provider import FixedReply, ScriptedAnswer, ScriptedProvider, cut, says, stall
+from proxy.auth import issue_key
 from proxy.errors import StoreError
 from proxy.exchange import provider_history
 from proxy.exchange.rounds.provider_turns import MAX_REFUSALS
@@ -322,3 +323,40 @@ def test_nothing_is_read_where_the_proxy_stays_out(stage: Stage, provider: Scrip
     provider.will(says("Three."))
     assert client.says("third").stack_status == "bypass; reason=previous_response"
     assert "GET" not in [each.method for each in provider.received]
+
+
+@pytest.mark.rows("X-57")
+def test_an_answer_of_another_key_is_not_found_where_both_ask_with_the_operators(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """The provider knows one customer, and would tell; what nobody here knows passes, and so does all where each client
+    brings a key of its own."""
+    stage.looks_into_store = False  # which needs a key here
+    shared, own = (stage.proxy(tenancy="key", upstreams__default__key=key) for key in ("sk-operator", None))
+    provider.when(lambda _: True, says("Fine."), loop=True)
+    provider.reply("/v1/responses/resp_far", FixedReply(200, b"{}"))
+    statuses: dict[str, list[int]] = {}
+    for proxy in shared, own:
+        ana, bob = ({"authorization": f"Bearer {issue_key(proxy.config.keys_path, name)}"} for name in ("ana", "bob"))
+        name = proxy.asked("POST", "/v1/responses", {"model": "gpt-x", "input": "Hello."}, ana)[1]["id"]
+        if proxy is own:
+            provider.reply(f"/v1/responses/{name}", FixedReply(200, b"{}"))
+        following = {"model": "gpt-x", "input": "And?", "previous_response_id": name}
+        assert proxy.asked("POST", "/v1/responses", following, ana)[0] == 200
+        seen = len(provider.received)
+        told = [
+            proxy.asked("POST", "/v1/responses", following, bob),
+            proxy.asked("POST", "/v1/responses", {**following, "input": []}, bob),
+            proxy.asked("GET", f"/v1/responses/{name}", None, bob),
+            proxy.asked("DELETE", f"/v1/responses/{name}", None, bob),
+        ]
+        statuses["shared" if proxy is shared else "own"] = [status for status, _ in told]
+        if proxy is shared:
+            assert {body["error"]["code"] for _, body in told} == {"response_not_found"}
+            assert len(provider.received) == seen
+            assert proxy.asked("GET", "/v1/responses/resp_far", None, bob)[0] == 200
+            proxy.restart()  # nothing is in memory
+            assert proxy.asked("GET", f"/v1/responses/{name}", None, bob)[0] == 404
+
+    assert statuses["shared"] == [404] * 4
+    assert 404 not in statuses["own"]

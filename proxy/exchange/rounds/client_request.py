@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from proxy.accounting import TokenCounterProtocol
 from proxy.config import Config
-from proxy.core.ledger import Request
+from proxy.core.ledger import Request, Usage
 from proxy.dialects import (
     Dialect,
     DialectComposer,
@@ -65,6 +65,11 @@ HASHED_APART_BYTES = 1 << 20
 MIN_MESSAGE_BYTES = 16
 
 
+ReserveRound = Callable[[Sequence[Usage], int], Awaitable[None]]
+"""Makes room in the budget of a client key for another round of the same request: given what its rounds used so far,
+and how many tokens the next one sends. Raises BudgetSpent or BudgetUnknown where it may not be sent."""
+
+
 class ClientRequest(msgspec.Struct, frozen=True):
     """A client's request with its body. `path` is raw, as the client wrote it."""
 
@@ -81,6 +86,8 @@ class ClientRequest(msgspec.Struct, frozen=True):
     """Whether its client key allows commands in the chat."""
     allowed_models: tuple[str, ...] = ()
     """Names or globs of the models that the client may ask for; empty for all."""
+    reserve_round: ReserveRound | None = None
+    """None where the client key has no budget."""
     arrived: float = msgspec.field(default_factory=time.perf_counter)
 
 
@@ -155,17 +162,20 @@ async def _file_bytes(body: bytes) -> int:
     return total
 
 
-class _NamedModel(msgspec.Struct):
+class _NamedMembers(msgspec.Struct):
     model: msgspec.Raw = msgspec.Raw(b"null")
+    previous_response_id: msgspec.Raw = msgspec.Raw(b"null")
 
 
-async def model_in(body: bytes) -> str | None:
-    """The model that a long body names, read without the rest of it; None where it names none."""
+async def names_in(body: bytes) -> tuple[str | None, str]:
+    """The model and the earlier answer that a body names, read without the rest of it; None and "" where it names
+    none."""
     try:
-        named = await asyncio.to_thread(lambda: msgspec.json.decode(msgspec.json.decode(body, type=_NamedModel).model))
+        found = await asyncio.to_thread(msgspec.json.decode, body, type=_NamedMembers)
+        model, previous = msgspec.json.decode(found.model), msgspec.json.decode(found.previous_response_id)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return None
-    return named if isinstance(named, str) else None
+        return None, ""
+    return (model if isinstance(model, str) else None), (previous if isinstance(previous, str) else "")
 
 
 async def parse_client_request(parts: Services, body: bytes) -> Request:

@@ -138,7 +138,7 @@ class RoundSender:
         asked = record.placement.request.model if record.placement else ""
         self.fallbacks = Fallbacks(parts, client_request, route, asked or "", record.switch_route)
         self._window_key = (route.upstream.name, route.model, conversation)
-        self._sent_tokens = 0
+        self.sent_tokens = 0
         """Tokens of the last round sent."""
         self.sent_body, self.sent_at = b"", 0
         """Of the last round, if the cache keep-alive is on: its bytes, and when it left, in ms since the epoch."""
@@ -253,7 +253,7 @@ class RoundSender:
 
     def _milder_context(self, turn: Turn, status: int, refusal: bytes) -> Context | None:
         """The context in a milder form, if this one was refused for its form and there is one."""
-        form = self._forms.form_after(turn, status, refusal, self._sent_tokens)
+        form = self._forms.form_after(turn, status, refusal, self.sent_tokens)
         if form is None:
             return None
         before = turn.build_context()
@@ -287,7 +287,7 @@ class RoundSender:
         window = self.window()
         if not window.is_binding:
             return UNBOUNDED
-        left = window.limit - self._sent_tokens - spoken.message.tokens - int(window.tokens * COUNT_ERROR_SHARE)
+        left = window.limit - self.sent_tokens - spoken.message.tokens - int(window.tokens * COUNT_ERROR_SHARE)
         if left < window.tokens * AMPLE_ROOM_SHARE:
             left += droppable_tokens(turn.path_state, turn.build_context(), self._overflow_notes(turn))
         return max(left, min(SMALL_RESULT_TOKENS, left + (window.tokens - window.limit) // 2))
@@ -449,7 +449,7 @@ class RoundSender:
 
     def _trimmed(self, attempt: _Attempt, refused: _Refused) -> _Attempt:
         """A round is shortened once: whatever is sent behind a refusal for its length."""
-        is_too_long = overflow.is_overflow(refused.status, refused.body, self._sent_tokens)
+        is_too_long = overflow.is_overflow(refused.status, refused.body, self.sent_tokens)
         return replace(attempt, may_trim=attempt.may_trim and not is_too_long)
 
     def _told_wait_s(self, got: Answer) -> float | None:
@@ -464,7 +464,7 @@ class RoundSender:
         if delivery.reply.started:
             return
         is_worth_it = await self._original_is_worth_sending(got.status, refusal, again=again)
-        if not is_worth_it and not self._forms.own_form_is_left(got.status, refusal, self._sent_tokens):
+        if not is_worth_it and not self._forms.own_form_is_left(got.status, refusal, self.sent_tokens):
             return
         self._record.add_retry()
         await asyncio.sleep(self._told_wait_s(got) or 0)
@@ -537,17 +537,17 @@ class RoundSender:
         """Whether the refused request may fit without our additions. If it is far from filling the window, they are not
         the cause and the refusal passes; likewise if a shorter context was refused `again`. A quote may still be
         replaced then."""
-        if not overflow.is_overflow(status, refusal, self._sent_tokens):
+        if not overflow.is_overflow(status, refusal, self.sent_tokens):
             return False
-        if again or self._sent_tokens < self.window().known_tokens * SUSPECT_WINDOW_SHARE:
+        if again or self.sent_tokens < self.window().known_tokens * SUSPECT_WINDOW_SHARE:
             return await self.quotes.find() is not None
-        return await self._original_may_fit(self._sent_tokens)
+        return await self._original_may_fit(self.sent_tokens)
 
     def was_refused_for_length(self, status: int, refusal: bytes) -> bool:
         """Whether the provider refused the last round for its length; if so, the window limit is learned from it."""
-        if not overflow.is_overflow(status, refusal, self._sent_tokens):
+        if not overflow.is_overflow(status, refusal, self.sent_tokens):
             return False
-        self._services.context_windows.learn_from_refusal(*self._window_key, self._sent_tokens, refusal)
+        self._services.context_windows.learn_from_refusal(*self._window_key, self.sent_tokens, refusal)
         return True
 
     async def shorten_after_empty_answer(self, turn: Turn, line: Context) -> Context | None:
@@ -557,13 +557,13 @@ class RoundSender:
             return None
         window = self.window()
         enough = max(overflow.MIN_UNEXPLAINED_OVERFLOW_TOKENS, window.tokens // 2 if window.is_binding else 0)
-        return await self._shorten_below(turn, line, self._sent_tokens) if self._sent_tokens >= enough else None
+        return await self._shorten_below(turn, line, self.sent_tokens) if self.sent_tokens >= enough else None
 
     def learn_from_response(self, spoken: ModelResponse) -> None:
         """Learn from the provider's token count how much fits, and which form it accepts."""
         if self.fallbacks.is_switched:
             return
-        self._services.context_windows.learn_from_usage(*self._window_key, self._sent_tokens, spoken.usage)
+        self._services.context_windows.learn_from_usage(*self._window_key, self.sent_tokens, spoken.usage)
         self._forms.learn(complete=spoken.complete)
 
     async def _pass_refusal(self, delivery: ClientResponse, got: Answer, refusal: bytes) -> None:
@@ -618,17 +618,17 @@ class RoundSender:
         own_texts = texts + line.own_tokens
         saved = brief.saved_tokens
         self._record.add_sent_round(marked, body, own_tools=tools, own_texts=own_texts, brief_tools=saved)
-        self._sent_tokens = self._request_tokens(turn, line)
+        self.sent_tokens = self._request_tokens(turn, line)
         return body
 
     async def send_original(self, request: Request) -> Answer:
         """The provider's answer to the client's own, possibly shortened, request."""
-        self._sent_tokens = request.tokens
+        self.sent_tokens = request.tokens
         return await self._send_body(request.body)
 
     async def send_to_larger(self, body: bytes, status: int, refusal: bytes) -> Answer | None:
         """The answer of another model, where this one refused a body for its length and there is one that takes it."""
-        if not self.fallbacks or not overflow.is_overflow(status, refusal, self._sent_tokens):
+        if not self.fallbacks or not overflow.is_overflow(status, refusal, self.sent_tokens):
             return None
         got = await self.fallbacks.send_to_next(body, readable=True)
         if got is not None:

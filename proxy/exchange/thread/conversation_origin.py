@@ -24,7 +24,7 @@ from proxy.exchange.thread import attach_subagent as delegation
 from proxy.exchange.thread import session_headers as clients
 from proxy.exchange.thread.bound_reasoning import binds_reasoning
 from proxy.exchange.thread.placement import ParsedRequest, Placement, positions_made_behind_ours
-from proxy.store import CachedConversation, ConversationCache
+from proxy.store import CachedConversation, ConversationCache, StoredCandidates
 
 MAX_OPENING_PROMPTS = 4
 """User messages at the beginning that may be the delegated prompt."""
@@ -51,19 +51,19 @@ class OriginFinder:
     conversation_cache: ConversationCache
     dialect: Dialect
 
-    async def find(self, parsed: ParsedRequest) -> Origin:
+    async def find(self, parsed: ParsedRequest, known: StoredCandidates) -> Origin:
         """Who delegated this conversation: by the session it names, else by the call whose prompt it begins with, else
         by its title."""
         if named := clients.parent_hint(parsed.headers):
             for conversation in await self.conversation_cache.conversations_in_session(parsed.tenant, named):
                 cached = await self.conversation_cache.get(parsed.tenant, conversation)
                 if cached and any(t.tool_names for t in cached.ledger.threads.values()):
-                    prompts = _opening_prompts(parsed.request)
+                    prompts = opening_prompts(parsed.request)
                     turns = ((p, anchors.delegating_turn(cached.ledger, p)) for p in prompts)
                     by_prompt = (Origin(conversation, turn, p) for p, turn in turns if turn)
                     return next(by_prompt, None) or self._guess_origin(parsed, conversation)
-        for prompt in _opening_prompts(parsed.request):
-            if found := await self.conversation_cache.find_delegating(parsed.tenant, prompt):
+        for prompt in opening_prompts(parsed.request):
+            if found := await self.conversation_cache.find_delegating(parsed.tenant, prompt, known):
                 return Origin(found[0].ledger.conversation.id, found[1], prompt)
         return self._guess_origin(parsed)
 
@@ -152,7 +152,7 @@ def _calls_of(ledger: Ledger, entry: Entry) -> Sequence[Call] | None:
     return entry.message.calls if entry.message and entry.message.role == "assistant" else None
 
 
-def _opening_prompts(request: Request) -> tuple[str, ...]:
+def opening_prompts(request: Request) -> tuple[str, ...]:
     """User messages before the first call, as they are and without the client's wrapping."""
     texts = [m.text for m in opening_messages(request.messages) if m.role == "user"][:MAX_OPENING_PROMPTS]
     return tuple(

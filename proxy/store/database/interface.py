@@ -56,7 +56,7 @@ class Database(Protocol):
         """Called first in every transaction that writes: until it ends, nobody else writes to these tenants (all, if
         there are none). Returns the time in ns by the clock that all writers share."""
 
-    def pipelined(self, connection: Connection) -> AbstractContextManager[None]:
+    def pipelined(self, connection: Connection) -> AbstractContextManager[object]:
         """Statements inside go to the server without waiting for each other; none may return rows. An error of any of
         them is raised at its end."""
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import selectors
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from importlib.util import find_spec
 
@@ -24,6 +24,7 @@ from proxy.errors import InvalidConfiguration, StoreError
 from proxy.store.database import migrate as migrating
 from proxy.store.database.interface import MAX_NOTES, READERS, SEARCHERS
 from proxy.store.failures import as_store_error
+from proxy.store.pipeline import pipelined
 
 CONNECT_TIMEOUT_S = 5
 LOCK_TIMEOUT_MS = 10_000
@@ -192,24 +193,8 @@ class PostgresDatabase:
             connection.exec_driver_sql(END_STANDING_SQL, ([EVERYONE, *keys], STANDING_MS))
             connection.connection.rollback()
 
-    @contextmanager
-    def pipelined(self, connection: Connection) -> Iterator[None]:
-        import psycopg  # an extra
-
-        driver = connection.connection.driver_connection
-        assert isinstance(driver, psycopg.Connection)  # noqa: S101 - DRIVER says so
-        try:
-            with driver.pipeline():
-                yield
-        except psycopg.Error as caught:  # SQLAlchemy has left the statement that it belongs to
-            lost = driver.closed
-            # In a pipeline the server's last words are not read. Nothing was committed, so it may be written again.
-            said = psycopg.errors.AdminShutdown(str(caught)) if lost else caught
-            if lost:  # else the end of the transaction tries to roll back, and its error hides this one
-                connection.invalidate(caught)
-            raise DBAPIError.instance(
-                None, None, said, psycopg.Error, connection_invalidated=lost, dialect=connection.dialect
-            ) from caught
+    def pipelined(self, connection: Connection) -> AbstractContextManager[object]:
+        return pipelined(connection)
 
     def announce(self, connection: Connection, news: Sequence[str]) -> None:
         connection.execute(text("SELECT pg_notify(:channel, :news)"), [{"channel": CHANNEL, "news": n} for n in news])
