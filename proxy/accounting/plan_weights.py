@@ -37,6 +37,8 @@ KNOWN_ERROR = 0.05
 """A weight is known when its error is at most this share of it."""
 CAUTIOUS_ERRORS = 2
 """By so many errors less than measured a cached token may weigh."""
+CAUTIOUS_ROUNDS = 30
+"""With fewer answered rounds nothing is built on what was measured."""
 DEFAULT_OUTPUT_RATIO = 5.0
 """Output price as a multiple of the input price, where a row has none."""
 
@@ -83,19 +85,26 @@ class PlanWeights(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def cautious_read_ratio(self) -> float:
-        """The least of it: what leaves the context gains so much, and perhaps more."""
+        """The least of it: what leaves the context gains so much, and perhaps more. 0 before enough was measured."""
+        if self.rounds < CAUTIOUS_ROUNDS:
+            return 0.0
         return max(0.0, self.read - CAUTIOUS_ERRORS * self.read_error) / self.fresh
+
+    @property
+    def four(self) -> tuple[float, float, float, float]:
+        return self.fresh, self.read, self.write, self.output
+
+    @property
+    def uncertainty(self) -> float:
+        """All errors together, as a multiple of what a fresh token weighs."""
+        return (self.fresh_error + self.read_error + self.write_error + self.output_error) / self.fresh
 
     @property
     def known(self) -> frozenset[str]:
         """Which of the four the readings tell apart well."""
-        four = (
-            ("fresh", self.fresh, self.fresh_error),
-            ("read", self.read, self.read_error),
-            ("write", self.write, self.write_error),
-            ("output", self.output, self.output_error),
-        )
-        return frozenset(name for name, weight, error in four if self.rounds and error <= KNOWN_ERROR * weight)
+        errors = (self.fresh_error, self.read_error, self.write_error, self.output_error)
+        told = zip(("fresh", "read", "write", "output"), self.four, errors, strict=True)
+        return frozenset(name for name, weight, error in told if self.rounds and error <= KNOWN_ERROR * weight)
 
     def weigh(self, use: ListUse) -> float:
         """The share of the window that this takes, where the weights were measured."""
@@ -177,6 +186,19 @@ def fit_weights(records: Sequence[WindowRecord]) -> PlanWeights:
     return min(known, key=lambda fit: fit[1])[0] if known else NOTHING_MEASURED
 
 
+def fit_scale(records: Sequence[WindowRecord], weights: PlanWeights) -> tuple[float, float]:
+    """How much of a window a USD of fresh input takes, and the error of that; zeros while the window has hardly moved.
+    `weights` may come from another window of the same plan: what a token weighs is the same there."""
+    if not records:
+        return 0.0, 0.0
+    step, ratios = records[-1].reading.step, [weight / weights.fresh for weight in weights.four]
+    segments = _segments(records, step, counts_itself=False)
+    if _movement(segments) < MIN_MOVEMENT_STEPS * step:
+        return 0.0, 0.0
+    scale, across = _unit_of(segments, ratios)
+    return (scale, step / math.sqrt(12 * across)) if scale > 0 else (0.0, 0.0)
+
+
 def _fit_with_lag(
     records: Sequence[WindowRecord], step: float, *, counts_itself: bool
 ) -> tuple[PlanWeights, float] | None:
@@ -220,15 +242,18 @@ def _split_at_jumps(segment: _Segment, weights: Sequence[float], step: float) ->
 
 
 def _fit_segments(segments: Sequence[_Segment], step: float) -> tuple[PlanWeights, float, _Vector] | None:
-    if sum(segment.used[-1] - segment.used[0] for segment in segments) < MIN_MOVEMENT_STEPS * step:
+    moved = _movement(segments) / step
+    if moved < MIN_MOVEMENT_STEPS:
         return None
-    unit = _unit_of(segments)
+    unit, _ = _unit_of(segments, [ratio for ratio, _ in _PRIORS])
     if unit <= 0:
         return None
     weights = [ratio * unit for ratio, _ in _PRIORS]
     count = sum(len(segment.used) for segment in segments)
     normal, right = _normal_equations(segments)
-    noise, square = step * step / 12, 0.0
+    # Readings that stay on one step repeat one rounding: together they say no more than one.
+    repeats = max(1.0, count / moved)
+    noise, square = repeats * step * step / 12, 0.0
     covariance: _Matrix = []
     for _ in range(ROUNDS_OF_FIT):
         (*weights, unit), covariance = _solve_from_zero(*_with_priors(normal, right, noise, unit, weights))
@@ -236,19 +261,23 @@ def _fit_segments(segments: Sequence[_Segment], step: float) -> tuple[PlanWeight
             return None
         weights[0] = max(weights[0], LEAST_FRESH * unit)
         square = _residuals(segments, weights)
-        noise = max(step * step / 12, square / max(1, count - len(segments) - len(weights)))
+        noise = repeats * max(step * step / 12, square / max(1, count - len(segments) - len(weights)))
     return _as_weights(weights, covariance, count), square / count, weights
 
 
-def _unit_of(segments: Sequence[_Segment]) -> float:
-    """What a list dollar weighs if all kinds weigh what is expected of them."""
+def _movement(segments: Sequence[_Segment]) -> float:
+    return sum(segment.used[-1] - segment.used[0] for segment in segments)
+
+
+def _unit_of(segments: Sequence[_Segment], ratios: Sequence[float]) -> tuple[float, float]:
+    """What a list dollar weighs if the four kinds weigh so many times as much, and how much the sum of them varies."""
     up = across = 0.0
     for segment in segments:
-        expected = [sum(ratio * x for (ratio, _), x in zip(_PRIORS, sums, strict=True)) for sums in segment.sums]
+        expected = [_dot(ratios, sums) for sums in segment.sums]
         mean, mean_used = sum(expected) / len(expected), sum(segment.used) / len(expected)
         up += sum((x - mean) * (y - mean_used) for x, y in zip(expected, segment.used, strict=True))
         across += sum((x - mean) ** 2 for x in expected)
-    return up / across if across > 0 else 0.0
+    return (up / across, across) if across > 0 else (0.0, 0.0)
 
 
 def _residuals(segments: Sequence[_Segment], weights: Sequence[float]) -> float:
