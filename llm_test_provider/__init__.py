@@ -11,6 +11,7 @@ It stands alone: nothing of the proxy is imported here but the tree of errors.
     caches.py      four simulated prompt caches     binding.py     reasoning that is bound or required
     wordings.py    how providers refuse             templates.py   words known only at run time
     strict_profiles.py   what single providers refuse beyond their API
+    plan_windows.py  plans that are paid by window, and their headers
     counting.py    tokens                           lenient.py, spelling.py   reading and writing JSON
     delivery.py    cuts and breaks                  event_forms.py   how events are written, oddly too
     provider.py    the provider and its records     server.py, http1.py  sockets
@@ -51,6 +52,7 @@ from llm_test_provider.answer import (
     wrong_type,
 )
 from llm_test_provider.model import Model
+from llm_test_provider.plan_windows import HiddenPlan
 from llm_test_provider.provider import ScriptedProvider
 from llm_test_provider.script import ReceivedRequest, When, contains
 
@@ -59,6 +61,7 @@ __all__ = [
     "Cut",
     "Ending",
     "FixedReply",
+    "HiddenPlan",
     "Model",
     "ReceivedRequest",
     "ScriptedAnswer",

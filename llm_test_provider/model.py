@@ -30,6 +30,7 @@ from llm_test_provider.apis.responses_store import ResponseStore
 from llm_test_provider.apis.wires import MESSAGES, WIRES, Wire, check_messages
 from llm_test_provider.delivery import Delivery, deliver
 from llm_test_provider.error_texts import overflow_wording
+from llm_test_provider.plan_windows import HiddenPlan
 from llm_test_provider.prompt_cache import CACHE_RULES, PromptPart, SimulatedCache, SimulatedCacheUse
 from llm_test_provider.reasoning_binding import (
     REQUIRED_FIELDS,
@@ -103,9 +104,11 @@ class ScriptedModel:
         clock: Callable[[], float],
         now: Callable[[], float],
         strict: str | None = None,
+        plan: HiddenPlan | None = None,
     ) -> None:
         """`clock` is in seconds and drives the caches; `now` is the time of day in seconds since 1970. `strict` names
-        the provider that refuses."""
+        the provider that refuses; a `plan` is what all requests are paid by."""
+        self._plan = plan
         if strict is not None and strict not in PROFILES:
             raise ValueError(f"unknown strict profile {strict!r}; there are {', '.join(PROFILES)}")
         self.script, self._strict = script, PROFILES[strict] if strict else None
@@ -217,6 +220,8 @@ class ScriptedModel:
         if received.dialect == "responses" and answer.error is None:
             self._kept.keep(received, wire.body_of(answer, facts), responses_wire.output_of(answer, facts))
         headers = wire.headers(self._answers)
+        if self._plan:
+            headers = (*headers, *self._plan.take(received.usage, received.dialect or "chat", self._now()))
         if received.body.get("stream") is True:
             events = wire.events_of(answer, facts)
             return deliver(answer, 200, (EVENT_STREAM_TYPE, *headers), events, streamed=True)

@@ -24,6 +24,7 @@ from llm_test_provider.apis import dialect_of
 from llm_test_provider.apis.json import encoded
 from llm_test_provider.delivery import Delivery
 from llm_test_provider.model import Model, ScriptedModel, fixed
+from llm_test_provider.plan_windows import HiddenPlan
 from llm_test_provider.script import Condition, ReceivedRequest, Script, Scripted, contains
 from llm_test_provider.server import HttpRequest, Server, parsed
 from llm_test_provider.tokens import Counter, default_counter
@@ -52,6 +53,7 @@ class ScriptedProvider:
         on_finish: Callable[[ReceivedRequest], None] | None = None,
         remember: bool = True,
         strict: str | None = None,
+        plan: HiddenPlan | None = None,
     ) -> None:
         self.script = script or Script()
         self.script.will(answers)
@@ -61,7 +63,7 @@ class ScriptedProvider:
         self._arrivals = self._chats = 0
         self._remember = remember
         self._model = ScriptedModel(
-            self.script, models, count=count or default_counter(), clock=clock, now=now, strict=strict
+            self.script, models, count=count or default_counter(), clock=clock, now=now, strict=strict, plan=plan
         )
         self._clock = clock
         self._on_finish = on_finish

@@ -20,6 +20,9 @@ from proxy.accounting.model_facts import (
 from proxy.accounting.model_prices import Tariffs, family_of, tariff_for
 from proxy.accounting.o200k import load_o200k
 from proxy.accounting.period import ALL_TIME, Period, PeriodName, read_period
+from proxy.accounting.plan_accounts import ORGANIZATION, PAYER_HEADERS, AnsweredRound, PlanAccounts
+from proxy.accounting.plan_weights import ListUse, list_use
+from proxy.accounting.plan_window import WindowReading, read_windows
 from proxy.accounting.prompt_cache import (
     CacheKey,
     CacheUse,
@@ -45,6 +48,8 @@ from proxy.accounting.receipt_fields import (
     OWN_REQUEST_STATUSES,
     SUMMARY_STATUS,
     GateDecision,
+    PlanCost,
+    PlanWindowUse,
     Receipt,
     RequestOutcome,
     format_usd,
@@ -93,7 +98,9 @@ __all__ = [
     "HOUR",
     "KEEP_ALIVE_STATUS",
     "NOTHING_SENT",
+    "ORGANIZATION",
     "OWN_REQUEST_STATUSES",
+    "PAYER_HEADERS",
     "PING_SHARE",
     "STALE_DAYS",
     "STATUS_MEANINGS",
@@ -101,6 +108,7 @@ __all__ = [
     "UNKNOWN_TARIFF",
     "Accountant",
     "AfterTool",
+    "AnsweredRound",
     "Appendable",
     "Balance",
     "CacheKey",
@@ -111,9 +119,13 @@ __all__ = [
     "GroupBy",
     "HashedChain",
     "KnownHistory",
+    "ListUse",
     "ModelFacts",
     "Period",
     "PeriodName",
+    "PlanAccounts",
+    "PlanCost",
+    "PlanWindowUse",
     "PromptCacheModel",
     "PromptChain",
     "PromptPiece",
@@ -131,6 +143,7 @@ __all__ = [
     "ThinkingInLoop",
     "TokenCounter",
     "TokenCounterProtocol",
+    "WindowReading",
     "age_days",
     "client_of",
     "compare_groups",
@@ -151,6 +164,7 @@ __all__ = [
     "group_receipts",
     "hash_chain",
     "is_dearer",
+    "list_use",
     "load_o200k",
     "outcome_meaning",
     "percent_saved",
@@ -158,6 +172,7 @@ __all__ = [
     "pings_that_pay",
     "read_facts",
     "read_period",
+    "read_windows",
     "reason_meaning",
     "response_headers",
     "rows_of",

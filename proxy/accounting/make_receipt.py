@@ -15,6 +15,8 @@ from typing import Literal
 import msgspec
 
 from proxy.accounting.model_prices import tariff_for
+from proxy.accounting.plan_accounts import PlanAccounts, PlanState
+from proxy.accounting.plan_weights import plan_tariff
 from proxy.accounting.prompt_cache import (
     MAX_CONVERSATIONS,
     CacheKey,
@@ -27,7 +29,7 @@ from proxy.accounting.prompt_cache import (
     holds_all_pieces,
     with_shorter_prefix,
 )
-from proxy.accounting.receipt_fields import Receipt, RequestOutcome, format_usd
+from proxy.accounting.receipt_fields import PlanCost, PlanWindowUse, Receipt, RequestOutcome, format_usd
 from proxy.accounting.tariff import Tariff
 from proxy.accounting.untouched_run import (
     PromptScale,
@@ -191,10 +193,11 @@ class RequestAccount:
         usage: Sequence[Usage | None] = (),
         unreported_outputs: Mapping[int, int] = MappingProxyType({}),
         bills: Mapping[int, float] = MappingProxyType({}),
+        plan: PlanState | None = None,
     ) -> Receipt:
         """The receipt. `usage` is what the provider reported, one per round in order; missing ones count as None, and
         `unreported_outputs` has our tokens of their answers, by the number of the round. `bills` has what answers
-        named as their cost (USD), by the same."""
+        named as their cost (USD), by the same. `plan` is what pays for the request, where that is not by the token."""
         sent, untouched, tariff, total = self._rounds, self._untouched, self._tariff, self.tokens_sent
         rounds = len(sent)
         for number, answer in unreported_outputs.items():
@@ -213,11 +216,14 @@ class RequestAccount:
         failed = max(outcome.upstream_status, outcome.client_status) >= 400
         lost = failed and self._last_round_is_free(outcome, reported)
         self._bills = [bills.get(number) for number in range(rounds) if number not in self._refused_rounds]
-        cost, saved = self._cost_and_saving(answered[:-1] if lost else answered, basis, failed=failed)
+        billed = answered[:-1] if lost else answered
+        cost, saved = self._cost_and_saving(billed, basis, failed=failed)
         came_to_nothing = failed or _is_broken_off(outcome)
-        if came_to_nothing or (self.tokens_sent > self.tokens_in and self._cuts_nothing()):
+        saves_nothing = came_to_nothing or (self.tokens_sent > self.tokens_in and self._cuts_nothing())
+        if saves_nothing:
             # A step of the cache, or counts that are a little off, may make the latter look cheaper.
             saved = min(saved, 0.0)
+        weighed = self._plan_cost(plan, billed, basis, saves_nothing=saves_nothing, failed=failed) if plan else None
         fixed = _use_of_beginning(untouched, self._fixed)
         own_tools, own_texts, own_traces = self._own
         tokens_saved = self.tokens_in - total if rounds else 0
@@ -255,6 +261,46 @@ class RequestAccount:
             if failed or not rounds
             else min((self._price_factor or 1.0) * _cost_of_use(fixed, tariff.for_input(last)), cost, cost + saved),
             counter=self._accountant.counter,
+            plan=weighed,
+        )
+
+    def _plan_cost(
+        self, plan: PlanState, billed: Sequence[BilledRound], basis: str, *, saves_nothing: bool, failed: bool
+    ) -> PlanCost:
+        """What the request took of the windows of the plan that pays for it."""
+        weights, row = plan.weights, plan_tariff(self._tariff, plan.weights)
+        scale = self._accountant.counts.newest(self._key)
+        compactions = sum(self._compaction_cost(usage, row) for usage in self._compaction_usages)
+        cost = compactions + sum(
+            _input_cost(sent, usage, row, basis, scale) + _output_cost(sent, usage, row, scale)
+            for sent, usage in billed
+        )
+        untouched = cost
+        if failed or not billed:
+            untouched = 0.0
+        elif len(billed) > 1 or billed[0][0].use != self._untouched:
+            untouched = compactions + self._untouched_cost(billed, basis, scale, row)
+        untouched = min(untouched, cost) if saves_nothing else untouched
+        return PlanCost(
+            cost=cost,
+            cost_untouched=untouched,
+            read=weights.read_ratio,
+            read_for_gate=weights.cautious_read_ratio,
+            write=weights.write / weights.fresh,
+            output=weights.output / weights.fresh,
+            rounds=weights.rounds,
+            windows=tuple(
+                PlanWindowUse(
+                    window.name,
+                    window.scale * cost,
+                    window.scale * untouched,
+                    window.scale,
+                    window.scale_error,
+                    window.used,
+                    window.resets_at,
+                )
+                for window in plan.windows
+            ),
         )
 
     def _cuts_nothing(self) -> bool:
@@ -279,7 +325,7 @@ class RequestAccount:
         cost: without us the provider would have refused it too, or what is asked again is told with the request that
         asks."""
         scale = self._learn_scale(billed)
-        compactions = sum(map(self._compaction_cost, self._compaction_usages))
+        compactions = sum(self._compaction_cost(usage, self._tariff) for usage in self._compaction_usages)
         told, told_at_list, rest = 0.0, 0.0, compactions
         for (sent, usage), amount in zip(billed, self._bills, strict=False):
             tariff = self._tariff.for_input(scale_of_round(sent, usage, scale).tokens(sent.use.total))
@@ -297,7 +343,7 @@ class RequestAccount:
             return cost, 0.0 - cost
         if len(billed) == 1 and billed[0][0].use == self._untouched:
             return cost, 0.0
-        return cost, factor * (self._untouched_cost(billed, basis, scale) + compactions) - cost
+        return cost, factor * (self._untouched_cost(billed, basis, scale, self._tariff) + compactions) - cost
 
     def _learn_scale(self, billed: Sequence[BilledRound]) -> PromptScale:
         """How the provider counts what the client sent."""
@@ -307,21 +353,22 @@ class RequestAccount:
             return counts.learn(self._key, self._hashed_chain, self.newest_chain, usage.input, missing=missing)
         return counts.newest(self._key)
 
-    def _compaction_cost(self, usage: Usage) -> float:
+    def _compaction_cost(self, usage: Usage, row: Tariff) -> float:
         """USD of one compaction. The client asked for it, so the untouched run pays for it as well."""
-        tariff = self._tariff.for_input(usage.input)
+        tariff = row.for_input(usage.input)
         read = _cost_of_use(_reported_use(usage), _with_paid_write_price(tariff, (usage,)))
         return read + usage.output * (tariff.output or 0.0) / MILLION
 
-    def _untouched_cost(self, billed: Sequence[BilledRound], basis: str, scale: PromptScale) -> float:
-        """USD of what the client sent, and of the last answer: the untouched run has no hidden rounds."""
+    def _untouched_cost(self, billed: Sequence[BilledRound], basis: str, scale: PromptScale, row: Tariff) -> float:
+        """USD, at the prices of `row`, of what the client sent, and of the last answer: the untouched run has no hidden
+        rounds."""
         told = [usage for _, usage in billed if usage]
         (first, usage), (last, answer) = billed[0], billed[-1]
         use = self._untouched
         if self._borrows_head and not first.use.prefix and not self._accountant.shares_heads(self._key):
             use = cache_use_of(use.total, 0, self._tariff, self._unmarked)
         came = UntouchedRequest(use, self._untouched_known, self._fixed, self._tariff, scale, self._unmarked)
-        tariff = _with_paid_write_price(self._tariff, told).for_input(came.total)
+        tariff = _with_paid_write_price(row, told).for_input(came.total)
         if basis == "reported" and usage:
             use = came.as_reported(first, usage, writes_are_told=self._accountant.reports_written_tokens(self._key))
         else:
@@ -420,6 +467,7 @@ class Accountant:
         self.sent_cache, self.untouched_cache = PromptCacheModel(), PromptCacheModel()
         self.counts = ProviderCounts()
         self.bills = LearnedPrices()
+        self.plans = PlanAccounts()
         self._conversations: OrderedDict[tuple[str, str], None] = OrderedDict()
         """Those seen, by tenant and id."""
         self._reporting: OrderedDict[CacheKey, bool] = OrderedDict()

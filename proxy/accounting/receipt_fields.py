@@ -22,6 +22,41 @@ ANSWERED_STATUS = "answered"
 """Status of a request that the proxy answered by itself: no provider was asked, so nothing had a price or a usage."""
 
 
+class PlanWindowUse(msgspec.Struct, frozen=True, gc=False):
+    """What a request took of one window of a plan. Shares are 1 for the whole window, and 0 while nobody knows how
+    large it is."""
+
+    name: str
+    """Its length: `5h`, `7d`."""
+    share: float = 0.0
+    share_untouched: float = 0.0
+    scale: float = 0.0
+    """The share that a USD of `PlanCost.cost` takes, as known with this request, and its error."""
+    scale_error: float = 0.0
+    used: float = 0.0
+    """Of the window, by all requests to this account, as the provider told last."""
+    resets_at: int = 0
+    """Seconds since 1970; 0 where it was not told."""
+
+
+class PlanCost(msgspec.Struct, frozen=True, gc=False):
+    """What a request cost that a plan pays for. `cost` and `cost_untouched` are in USD of fresh input that weigh as
+    much in the plan's windows: not what anybody pays."""
+
+    cost: float
+    cost_untouched: float
+    read: float
+    """What a token weighs that is read from the cache, as a multiple of a fresh one."""
+    read_for_gate: float
+    """The least of that, by which folds are weighed."""
+    write: float
+    """What a written or answered token weighs beside its list price, as a multiple of what a fresh one does."""
+    output: float
+    rounds: int
+    """From how many answers the weights were read; 0: they are what is expected of plans."""
+    windows: tuple[PlanWindowUse, ...] = ()
+
+
 class GateDecision(msgspec.Struct, frozen=True, gc=False):
     """One question of the gate and its answer, also "not now". All but the prices are in tokens; `cost` and `gain` are
     in input tokens that would be paid in full."""
@@ -148,6 +183,8 @@ class Receipt(RequestOutcome, frozen=True, kw_only=True, gc=False):
     """`fixed_in` as part of `untouched`."""
     fixed_once: CacheUse = CacheUse()
     """`fixed_in` as part of `sent`, in the last round alone: what is sent again in hidden rounds is our cost."""
+    plan: PlanCost | None = None
+    """None where the request was paid by the token."""
     cost_fixed: float = 0.0
     """Of `cost_untouched`, and taken to be as much of `cost`: the client's tools and system text."""
 

@@ -28,6 +28,7 @@ from proxy.exchange.interrupts import Interrupts
 from proxy.exchange.passthrough_without_turn import new_request_record, with_model
 from proxy.exchange.rounds import ClientRequest, RoundSender, Services, without_refused_usage
 from proxy.exchange.thread.placement import Placement
+from proxy.exchange.thread.plan_prices import payer_headers
 from proxy.exchange.turn import Turn
 from proxy.upstream import Answer, Route
 
@@ -70,6 +71,7 @@ class RequestHandler:
         self.placement = placement
         self.request = without_refused_usage(parts, route, with_model(placement.request, route.model))
         self.record = new_request_record(parts, client_request, route, placement.status).set_placement(placement)
+        self.record.payer = payer_headers(client_request.headers, route.upstream.settings)
         self._has_stored_answer = False
         self.round_sender = RoundSender(parts, client_request, route, self.request, self.record)
         self.deadline = math.inf

@@ -36,6 +36,7 @@ from proxy.exchange.thread.bound_reasoning import (
 )
 from proxy.exchange.thread.choose_block_format import block_format_for
 from proxy.exchange.thread.holdout import Holdout
+from proxy.exchange.thread.plan_prices import PlanPrices
 from proxy.exchange.turn import Toolkit
 from proxy.store import ConversationCache, Store
 from proxy.telemetry import EventBus, Metrics
@@ -227,6 +228,7 @@ def build_policy(process: AppServices, dialect: Dialect, writer: DialectComposer
         count_memoized=TextCache(kit.count_tokens, MAX_COUNTED_CHARACTERS),
         nonce_of=kit.nonce_of,
         window_of=process.window_of,
+        plan_row=PlanPrices(process.accountant.plans, process.routes.choose).row,
         accepts_recall=partial(_accepts_recall, process, dialect),
     )
 

@@ -18,6 +18,8 @@ from proxy.accounting import (
     GateDecision,
     GroupBy,
     KnownHistory,
+    PlanCost,
+    PlanWindowUse,
     PromptCacheModel,
     Receipt,
     ReceiptTotals,
@@ -34,7 +36,15 @@ from proxy.accounting.tariff import Tariff
 from proxy.accounting.text_tables import TableColumn, format_columns
 from proxy.core.ledger.messages import Usage
 from proxy.core.recall.reread_stats import RereadCount
-from proxy.management.views.schemas import CacheTokensView, CostDecisionView, ReceiptView, TotalsRow, UsageView
+from proxy.management.views.schemas import (
+    CacheTokensView,
+    CostDecisionView,
+    PlanCostView,
+    PlanWindowView,
+    ReceiptView,
+    TotalsRow,
+    UsageView,
+)
 from tests.pace import slowness
 
 PLAIN = Tariff(("m",), input=2.0, output=10.0, read=0.1, write=1.0, minimum=1000, step=1, ttl_s=300)
@@ -856,6 +866,8 @@ def test_what_the_api_describes_is_what_receipts_and_rows_hold() -> None:
     assert set(ReceiptView.__annotations__) == set(Receipt.__struct_fields__)
     assert set(CostDecisionView.__annotations__) == set(GateDecision.__struct_fields__)
     assert set(CacheTokensView.__annotations__) == set(CacheUse.__struct_fields__)
+    assert set(PlanCostView.__annotations__) == set(PlanCost.__struct_fields__)
+    assert set(PlanWindowView.__annotations__) == set(PlanWindowUse.__struct_fields__)
     assert set(UsageView.__annotations__) == set(Usage.__struct_fields__)
     assert set(TotalsRow.__annotations__) == set(ReceiptTotals.__struct_fields__)
 
@@ -864,7 +876,7 @@ def test_a_receipt_of_an_older_version_can_still_be_read(accountant: Accountant)
     """Receipts lie on disk for weeks: what was added since has a default."""
     receipt = settled(accountant, [HEAD], [HEAD])
     told = msgspec.json.decode(msgspec.json.encode(receipt))
-    for name in ("decisions", "lost_reasoning", "own_traces", "fixed_untouched", "fixed_once", "cost_fixed"):
+    for name in ("decisions", "lost_reasoning", "own_traces", "fixed_untouched", "fixed_once", "plan", "cost_fixed"):
         del told[name]
     del told["usage"]["written_long"]
 

@@ -20,6 +20,7 @@ import msgspec
 from proxy.accounting import (
     NOTHING_SENT,
     Accountant,
+    AnsweredRound,
     GateDecision,
     HashedChain,
     KnownHistory,
@@ -27,7 +28,10 @@ from proxy.accounting import (
     Receipt,
     RequestAccount,
     RequestOutcome,
+    WindowReading,
     hash_chain,
+    list_use,
+    read_windows,
     response_headers,
 )
 from proxy.core import tools
@@ -116,6 +120,12 @@ class RequestRecordBuilder(msgspec.Struct):
     """What answers named as their cost (USD), by the number of the round."""
     header_cost: float | None = None
     """The same from the header of the answer that is read now."""
+    payer: RawHeaders = []
+    """What of the request's headers says who pays: as they leave for the first upstream."""
+    windows: dict[int, tuple[WindowReading, ...]] = {}
+    """What answers told of the windows of a plan, by the number of the round."""
+    organization: bytes = b""
+    """What an answer named as the account."""
     sent_bodies: list[SentRecord] = []
     finish_reason: str = ""
     upstream_status: int = 0
@@ -212,6 +222,12 @@ class RequestRecordBuilder(msgspec.Struct):
         if self.account and not (usage and usage.input):
             self.account.mark_round_refused()
 
+    def add_windows(self, headers: RawHeaders, organization: bytes) -> None:
+        """The headers of an answer, which may tell of a plan's windows."""
+        if found := read_windows(headers, self.recorder.now() / 1000):
+            self.windows[len(self.usages)] = found
+            self.organization = organization or self.organization
+
     def add_stack_calls(self, calls: Sequence[str], events: Sequence[LedgerEvent]) -> None:
         """Names of answered stack calls, and the events they made."""
         self.hidden_calls += len(calls)
@@ -226,7 +242,7 @@ class RequestRecordBuilder(msgspec.Struct):
 
     def switch_route(self, route: Route) -> None:
         """Another model answers in place of the one that was asked, at its own price."""
-        self.upstream, self.model = route.upstream.name, route.model
+        self.upstream, self.model, self.payer = route.upstream.name, route.model, []
         if self.account:
             self.account.switch_model((self.tenant, self.upstream, self.model))
 
@@ -276,11 +292,29 @@ class RequestRecordBuilder(msgspec.Struct):
         """None before the end, or where nothing was charged. Computed on demand: only a plain answer's headers need it
         early."""
         if self.final_receipt is None and self.account is not None and self.outcome is not None:
-            self.final_receipt = self.account.settle(self.outcome, self.usages, self.unreported_outputs, self.bills)
+            plans = self.recorder.accountant.plans
+            account = plans.account_of(self.payer)
+            plan = plans.state(account) if account or any(self.windows.values()) else None
+            self.final_receipt = self.account.settle(
+                self.outcome, self.usages, self.unreported_outputs, self.bills, plan
+            )
         return self.final_receipt
+
+    def _learn_plan(self) -> None:
+        """Take in what the answers told of the windows of a plan. A round that was refused took nothing of them."""
+        if not self.payer or not any(self.windows.values()):
+            return
+        tariff = self.recorder.accountant.tariff_of(self.model)
+        answered: list[AnsweredRound] = []
+        for number, usage in enumerate(self.usages):
+            is_refused = usage is None and number + 1 < len(self.usages)
+            used = list_use(usage or Usage(), tariff) if usage or is_refused else None
+            answered.append((used, self.windows.get(number, ())))
+        self.recorder.accountant.plans.learn(self.payer, self.organization, answered)
 
     def _publish(self, outcome: RequestOutcome, level: int) -> None:
         if (receipt := self.receipt()) is not None:
+            self._learn_plan()
             self.recorder.event_bus.publish_receipt(self.tenant, receipt)
         told = receipt or outcome
         self.recorder.metrics.count_request(told, self.calls_by_name, self.retries)

@@ -17,6 +17,7 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
+from proxy.accounting import ORGANIZATION
 from proxy.core.compaction import (
     KEPT_WINDOW_SHARE,
     OverflowNotes,
@@ -641,7 +642,10 @@ class RoundSender:
             self.sent_body, self.sent_at = body, self._services.now()
         got = await self.fallbacks.send(body, readable=True)
         self._record.upstream_status = got.status
-        self._record.header_cost = cost_of_header(dict(got.headers).get(COST_HEADER, b"").decode("latin-1"))
+        told = dict(got.headers)
+        self._record.header_cost = cost_of_header(told.get(COST_HEADER, b"").decode("latin-1"))
+        if self._record.payer:
+            self._record.add_windows(got.headers, told.get(ORGANIZATION, b""))
         return got
 
 

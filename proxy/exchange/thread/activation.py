@@ -73,7 +73,7 @@ from proxy.exchange.thread.bound_reasoning import BoundReasoning, is_assistant_e
 from proxy.exchange.thread.brief_tool_arrays import BriefToolArrays
 from proxy.exchange.thread.choose_block_format import block_format_for, uses_minimal_view
 from proxy.exchange.thread.offer import FRAMES_SHARE, RECALL_SHARE, first_small_offer
-from proxy.exchange.thread.placement import PolicyInput
+from proxy.exchange.thread.placement import Headers, PolicyInput
 from proxy.upstream import ContextWindow
 
 MAX_ROOT_TOKENS = 120
@@ -130,6 +130,8 @@ class ContextPolicy:
     count_memoized: Callable[[str], int]
     nonce_of: Callable[[str], str]
     window_of: Callable[[str, str], ContextWindow]
+    plan_row: Callable[[str, Headers, Tariff], Tariff] = lambda _, __, tariff: tariff
+    """By the client's model name and headers: the row by which the gate decides where a plan pays."""
     accepts_recall: Callable[[str], bool] = lambda _: True
     """By the client's model name: whether its provider takes our tools. If not, nothing may leave the context."""
 
@@ -588,7 +590,8 @@ class ContextPolicy:
 
     def _tariff(self, here: PolicyInput) -> Tariff:
         """By the upstream's model name: an alias hides prices and reasoning rules."""
-        return self.config.tariff_of(self.config.upstream_model_of(here.request.model))
+        tariff = self.config.tariff_of(self.config.upstream_model_of(here.request.model))
+        return self.plan_row(here.request.model, here.headers, tariff)
 
     def _window(self, here: PolicyInput) -> ContextWindow:
         return self.window_of(here.request.model, here.conversation)

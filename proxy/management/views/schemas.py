@@ -350,13 +350,43 @@ class UsageView(TypedDict):
     written_long: NotRequired[int]
 
 
+class PlanWindowView(TypedDict):
+    """What a request took of one window of a plan (`5h`, `7d`). Shares are 1 for the whole window, and 0 while its size
+    is not known; `scale` is the share that 1 of the plan's `cost` takes. `used` is what the provider told last, of all
+    requests to the account; `resets_at` is in seconds since 1970."""
+
+    name: str
+    share: float
+    share_untouched: float
+    scale: float
+    scale_error: float
+    used: float
+    resets_at: int
+
+
+class PlanCostView(TypedDict):
+    """A request that a plan pays for: `cost` and `cost_untouched` are USD of fresh input that weigh as much in its
+    windows, which nobody pays. `read` is what a cached token weighs beside a fresh one, `read_for_gate` the least of
+    it, by which folds are weighed; `write` and `output` are weights beside list prices. `rounds`: from how many answers
+    they were read, 0 for what is expected of plans."""
+
+    cost: float
+    cost_untouched: float
+    read: float
+    read_for_gate: float
+    write: float
+    output: float
+    rounds: int
+    windows: list[PlanWindowView]
+
+
 class ReceiptView(TypedDict, total=False):
     """What a request cost; empty until it is answered. Tokens as our counter (`counter`) counts them, money in USD at
     the prices of `tariffs_as_of`. `tokens_in` came from the client, `tokens_sent` were sent in all rounds together,
     `tokens_last` in the last one; `fixed_*` is the client's tools and system text; `own_*` is what we added, with
     `own_traces` contained in `own_texts`. `sent` and `untouched` are estimates, `usage` is the provider's; `basis` says
-    which of them `cost` is computed from. `saved` is negative for a loss. `brief_tools` of the client's tools were not
-    sent in the last round."""
+    which of them `cost` is computed from; `plan` is null for what is paid by the token. `saved` is negative for a
+    loss. `brief_tools` of the client's tools were not sent in the last round."""
 
     id: str
     conversation: str
@@ -410,6 +440,7 @@ class ReceiptView(TypedDict, total=False):
     form: str
     fixed_untouched: CacheTokensView
     fixed_once: CacheTokensView
+    plan: PlanCostView | None
     cost_fixed: float
 
 

@@ -1,0 +1,174 @@
+"""Which requests a plan pays for, and what is known of the windows of each account.
+
+A login in place of a key is a plan; so is any account whose answers tell of windows. Kept in memory, by a hash of what
+names the account: a new process measures anew, and until then a plan has the weights that are expected of plans.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from typing import TypeVar
+
+import msgspec
+
+from proxy.accounting.plan_weights import (
+    NOTHING_MEASURED,
+    ListUse,
+    PlanWeights,
+    WindowRecord,
+    fit_scale,
+    fit_weights,
+    plan_tariff,
+)
+from proxy.accounting.plan_window import Headers, WindowReading, window_minutes
+from proxy.accounting.tariff import Tariff
+
+CLAUDE_LOGIN = b"sk-ant-oat"
+"""How the login tokens of Claude's plans begin; an API key begins with `sk-ant-api`."""
+CHATGPT_ACCOUNT = b"chatgpt-account-id"
+"""The header that Codex sends with the login of a ChatGPT plan, and not with an API key (codex-rs/login and
+codex-rs/backend-client of github.com/openai/codex)."""
+PAYER_HEADERS = frozenset({b"authorization", b"x-api-key", CHATGPT_ACCOUNT})
+"""Headers of a request that say who pays for it."""
+ORGANIZATION = b"anthropic-organization-id"
+"""In answers of Anthropic. A login token is replaced within hours, the organization stays."""
+MAX_ACCOUNTS = 1024
+MAX_RECORDS = 120
+"""Answered rounds of one window that the weights are read from."""
+FIRST_FIT, FIT_GROWTH = 8, 0.2
+"""Weights are read from so many rounds first, and again with each fifth more."""
+AnsweredRound = tuple[ListUse | None, Sequence[WindowReading]]
+"""What a round used, None where its answer did not say, and what it told of windows."""
+Kept = TypeVar("Kept")
+
+
+class PlanWindow(msgspec.Struct, frozen=True, gc=False):
+    """A window as it stood with a request. `scale` is the share of it that a USD of fresh input takes, 0 while nothing
+    is known, with its error."""
+
+    name: str
+    scale: float = 0.0
+    scale_error: float = 0.0
+    used: float = 0.0
+    """What the provider last told, as a share."""
+    resets_at: int = 0
+    """Seconds since 1970; 0 where it was not told."""
+    status: str = ""
+
+
+class PlanState(msgspec.Struct, frozen=True, gc=False):
+    """What is known of an account's plan: the weights, and its windows, the shortest first."""
+
+    weights: PlanWeights = NOTHING_MEASURED
+    windows: tuple[PlanWindow, ...] = ()
+
+
+UNKNOWN_PLAN = PlanState()
+
+
+class _Account:
+    """What the answers to one account said."""
+
+    def __init__(self) -> None:
+        self._records: dict[str, deque[WindowRecord]] = {}
+        self._scales: dict[str, tuple[float, float]] = {}
+        self._rounds, self._next_fit = 0, FIRST_FIT
+        self.state = UNKNOWN_PLAN
+
+    def learn(self, use: ListUse | None, readings: Iterable[WindowReading]) -> None:
+        """`use` is None where an answer did not say what it used."""
+        for reading in readings:
+            self._records.setdefault(reading.name, deque(maxlen=MAX_RECORDS)).append(WindowRecord(use, reading))
+        self._rounds += 1
+        weights = self.state.weights
+        if self._rounds >= self._next_fit:
+            self._next_fit = self._rounds + max(1, int(min(self._rounds, MAX_RECORDS) * FIT_GROWTH))
+            weights = self._fit()
+        self.state = PlanState(weights, tuple(map(self._window, sorted(self._records, key=window_minutes))))
+
+    def _fit(self) -> PlanWeights:
+        """The window whose readings say most tells the weights; of the others only the size is read."""
+        fits = [fit for fit in map(fit_weights, map(tuple, self._records.values())) if fit.rounds]
+        best = min(fits, key=lambda fit: fit.uncertainty, default=self.state.weights)
+        if best.rounds:
+            self._scales = {name: fit_scale(tuple(records), best) for name, records in self._records.items()}
+        return best
+
+    def _window(self, name: str) -> PlanWindow:
+        newest = self._records[name][-1].reading
+        return PlanWindow(name, *self._scales.get(name, (0.0, 0.0)), newest.used, newest.resets_at, newest.status)
+
+
+class PlanAccounts:
+    """The accounts whose requests this process has seen."""
+
+    def __init__(self) -> None:
+        self._accounts: OrderedDict[str, _Account] = OrderedDict()
+        self._names: OrderedDict[str, str] = OrderedDict()
+        """The account of a credential, once an answer named it."""
+
+    def may_pay(self, headers: Headers) -> bool:
+        """Whether a plan may pay for a request with these headers: a quick look."""
+        return bool(self._accounts) or any(
+            name == CHATGPT_ACCOUNT or (name == b"authorization" and CLAUDE_LOGIN in value) for name, value in headers
+        )
+
+    def account_of(self, headers: Headers) -> str:
+        """The account that pays for a request with these headers by a plan; empty where it pays by the token, as far as
+        is known."""
+        told = dict(headers)
+        credential = _credential(told)
+        if not credential:
+            return ""
+        if known := self._names.get(credential):
+            return known
+        return credential if credential in self._accounts or _is_login(told) else ""
+
+    def learn(self, headers: Headers, organization: bytes, rounds: Sequence[AnsweredRound]) -> None:
+        """Take in what the answers to a request with these headers said, in order. `organization` is what they named
+        as the account, or empty."""
+        credential = _credential(dict(headers))
+        if not credential or not any(readings for _, readings in rounds):
+            return
+        name = _hashed(organization) if organization else credential
+        _keep(self._names, credential, name)
+        account = self._accounts.get(name) or _Account()
+        _keep(self._accounts, name, account)
+        for use, readings in rounds:
+            account.learn(use, readings)
+
+    def state(self, account: str) -> PlanState:
+        known = self._accounts.get(account)
+        return known.state if known else UNKNOWN_PLAN
+
+    def gate_row(self, account: str, tariff: Tariff) -> Tariff:
+        """The row by which the gate asks whether a rewrite pays; unchanged for who pays by the token."""
+        return plan_tariff(tariff, self.state(account).weights, cautious=True) if account else tariff
+
+
+def _is_login(told: Mapping[bytes, bytes]) -> bool:
+    return CHATGPT_ACCOUNT in told or _secret(told).startswith(CLAUDE_LOGIN)
+
+
+def _secret(told: Mapping[bytes, bytes]) -> bytes:
+    shown = told.get(b"authorization", b"").strip()
+    return shown[7:].strip() if shown[:7].lower() == b"bearer " else shown or told.get(b"x-api-key", b"")
+
+
+def _credential(told: Mapping[bytes, bytes]) -> str:
+    """A hash of what names who pays; empty where nothing does."""
+    secret = _secret(told)
+    return _hashed(told.get(CHATGPT_ACCOUNT) or secret) if secret else ""
+
+
+def _hashed(name: bytes) -> str:
+    return sha256(name).hexdigest()[:32]
+
+
+def _keep(kept: OrderedDict[str, Kept], name: str, value: Kept) -> None:
+    kept[name] = value
+    kept.move_to_end(name)
+    if len(kept) > MAX_ACCOUNTS:
+        kept.popitem(last=False)

@@ -1,0 +1,176 @@
+"""Plans that are paid by window: what their headers say, and the weights read out of how they move."""
+
+import random
+
+import pytest
+
+from proxy.accounting.plan_weights import (
+    NOTHING_MEASURED,
+    ListUse,
+    PlanWeights,
+    WindowRecord,
+    fit_weights,
+    list_use,
+    plan_tariff,
+)
+from proxy.accounting.plan_window import WindowReading, read_windows
+from proxy.accounting.tariff import Tariff
+from proxy.core.ledger import Usage
+
+pytestmark = pytest.mark.rows("X-63")
+
+CLAUDE = [
+    (b"anthropic-ratelimit-unified-status", b"allowed"),
+    (b"anthropic-ratelimit-unified-5h-utilization", b"0.42"),
+    (b"anthropic-ratelimit-unified-5h-reset", b"1790814600"),
+    (b"anthropic-ratelimit-unified-5h-status", b"allowed_warning"),
+    (b"anthropic-ratelimit-unified-7d-utilization", b"0.1"),
+    (b"anthropic-ratelimit-unified-overage-status", b"rejected"),
+]
+CODEX = [
+    (b"x-codex-primary-used-percent", b"12.5"),
+    (b"x-codex-primary-window-minutes", b"300"),
+    (b"x-codex-primary-reset-at", b"1704069000"),
+    (b"x-codex-secondary-used-percent", b"3"),
+    (b"x-codex-secondary-window-minutes", b"10079"),
+    (b"x-codex-secondary-reset-after-seconds", b"60"),
+]
+ROW = Tariff(("claude-x",), input=3.0, output=15.0, read=0.1, write=1.25)
+
+
+def test_given_the_headers_of_a_claude_login_when_read_then_both_windows_are_told() -> None:
+    five, week = read_windows(CLAUDE, 0)
+    assert (five.name, five.used, five.resets_at, five.status) == ("5h", 0.42, 1790814600, "allowed_warning")
+    assert (week.name, week.used, week.resets_at) == ("7d", 0.1, 0)
+
+
+def test_given_the_headers_of_a_codex_login_when_read_then_windows_have_the_length_that_is_told() -> None:
+    five, week = read_windows(CODEX, 1_000)
+    assert (five.name, five.used, five.resets_at) == ("5h", 0.125, 1704069000)
+    assert (week.name, week.used, week.resets_at) == ("7d", 0.03, 1_060)
+
+
+@pytest.mark.parametrize("said", [b"", b"nan", b"inf", b"-1", b"much"])
+def test_given_a_value_that_is_no_share_when_read_then_only_its_window_is_left_out(said: bytes) -> None:
+    odd = [(name, said if b"5h-utilization" in name else value) for name, value in CLAUDE]
+    assert [reading.name for reading in read_windows(odd, 0)] == ["7d"]
+
+
+def test_given_an_answer_paid_by_the_token_when_read_then_it_tells_no_window() -> None:
+    assert read_windows([(b"anthropic-ratelimit-requests-remaining", b"9"), (b"x-codex-plan-type", b"plus")], 0) == ()
+
+
+def test_given_usage_when_summed_at_list_prices_then_only_cached_tokens_count_as_fresh_ones() -> None:
+    use = list_use(Usage(1_000_000, 100_000, 600_000, 300_000, 100_000), ROW)
+    assert use.as_vector == pytest.approx((0.3, 1.8, 2 * 0.1 * 3 + 1.25 * 0.2 * 3, 1.5))
+
+
+def test_given_no_measurement_when_a_plan_is_priced_then_cached_tokens_gain_nothing_when_they_leave() -> None:
+    row = plan_tariff(ROW, NOTHING_MEASURED)
+    assert 0 <= row.read <= 1 / 70
+    assert (row.write, row.output) == (ROW.write, ROW.output)
+    assert plan_tariff(ROW, NOTHING_MEASURED, cautious=True).read == 0
+
+
+# ------------------------------------------------------------------------------------------------------------------ fit
+REQUESTS = 30
+HIDDEN = {
+    "reads free": (1.0, 0.0, 1.0, 1.0),
+    "a seventieth": (1.0, 1 / 70, 1.0, 1.0),
+    "a fiftieth": (1.0, 0.02, 1.2, 0.8),
+    "as listed": (1.0, 0.1, 1.0, 1.0),
+    "answers dear": (1.0, 0.05, 0.8, 2.0),
+    "writes dear": (1.0, 0.1, 1.8, 0.7),
+}
+
+
+def session(seed: int, *, heavy: bool = True) -> list[ListUse]:
+    """What 30 requests of several conversations use, in USD. Short, cold, long and talkative ones come in no order."""
+    draw, uses = random.Random(seed), []
+    for _ in range(REQUESTS):
+        kind = draw.choice(("read", "write", "answer", "fresh"))
+        amount = draw.uniform(0.4, 1.0)
+        read = draw.uniform(20, 60) if heavy and kind == "read" else draw.uniform(0, 1)
+        uses.append(
+            ListUse(
+                amount if kind == "fresh" else 0.02,
+                read,
+                amount if kind == "write" else 0.1,
+                amount if kind == "answer" else 0.1,
+            )
+        )
+    return uses
+
+
+def record(
+    uses: list[ListUse], weights: PlanWeights, share: float, *, counts_itself: bool, whole: bool = False, jump: int = -1
+) -> list[WindowRecord]:
+    """What the headers say when all of it takes `share` of a window: two decimals, with a reset when it is full."""
+    unit, used, resets_at, records = share / sum(map(weights.weigh, uses)), 0.003, 10_000, []
+    for number, use in enumerate(uses):
+        taken = weights.weigh(use) * unit
+        used += 0.2 if number == jump else 0.0
+        if used + taken > 1:
+            used, resets_at = 0.0, resets_at + 18_000
+        told = used + taken if counts_itself else used
+        told = int(told * 100) / 100 if whole else round(told, 2)
+        records.append(WindowRecord(use, WindowReading("5h", told, resets_at)))
+        used += taken
+    return records
+
+
+def unit_of(uses: list[ListUse], weights: PlanWeights, share: float) -> float:
+    return share / sum(map(weights.weigh, uses))
+
+
+@pytest.mark.parametrize("counts_itself", [False, True])
+@pytest.mark.parametrize("hidden", HIDDEN.values(), ids=HIDDEN)
+def test_given_thirty_requests_when_weights_are_fitted_then_they_are_within_a_tenth(
+    hidden: tuple[float, float, float, float], *, counts_itself: bool
+) -> None:
+    weights, known = PlanWeights(*hidden), 0
+    for seed in range(6):
+        uses = session(seed)
+        found = fit_weights(record(uses, weights, 2.4, counts_itself=counts_itself, whole=seed % 2 == 1))
+        unit = unit_of(uses, weights, 2.4)
+        told = (found.fresh, found.read, found.write, found.output)
+        assert found.rounds == REQUESTS
+        for name, wanted, got in zip(("fresh", "read", "write", "output"), hidden, told, strict=True):
+            if name in found.known:
+                assert got / unit == pytest.approx(wanted, rel=0.1), (name, seed)
+        known += len(found.known)
+        assert found.read / unit == pytest.approx(hidden[1], rel=0.1, abs=0.002)
+    assert known >= 6 * (3 if hidden[1] else 2.5)
+
+
+def test_given_requests_that_do_not_tell_kinds_apart_when_fitted_then_the_error_says_so() -> None:
+    weights = PlanWeights(1.0, 0.02, 1.2, 0.8)
+    for seed in range(6):
+        uses = session(seed, heavy=False)
+        found = fit_weights(record(uses, weights, 0.5, counts_itself=False))
+        unit = unit_of(uses, weights, 0.5)
+        assert found.read_error > 0.1 * found.read
+        assert abs(found.read - 0.02 * unit) < 4 * found.read_error
+        assert found.cautious_read_ratio < 0.02
+
+
+def test_given_somebody_else_on_the_same_plan_when_fitted_then_a_jump_of_theirs_changes_little() -> None:
+    weights, uses = PlanWeights(1.0, 0.1, 1.0, 1.0), session(3)
+    found = fit_weights(record(uses, weights, 0.7, counts_itself=False, jump=12))
+    unit = unit_of(uses, weights, 0.7)
+    assert (found.write, found.output) == pytest.approx((unit, unit), rel=0.15)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02])
+def test_given_a_window_that_hardly_moves_when_fitted_then_nothing_is_claimed(share: float) -> None:
+    uses = session(1)
+    assert fit_weights(record(uses, PlanWeights(), share, counts_itself=False)) == NOTHING_MEASURED
+    assert fit_weights([]) == NOTHING_MEASURED
+
+
+def test_given_rounds_without_usage_when_fitted_then_what_they_moved_is_nobodys() -> None:
+    weights, uses = PlanWeights(1.0, 0.1, 1.0, 1.0), session(2)
+    records = record(uses, weights, 1.8, counts_itself=True)
+    records[11] = WindowRecord(None, records[11].reading)
+    found = fit_weights(records)
+    assert found.write / unit_of(uses, weights, 1.8) == pytest.approx(1.0, rel=0.1)
