@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from proxy.config.model import Config
 from proxy.config.sections import ModelSettings, UpstreamSettings
 from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
-from proxy.upstream.http import Answer, HttpUpstream, end_to_end_headers
+from proxy.upstream.http import Answer, HttpUpstream, _Connection, end_to_end_headers
 from proxy.upstream.routing import DialectNotServed, Routes, UnknownModel, outgoing_headers
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -884,3 +884,41 @@ async def test_a_long_header_of_an_answer_passes() -> None:
         answer = await upstream.send("GET", "/v1/x", b"", [], b"")
         assert answer.header(b"policy") == policy
         await answer.aclose()
+
+
+class Taking(asyncio.Transport):
+    """Takes what is written, and says when it has too much as a test asks for: how long a piece holds the event loop
+    shows in no answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.pieces.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+@pytest.mark.rows("X-54")
+async def test_a_long_request_is_written_in_pieces_and_only_as_far_as_it_is_taken() -> None:
+    """One piece of 60 MB would hold everybody up while it is copied."""
+    transport, body = Taking(), bytes(range(256)) * 14_000
+    connection = _Connection(asyncio.get_running_loop())
+    connection.connection_made(transport)
+    connection.pause_writing()
+    connection.write_request(b"head", body)
+    await asyncio.sleep(0)
+    before = list(transport.pieces)
+    connection.resume_writing()
+    for _ in range(8):
+        await asyncio.sleep(0)
+
+    assert before == [b"head"]
+    assert not connection.is_sending
+    assert b"".join(transport.pieces) == b"head" + body
+    assert max(map(len, transport.pieces)) == 1 << 20
