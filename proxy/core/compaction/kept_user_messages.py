@@ -60,7 +60,7 @@ def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[PastSpeech
 
 def _is_note_on_named_files(message: Message, calls: Sequence[Call]) -> bool:
     files = files_noted_in(message)
-    return bool(files) and all(any(file in call.arguments for call in calls) for file in files)
+    return files is not None and all(any(file in call.arguments for call in calls) for file in files)
 
 
 def _ends_turn(done: Round | None, message: Message | None) -> bool:

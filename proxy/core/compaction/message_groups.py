@@ -14,6 +14,9 @@ from proxy.core.observers import files_noted_in
 
 NO_GROUP = 0
 """The number of messages that are in no group: a user's, and a result without its call."""
+MAX_NOTES_IN_A_ROW = 20
+MAX_DISTANCE_OF_A_NOTE = 200
+"""Messages in front of a note in which the call is looked for that named its file last."""
 
 
 def group_numbers(messages: Iterable[Message | None], turns: Sequence[str] = ()) -> list[int]:
@@ -60,7 +63,7 @@ def notes_beside(messages: Sequence[Message | None], groups: Mapping[int, int]) 
     for position, message in enumerate(messages):
         if message is None or message.role == "assistant" or message.answers:
             continue
-        if files_noted_in(message) and (group := _group_beside(messages, groups, found, position)):
+        if files_noted_in(message) is not None and (group := _group_beside(messages, groups, found, position)):
             found[position] = group
     return found
 
@@ -69,7 +72,7 @@ def is_needed_without(messages: Sequence[Message | None], note: int, leaving: Co
     """Whether the client's note at a position is about a text that stays when `leaving` leave: the last call that named
     one of its files is none of theirs."""
     message = messages[note]
-    files = files_noted_in(message) if message else ()
+    files = (files_noted_in(message) if message else None) or ()
     return any(at >= 0 and at not in leaving for at in (_last_naming(messages, note, file) for file in files))
 
 
@@ -82,14 +85,15 @@ def _group_beside(
     if before in found:
         return found[before]
     behind = position + 1
-    while behind < len(messages) and (message := messages[behind]) is not None and files_noted_in(message):
+    last = min(len(messages), behind + MAX_NOTES_IN_A_ROW)
+    while behind < last and (message := messages[behind]) and files_noted_in(message) is not None:
         behind += 1
     return groups.get(behind, NO_GROUP)
 
 
 def _last_naming(messages: Sequence[Message | None], position: int, file: str) -> int:
     """The position of the newest message before `position` with a call that names the file; -1 if there is none."""
-    for at in range(position - 1, -1, -1):
+    for at in range(position - 1, max(-1, position - MAX_DISTANCE_OF_A_NOTE), -1):
         message = messages[at]
         if message is not None and any(file in call.arguments for call in message.calls):
             return at

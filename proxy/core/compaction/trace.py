@@ -276,7 +276,7 @@ TRACE_RECALL = (
     "The texts of its files and outputs are gone from here. Read a file again before you edit it; "
     'stack_recall(ref="{ref}", query="a word in it") shows what was.'
 )
-STEP_RECALL = 'stack_recall(ref="{ref}") shows it.'
+STEP_RECALL = 'Gone from here; stack_recall(ref="{ref}") shows it.'
 TRACE_COVERS = 'It goes up to your work for the user\'s message "{order}" below.'
 ORDER_CHARACTERS = 45
 
@@ -615,7 +615,9 @@ def _unescape_old_section(text: str) -> str:
 _OLD_SECTIONS = ("progress", "commands", "names")
 _SECTION_PATTERN = re.compile(rf"<({'|'.join((*TRACE_SECTIONS, *_OLD_SECTIONS))})>(.*?)</\1>", re.DOTALL)
 _STEPS_PATTERN = re.compile(r'^Your (?:finished work:|earlier work on) ".*, (\d+) steps?[,.:]', re.MULTILINE)
-_ONE_STEP_PATTERN = re.compile(r', 1 step(?:, [\w ]+)?: (.*)\. stack_recall\(ref="[^"]*"\) shows it\.$', re.MULTILINE)
+_ONE_STEP_PATTERN = re.compile(
+    r', 1 step(?:, [\w ]+)?: (.*)\. Gone from here; stack_recall\(ref="[^"]*"\) shows it\.$', re.MULTILINE
+)
 _OLD_STEPS_PATTERN = re.compile(
     r"^This is your own (?:earlier work|work up to here), (\d+) steps?[,:]"
     r'|<frame ref="[^"]*" status="[^"]*" steps="(\d+)">',

@@ -87,6 +87,11 @@ REMINDER = "<system-reminder>\n{}\n</system-reminder>"
         ("developer", "[This command modified 2 files you've previously read: lexer.py, docs/b.md.]", True),
         ("system", "The following files were modified since you read them: lexer.py", True),
         ("user", REMINDER.format("<new-diagnostics>The following new diagnostic issues were found:\nlexer.py"), True),
+        ("user", REMINDER.format("The user edited src/lexer.py in their editor."), True),
+        ("system", "3 files changed on disk since your last read: lexer.py", True),
+        ("user", REMINDER.format("Your todo list has changed. Here are its latest contents: []"), True),
+        ("system", "This is a reminder that your todo list is currently empty.", True),
+        ("user", "Your todo list has changed.", False),
         ("user", MODIFIED.format("/repo/lexer.py"), False),  # the user's own words
         ("user", REMINDER.format(MODIFIED.format("/repo/README.md")), False),  # its text stands where it was read
         ("system", MODIFIED.format("/repo/README.md"), False),

@@ -136,7 +136,8 @@ def test_a_single_step_is_told_in_one_line(facts: SpanFacts, told: str) -> None:
     text = traced(replace(FRAME, origin="part"), facts=facts, part=True)
     _, line, _ = text.splitlines()
 
-    assert line == f'Your earlier work on "Build the shop", 1 step: {told}. stack_recall(ref="fabcdefgh") shows it.'
+    recalled = 'Gone from here; stack_recall(ref="fabcdefgh") shows it.'
+    assert line == f'Your earlier work on "Build the shop", 1 step: {told}. {recalled}'
     assert count(line) <= 45
     merged = parse_traces(f"{text}\n{traced()}").facts
     assert merged == merge_facts(replace(facts, said=(), commands=()), parse_traces(traced()).facts)
