@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from proxy.replay.outcome import ReplayResult
 
 USUAL_TOKENS: Mapping[str, Sequence[tuple[int, int]]] = {
-    "Claude Code": ((18_000, 8_900), (0, 700)),  # with less its client defers most of these tools itself
-    "Qwen Code": ((0, 2_700),),
-    "opencode": ((0, 1_100),),
+    "Claude Code": ((18_000, 8_300),),  # with less its client defers most of these tools itself
+    "Qwen Code": ((0, 800),),
+    "opencode": ((0, 250),),
 }
 """For each agent: from heads of so many tokens on, so many of them are descriptions that would be cut."""
 ACTING_STATUS = "full"

@@ -22,7 +22,7 @@ def tool(name: str, description: str, **more: Any) -> Json:
     return {"type": "function", "function": function}
 
 
-TOOLS = [tool("bash", BASH), tool("oracle", WHOLE), tool("ask", "One line.")]
+TOOLS = [tool("bash", BASH), tool("oracle", WHOLE), tool("ask", "One line."), tool("spawn_agent", "Agents:\n- a\n- b")]
 
 
 def client_of(stage: Stage, **settings: object) -> Conversation:
@@ -60,6 +60,7 @@ def test_the_whole_description_stands_once_beside_the_result_of_the_first_call(
         "bash": BASH,
         "oracle": "Asks an oracle.",
         "ask": "One line.",
+        "spawn_agent": "Agents:\n- a\n- b",
     }
     without = [{k: v for k, v in each.items() if k != "description"} for each in (*sent.values(), *came.values())]
     assert without[: len(sent)] == without[len(sent) :]

@@ -13,6 +13,8 @@ from proxy.replay import ReplayResult, brief_gain, sum_needs, sum_rows
 DAY_S = 86_400
 NO_PROJECT = "(not told)"
 MAX_PROJECTS = 10
+MIN_TOLD_GAIN = 0.03
+"""Share of the bill from which a setting that the user does not have is told."""
 
 
 def summary_lines(done: Sequence[ReplayResult], copies: int = 0) -> Iterator[str]:
@@ -74,9 +76,9 @@ def _context(done: Sequence[ReplayResult]) -> str:
 
 
 def _brief_tools(done: Sequence[ReplayResult]) -> Iterator[str]:
-    """What the setting for brief tools would add; nothing where that is below a hundredth."""
+    """What the setting for brief tools would add, where that is worth a line."""
     cost, gain = sum_rows(done).cost, sum(map(brief_gain, done))
-    if cost and gain >= cost / 100:
+    if cost and gain >= MIN_TOLD_GAIN * cost:
         yield (
             f"`client_tools: brief` would save up to {format_dollars(gain, (cost,))} more ({100 * gain / cost:.0f} %): "
             "rarely used tools with one line of description until their first call."

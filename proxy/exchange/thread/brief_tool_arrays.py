@@ -1,7 +1,8 @@
 """The client's tools with brief descriptions, as they are sent for threads that began so (`client_tools: brief`).
 
-A tool stays whole where its role is known: files, commands and plans are what agents work with all the time. All
-others are cut, and what was cut is a function of the client's array alone, so that it stays the same in every request.
+A tool stays whole where its role is known: files, commands and plans are what agents work with all the time. So does
+one whose description may list what can be called through it: a search for tools, agents, skills. All others are cut,
+and what was cut is a function of the client's array alone, so that it stays the same in every request.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from msgspec.structs import replace
 
 from proxy.core.ledger import Request
 from proxy.core.memo import RecentCache
-from proxy.core.observers import ToolRoles
+from proxy.core.observers import ToolRoles, normalize_name
 from proxy.dialects import BriefTools, brief_tools
 
 MAX_ARRAY_BYTES = 4 * 1024 * 1024
 """Bytes of the arrays that are remembered; an agent sends the same one with every request."""
+CATALOGUE_NAMES = ("agent", "skill", "toolsearch", "searchtool", "findtool", "listtool", "delegate", "subtask")
+"""Parts of normalized names of tools through which others are called."""
+DELEGATING_TOOL = "task"
 NOTHING_CUT = BriefTools(b"", {})
 TOOLS = "tools"
 
@@ -66,7 +70,9 @@ class BriefToolArrays:
         return self._known.keep(array, (made, max(0, saved)), 2 * len(array))
 
     def _is_known(self, name: str) -> bool:
-        return self._roles.role_of(name) is not None
+        plain = normalize_name(name)
+        is_catalogue = plain == DELEGATING_TOOL or any(part in plain for part in CATALOGUE_NAMES)
+        return is_catalogue or self._roles.role_of(name) is not None
 
 
 def _as_text(array: bytes) -> str:
