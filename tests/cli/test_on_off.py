@@ -163,6 +163,24 @@ def test_wrong_words_are_answered(shell: Shell) -> None:
     assert "claude is on already, with other settings" in other.errors
 
 
+def test_wrap_does_not_ask_the_address_that_on_has_written(shell: Shell) -> None:
+    settle(shell)
+    program = shell.home / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    path = {"PATH": f"{program.parent}:{os.environ['PATH']}"}
+    words = ("wrap", "--dry-run", "--data", str(shell.data))
+    free = shell.run(*words, "claude", env=path)
+    turn_on(shell, "claude")
+
+    refused = shell.run(*words, "claude", env=path)
+    named = shell.run(*words, "--upstream", "https://api.example.com", "claude", env=path)
+
+    assert (free.code, refused.code, named.code) == (0, 2, 0), (free.errors, named.errors)
+    assert "`callstack on` has set claude to a proxy for good" in refused.errors
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("typed", "code"), [("y", 0), ("n", 1)])
 def test_on_a_terminal_it_asks_first(shell: Shell, typed: str, code: int) -> None:

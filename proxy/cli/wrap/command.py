@@ -36,6 +36,7 @@ from proxy.cli.output import escape_unsafe, one_line, pluralize, print_error, pr
 from proxy.cli.wrap.agent_process import run_agent
 from proxy.cli.wrap.agents import AGENTS, Agent, Launch, LaunchSettings, agent_named
 from proxy.cli.wrap.explainer import Explainer
+from proxy.cli.wrap.lasting_settings import read_notes
 from proxy.cli.wrap.own_settings import OwnProvider, Surroundings
 from proxy.cli.wrap.shared_proxy import SharedProxy, planned_folder, shared_proxy
 from proxy.config import Config, parse_assignments
@@ -134,6 +135,7 @@ def _load_settings(
     settings = load_settings(config, options)
     if not settings.upstreams:
         _refuse_two_proxies(settings, own)
+        _refuse_lasting_settings(settings, own)
         openai = {"url": own.openai, "speaks": "chat,responses"}
         anthropic = {"url": own.anthropic, "speaks": "messages"}
         upstreams = {"default": openai, "anthropic": anthropic}
@@ -150,6 +152,16 @@ def _refuse_two_proxies(settings: Config, own: OwnProvider) -> None:
             f"the agent's own settings name the proxy at {server.url} already; start it without wrap, or take that "
             "address out of them"
         )
+
+
+def _refuse_lasting_settings(settings: Config, own: OwnProvider) -> None:
+    """Raises InvalidConfiguration where the upstream would be the address that `callstack on` has written."""
+    for name, note in read_notes(settings.data).items():
+        if any(change.value in (own.openai, own.anthropic) for change in note.changes):
+            raise InvalidConfiguration(
+                f"`callstack on` has set {name} to a proxy for good; start it without wrap, beside `callstack serve`, "
+                f"or say `callstack off {name}` first"
+            )
 
 
 def _run(plan: Plan) -> int:
