@@ -134,7 +134,7 @@ def _picture(
     step = steps[at - 1] if steps else None
     then = path_state_at(ledger, step.entry) if step and step.entry in ledger.entries else None
     icicle = icicle_of(then, path_state, only_sent=only_sent) if then else Icicle()
-    shown = then or path_state
+    shown = then if then and at < len(steps) else path_state  # the newest has what its answer began as well
     costs = _cost_by_frame(steps[:at])
     return {
         "conversation": ledger.conversation.id,

@@ -159,12 +159,12 @@ def test_scrubbing_shows_the_context_grow_and_fold(browser: Browser, demo: Serve
         slider.focus()
         slider.press("Home")
         expect(page.get_by_role("heading", name=re.compile("request 1 of"))).to_be_visible()
-        assert page.locator("rect.folded").count() == 0
+        assert page.locator(".icicle rect.folded").count() == 0
         slider.press("End")
-        expect(page.locator("rect.folded").first).to_be_visible()
+        expect(page.locator(".icicle rect.folded").first).to_be_visible()
         page.get_by_role("link", name="what was sent").click()
-        expect(page.locator("rect.sent").first).to_be_attached()
-        assert page.locator("rect.folded").count() == 0
+        expect(page.locator(".icicle rect.sent").first).to_be_attached()
+        assert page.locator(".icicle rect.folded").count() == 0
 
 
 def test_a_chosen_request_stays_while_the_page_grows(
