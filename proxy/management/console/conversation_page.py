@@ -16,9 +16,9 @@ from proxy.accounting import GateDecision, Receipt
 from proxy.core.frames import PathState, path_to
 from proxy.core.ledger import EntryKind, Ledger
 from proxy.errors import BadRequest
-from proxy.management.console.balance import money_causes, token_balance
-from proxy.management.console.frame_tree import tree_rows
-from proxy.management.console.icicle import Icicle, lay_out, tokens_of
+from proxy.management.console.parts.balance import money_causes, token_balance
+from proxy.management.console.parts.frame_tree import tree_rows
+from proxy.management.console.parts.icicle import Icicle, lay_out, tokens_of
 from proxy.management.console.rendering import format_short_tokens, render, visitor_of
 from proxy.management.console.running import call_words, running_now
 from proxy.management.console.too_short import help_begins
