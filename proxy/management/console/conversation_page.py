@@ -16,9 +16,9 @@ from proxy.accounting import GateDecision, Receipt
 from proxy.core.frames import PathState, path_to
 from proxy.core.ledger import EntryKind, Ledger
 from proxy.errors import BadRequest
-from proxy.management.console.balance import money_causes, token_balance
-from proxy.management.console.frame_tree import tree_rows
-from proxy.management.console.icicle import Icicle, lay_out, tokens_of
+from proxy.management.console.parts.balance import money_causes, token_balance
+from proxy.management.console.parts.frame_tree import tree_rows
+from proxy.management.console.parts.icicle import Icicle, lay_out, tokens_of
 from proxy.management.console.rendering import format_short_tokens, render, visitor_of
 from proxy.management.console.running import call_words, running_now
 from proxy.management.console.too_short import help_begins
@@ -134,7 +134,7 @@ def _picture(
     step = steps[at - 1] if steps else None
     then = path_state_at(ledger, step.entry) if step and step.entry in ledger.entries else None
     icicle = icicle_of(then, path_state, only_sent=only_sent) if then else Icicle()
-    shown = then or path_state
+    shown = then if then and at < len(steps) else path_state  # the newest has what its answer began as well
     costs = _cost_by_frame(steps[:at])
     return {
         "conversation": ledger.conversation.id,

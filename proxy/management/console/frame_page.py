@@ -14,8 +14,8 @@ from starlette.routing import Route
 from proxy.core.frames import PathState, Status, path_to
 from proxy.errors import BadRequest, NotFound
 from proxy.management.api import now_ms
-from proxy.management.console.call_markup import shown_call
-from proxy.management.console.frame_tree import ORIGIN_WORDS, long_title
+from proxy.management.console.parts.call_markup import shown_call
+from proxy.management.console.parts.frame_tree import ORIGIN_WORDS, long_title
 from proxy.management.console.rendering import render, visitor_of
 from proxy.management.views import FrameLogItem, explanation_view, frame_detail, logs, lookup, task_title
 

@@ -16,7 +16,6 @@ from starlette.routing import Route
 
 from proxy.accounting import HELD_OUT, Receipt, dearer_conversations, outcome_meaning
 from proxy.management.api import JsonResponse
-from proxy.management.console.balance import token_balance
 from proxy.management.console.overview_answers import find_answers
 from proxy.management.console.overview_filter import (
     CHARTS,
@@ -28,6 +27,7 @@ from proxy.management.console.overview_filter import (
     read_filter,
     tenant_options,
 )
+from proxy.management.console.parts.balance import token_balance
 from proxy.management.console.rendering import render, visitor_of
 from proxy.management.views import Totals, load_receipts, only_of_client, sum_receipts_by, totals_view
 

@@ -17,7 +17,8 @@ from proxy.accounting import decision_meaning
 from proxy.core.context import owner_of
 from proxy.core.ledger import Message
 from proxy.errors import BadRequest, NotFound
-from proxy.management.console.body_diff import (
+from proxy.management.console.conversation_page import MAX_REQUESTS, path_state_at, steps_of
+from proxy.management.console.parts.body_diff import (
     DiffRow,
     ReadBody,
     WordChange,
@@ -26,8 +27,7 @@ from proxy.management.console.body_diff import (
     read_body,
     word_changes,
 )
-from proxy.management.console.conversation_page import MAX_REQUESTS, path_state_at, steps_of
-from proxy.management.console.icicle import message_of
+from proxy.management.console.parts.icicle import message_of
 from proxy.management.console.rendering import Visitor, render, visitor_of
 from proxy.management.views import ConversationUnreadable, ReceiptView, lookup, requests
 from proxy.store import StoredRequest

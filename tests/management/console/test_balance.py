@@ -10,7 +10,7 @@ import pytest
 
 from llm_test_provider import ScriptedProvider
 from proxy.accounting import Receipt, sum_receipts
-from proxy.management.console.balance import CAUSES, money_causes, token_balance
+from proxy.management.console.parts.balance import CAUSES, money_causes, token_balance
 from tests.harness import RunningProxy, Stage
 from tests.scenarios.sessions import TOOLS, Session
 

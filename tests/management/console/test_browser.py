@@ -159,12 +159,12 @@ def test_scrubbing_shows_the_context_grow_and_fold(browser: Browser, demo: Serve
         slider.focus()
         slider.press("Home")
         expect(page.get_by_role("heading", name=re.compile("request 1 of"))).to_be_visible()
-        assert page.locator("rect.folded").count() == 0
+        assert page.locator(".icicle rect.folded").count() == 0
         slider.press("End")
-        expect(page.locator("rect.folded").first).to_be_visible()
+        expect(page.locator(".icicle rect.folded").first).to_be_visible()
         page.get_by_role("link", name="what was sent").click()
-        expect(page.locator("rect.sent").first).to_be_attached()
-        assert page.locator("rect.folded").count() == 0
+        expect(page.locator(".icicle rect.sent").first).to_be_attached()
+        assert page.locator(".icicle rect.folded").count() == 0
 
 
 def test_a_chosen_request_stays_while_the_page_grows(
@@ -220,6 +220,20 @@ def test_all_of_it_by_keyboard(browser: Browser, demo: ServedProxy) -> None:
         page.keyboard.press("a")
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", name="Everything it did")).to_be_visible()
+        page.goto(demo.origin + paths_of(demo)["conversation"])
+        page.keyboard.press("j")
+        first = page.locator(".tree .leaf a").first
+        expect(first).to_be_focused()
+        page.keyboard.press("ArrowLeft")
+        expect(page.locator(".tree details").first).not_to_have_attribute("open", "")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        expect(page.locator(".tree .leaf a").nth(1)).to_be_focused()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+        page.keyboard.press("Escape")
+        page.keyboard.press("/")
+        expect(page.get_by_role("searchbox")).to_be_focused()
         page.goto(demo.origin + paths_of(demo)["request"])
         before = page.url
         page.keyboard.press("k")

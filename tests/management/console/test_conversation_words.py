@@ -9,7 +9,7 @@ from proxy.accounting import GateDecision, Receipt
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.frames import Frame, PathState, Status, Tree
 from proxy.core.ledger import Conversation, Ledger, Usage
-from proxy.management.console.frame_tree import long_title, mark_of, tree_rows
+from proxy.management.console.parts.frame_tree import long_title, mark_of, tree_rows
 from proxy.management.console.rendering import status_words
 from proxy.management.console.running import call_words
 from proxy.management.console.too_short import help_begins
