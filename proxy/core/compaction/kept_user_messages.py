@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from proxy.core.compaction.client_notes import files_noted_in
 from proxy.core.compaction.facts import frames_opened_in
 from proxy.core.context import holder_of, owner_of
 from proxy.core.frames import Frame, PastSpeech, PathEntry, PathState, Tree
 from proxy.core.ledger import INSTRUCTION_ROLES, Call, EntryKind, Message, Round
-from proxy.core.observers import asked_in, files_noted_in, is_closing_message, message_of, queued_words
+from proxy.core.observers import asked_in, is_closing_message, message_of, queued_words
 from proxy.core.recall import ENTRY_ID_CHARACTERS
 from proxy.core.text import TRUNCATION_MARKER, CountTokens, truncate_to_tokens
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 
+from proxy.core.compaction.client_notes import files_noted_in
 from proxy.core.ledger import Message
-from proxy.core.observers import files_noted_in
 
 NO_GROUP = 0
 """The number of messages that are in no group: a user's, and a result without its call."""

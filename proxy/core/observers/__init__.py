@@ -3,7 +3,6 @@ begins. `observe` runs all observers of a step."""
 
 from proxy.core.observers.broken_tools import broken_lines, broken_tools
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed, exit_code, is_failure_text, output_of
-from proxy.core.observers.client_notes import files_noted_in
 from proxy.core.observers.command_outcomes import CommandOutcome
 from proxy.core.observers.commands import (
     CommandRun,
@@ -125,7 +124,6 @@ __all__ = [
     "edit_lines",
     "ends_with_user_message",
     "exit_code",
-    "files_noted_in",
     "files_touched_by",
     "first_user_text",
     "has_client_tag",

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
-from proxy.core.observers.turns import is_client_elements
+from proxy.core.observers import is_client_elements
 
 MAX_NOTE_LENGTH = 20_000  # a longer text is looked at no further
 MAX_HEAD_LENGTH = 600  # the sentence that says what happened, and the files
