@@ -21,6 +21,7 @@ from proxy.accounting.model_prices import Tariffs, family_of, tariff_for
 from proxy.accounting.o200k import load_o200k
 from proxy.accounting.period import ALL_TIME, Period, PeriodName, read_period
 from proxy.accounting.plan_accounts import ORGANIZATION, PAYER_HEADERS, AnsweredRound, PlanAccounts
+from proxy.accounting.plan_totals import PlanTotals, format_plan, plan_lines, sum_plans
 from proxy.accounting.plan_weights import ListUse, list_use
 from proxy.accounting.plan_window import WindowReading, read_windows
 from proxy.accounting.prompt_cache import (
@@ -113,6 +114,7 @@ __all__ = [
     "PeriodName",
     "PlanAccounts",
     "PlanCost",
+    "PlanTotals",
     "PlanWindowUse",
     "PromptCacheModel",
     "PromptChain",
@@ -142,6 +144,7 @@ __all__ = [
     "format_amounts",
     "format_balance",
     "format_columns",
+    "format_plan",
     "format_statement",
     "format_table",
     "format_usd",
@@ -154,6 +157,7 @@ __all__ = [
     "percent_saved",
     "ping_cost",
     "pings_that_pay",
+    "plan_lines",
     "read_facts",
     "read_period",
     "read_windows",
@@ -161,6 +165,7 @@ __all__ = [
     "response_headers",
     "rows_of",
     "sum_balances",
+    "sum_plans",
     "sum_receipts",
     "tariff_for",
     "updated_rows",

@@ -17,6 +17,7 @@ import typer
 from typing_extensions import TypedDict
 
 from proxy.accounting import (
+    OWN_REQUEST_STATUSES,
     GroupBy,
     Period,
     Receipt,
@@ -24,10 +25,12 @@ from proxy.accounting import (
     dearer_conversations,
     dearer_sentence,
     format_amounts,
+    format_plan,
     format_statement,
     format_table,
     percent_saved,
     read_period,
+    sum_plans,
 )
 from proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, opened_store, settings_at
 from proxy.cli.output import (
@@ -66,6 +69,9 @@ def report(
     without_fixed: Annotated[
         bool, typer.Option("--without-fixed", help="Leave out the client's own tools and system text.")
     ] = False,
+    dollars: Annotated[
+        bool, typer.Option("--dollars", help="Dollars at list prices, also of what a plan paid for.")
+    ] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
@@ -78,7 +84,8 @@ def report(
     if len(named) > 1:
         raise typer.BadParameter(f"--{named[0]} and --{named[1]}: choose one")
     wanted, settings = _parse_grouping(by), settings_at(config, data)
-    chosen = _Chosen(wanted, conversation, read_period("".join(named), since, until), fixed=not without_fixed)
+    period = read_period("".join(named), since, until)
+    chosen = _Chosen(wanted, conversation, period, fixed=not without_fixed, dollars=dollars)
     if as_json or as_csv:
         view = asyncio.run(_load_totals(settings, chosen))
         if as_json:
@@ -92,12 +99,13 @@ def report(
 @dataclass(frozen=True, slots=True)
 class _Chosen:
     """Which requests are told, and how. `conversation` is an id or its beginning, empty for all; `fixed`: with the
-    client's tools and system text."""
+    client's tools and system text; `dollars`: at list prices, also of what a plan paid for."""
 
     by: GroupBy
     conversation: str
     period: Period
     fixed: bool
+    dollars: bool = False
 
 
 def _parse_grouping(word: str) -> GroupBy:
@@ -130,16 +138,29 @@ async def _print_report(config: Config, chosen: _Chosen) -> None:
         print_line(_nothing_text(chosen.period))
         return
     if added.rows:
-        _print_answer(added.total, read.receipts, chosen.period)
+        plan = sum_plans(receipt.plan for receipt in sorted(read.receipts, key=lambda receipt: receipt.created))
+        if plan:
+            print_line(f"taken {chosen.period.words}: {format_plan(plan)}", "cyan")
+        money = chosen.dollars or not _is_paid_by_plan(read.receipts)
+        if money:
+            _print_answer(added.total, read.receipts, chosen.period)
         heading = f"day, {local_zone()}" if by == "day" else by
-        print_line(format_table([_escape_row(row) for row in added.rows], by=by, heading=heading, width=output_width()))
+        rows = [_escape_row(row) for row in added.rows]
+        print_line(format_table(rows, by=by, heading=heading, width=output_width(), money=money))
         print_line()
         print_line(totals_line(added.total), "cyan")
-        print_line(format_statement(added.total, fixed=chosen.fixed))
+        if money:
+            print_line(format_statement(added.total, fixed=chosen.fixed))
     if read.unsettled:
         print_line(f"{pluralize(read.unsettled, 'request')} without a receipt: still being answered, or cut off")
     if read.capped:
         print_line(f"only the newest {len(read.receipts) + read.unsettled:,} requests; there are older ones")
+
+
+def _is_paid_by_plan(receipts: Sequence[Receipt]) -> bool:
+    """Whether a plan paid for all requests of clients that anybody paid for."""
+    paid = [receipt for receipt in receipts if receipt.rounds and receipt.status not in OWN_REQUEST_STATUSES]
+    return bool(paid) and all(receipt.plan for receipt in paid)
 
 
 def _nothing_text(period: Period) -> str:
