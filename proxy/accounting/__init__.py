@@ -21,7 +21,7 @@ from proxy.accounting.model_prices import Tariffs, family_of, tariff_for
 from proxy.accounting.o200k import load_o200k
 from proxy.accounting.period import ALL_TIME, Period, PeriodName, read_period
 from proxy.accounting.plan_accounts import ORGANIZATION, PAYER_HEADERS, AnsweredRound, PlanAccounts
-from proxy.accounting.plan_totals import PlanTotals, format_plan, plan_lines, sum_plans
+from proxy.accounting.plan_totals import PlanTotals, format_plan, is_paid_by_plan, plan_lines, plan_words, sum_plans
 from proxy.accounting.plan_weights import ListUse, list_use
 from proxy.accounting.plan_window import WindowReading, read_windows
 from proxy.accounting.prompt_cache import (
@@ -151,6 +151,7 @@ __all__ = [
     "group_receipts",
     "hash_chain",
     "is_dearer",
+    "is_paid_by_plan",
     "list_use",
     "load_o200k",
     "outcome_meaning",
@@ -158,6 +159,7 @@ __all__ = [
     "ping_cost",
     "pings_that_pay",
     "plan_lines",
+    "plan_words",
     "read_facts",
     "read_period",
     "read_windows",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from proxy.accounting.plan_window import window_minutes
-from proxy.accounting.receipt_fields import PlanCost
+from proxy.accounting.receipt_fields import OWN_REQUEST_STATUSES, PlanCost, Receipt
 from proxy.accounting.totals import percent_saved
 
 WINDOW_NAMES = {"5h": "your 5 hours", "7d": "your week"}
@@ -41,6 +41,21 @@ def sum_plans(plans: Iterable[PlanCost | None]) -> PlanTotals | None:
         return None
     scales = {window.name: window.scale for plan in paid for window in plan.windows if window.scale}
     return PlanTotals(len(paid), sum(p.cost for p in paid), sum(p.cost_untouched for p in paid), scales)
+
+
+def is_paid_by_plan(receipts: Iterable[Receipt]) -> bool:
+    """Whether a plan paid for all requests of clients that anybody paid for."""
+    paid = [receipt for receipt in receipts if receipt.rounds and receipt.status not in OWN_REQUEST_STATUSES]
+    return bool(paid) and all(receipt.plan for receipt in paid)
+
+
+def plan_words(receipts: Iterable[Receipt]) -> str:
+    """What was taken of the plan that paid for all of it; empty where anything was paid by the token."""
+    oldest_first = sorted(receipts, key=lambda receipt: receipt.created)
+    if not is_paid_by_plan(oldest_first):
+        return ""
+    total = sum_plans(receipt.plan for receipt in oldest_first)
+    return format_plan(total) if total else ""
 
 
 def format_plan(total: PlanTotals) -> str:

@@ -17,7 +17,6 @@ import typer
 from typing_extensions import TypedDict
 
 from proxy.accounting import (
-    OWN_REQUEST_STATUSES,
     GroupBy,
     Period,
     Receipt,
@@ -28,6 +27,7 @@ from proxy.accounting import (
     format_plan,
     format_statement,
     format_table,
+    is_paid_by_plan,
     percent_saved,
     read_period,
     sum_plans,
@@ -141,7 +141,7 @@ async def _print_report(config: Config, chosen: _Chosen) -> None:
         plan = sum_plans(receipt.plan for receipt in sorted(read.receipts, key=lambda receipt: receipt.created))
         if plan:
             print_line(f"taken {chosen.period.words}: {format_plan(plan)}", "cyan")
-        money = chosen.dollars or not _is_paid_by_plan(read.receipts)
+        money = chosen.dollars or not is_paid_by_plan(read.receipts)
         if money:
             _print_answer(added.total, read.receipts, chosen.period)
         heading = f"day, {local_zone()}" if by == "day" else by
@@ -155,12 +155,6 @@ async def _print_report(config: Config, chosen: _Chosen) -> None:
         print_line(f"{pluralize(read.unsettled, 'request')} without a receipt: still being answered, or cut off")
     if read.capped:
         print_line(f"only the newest {len(read.receipts) + read.unsettled:,} requests; there are older ones")
-
-
-def _is_paid_by_plan(receipts: Sequence[Receipt]) -> bool:
-    """Whether a plan paid for all requests of clients that anybody paid for."""
-    paid = [receipt for receipt in receipts if receipt.rounds and receipt.status not in OWN_REQUEST_STATUSES]
-    return bool(paid) and all(receipt.plan for receipt in paid)
 
 
 def _nothing_text(period: Period) -> str:

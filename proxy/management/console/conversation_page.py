@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proxy.accounting import Receipt
+from proxy.accounting import Receipt, plan_words
 from proxy.core.context import owner_of
 from proxy.core.frames import Frame, PathState, children, path_to
 from proxy.core.ledger import EntryKind, Ledger
@@ -128,6 +128,7 @@ async def show(request: Request) -> Response:
             "newest": list(reversed(steps if shows_all else steps[-ROWS_IN_TABLE:])),
             "tokens": token_balance(step.receipt for step in steps),
             "causes": money_causes(step.receipt for step in steps),
+            "plan": plan_words(step.receipt for step in steps),
             "active_path": _active_path(path_state),
         }
 
