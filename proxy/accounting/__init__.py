@@ -20,10 +20,22 @@ from proxy.accounting.model_facts import (
 from proxy.accounting.model_prices import Tariffs, family_of, tariff_for
 from proxy.accounting.o200k import load_o200k
 from proxy.accounting.period import ALL_TIME, Period, PeriodName, read_period
-from proxy.accounting.plan_accounts import ORGANIZATION, PAYER_HEADERS, AnsweredRound, PlanAccounts
-from proxy.accounting.plan_totals import PlanTotals, format_plan, is_paid_by_plan, plan_lines, plan_words, sum_plans
-from proxy.accounting.plan_weights import ListUse, list_use
-from proxy.accounting.plan_window import WindowReading, read_windows
+from proxy.accounting.plans import (
+    ORGANIZATION,
+    PAYER_HEADERS,
+    AnsweredRound,
+    ListUse,
+    PlanAccounts,
+    PlanTotals,
+    WindowReading,
+    format_plan,
+    is_paid_by_plan,
+    list_use,
+    plan_lines,
+    plan_words,
+    read_windows,
+    sum_plans,
+)
 from proxy.accounting.prompt_cache import (
     CacheKey,
     CacheUse,

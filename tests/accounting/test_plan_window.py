@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from proxy.accounting.plan_accounts import MAX_ACCOUNTS, PlanAccounts
-from proxy.accounting.plan_weights import (
+from proxy.accounting.plans.plan_accounts import MAX_ACCOUNTS, PlanAccounts
+from proxy.accounting.plans.plan_weights import (
     NOTHING_MEASURED,
     ListUse,
     PlanWeights,
@@ -14,7 +14,7 @@ from proxy.accounting.plan_weights import (
     list_use,
     plan_tariff,
 )
-from proxy.accounting.plan_window import WindowReading, read_windows
+from proxy.accounting.plans.plan_window import WindowReading, read_windows
 from proxy.accounting.tariff import Tariff
 from proxy.core.ledger import Usage
 

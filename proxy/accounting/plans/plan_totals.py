@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from proxy.accounting.plan_window import window_minutes
+from proxy.accounting.plans.plan_window import window_minutes
 from proxy.accounting.receipt_fields import OWN_REQUEST_STATUSES, PlanCost, Receipt
 from proxy.accounting.totals import percent_saved
 
