@@ -41,7 +41,7 @@ def _parameter(file: Path) -> ParameterSet:
     return pytest.param(file, id=file.name.removesuffix(".jsonl.gz"), marks=marks)
 
 
-@pytest.mark.parametrize("file", map(_parameter, RECORDINGS))
+@pytest.mark.parametrize("file", [*map(_parameter, RECORDINGS)])
 def test_a_session_takes_no_more_of_the_window_than_untouched(file: Path) -> None:
     for recording in read_recordings(file, model=MODEL, dialect="messages"):
         steps = tuple(replace(step, headers=(*step.headers, *LOGIN)) for step in recording.steps)
