@@ -20,9 +20,22 @@ from proxy.accounting.model_facts import (
 from proxy.accounting.model_prices import Tariffs, family_of, tariff_for
 from proxy.accounting.o200k import load_o200k
 from proxy.accounting.period import ALL_TIME, Period, PeriodName, read_period
-from proxy.accounting.plan_accounts import ORGANIZATION, PAYER_HEADERS, AnsweredRound, PlanAccounts
-from proxy.accounting.plan_weights import ListUse, list_use
-from proxy.accounting.plan_window import WindowReading, read_windows
+from proxy.accounting.plans import (
+    ORGANIZATION,
+    PAYER_HEADERS,
+    AnsweredRound,
+    ListUse,
+    PlanAccounts,
+    PlanTotals,
+    WindowReading,
+    format_plan,
+    is_paid_by_plan,
+    list_use,
+    plan_lines,
+    plan_words,
+    read_windows,
+    sum_plans,
+)
 from proxy.accounting.prompt_cache import (
     CacheKey,
     CacheUse,
@@ -125,6 +138,7 @@ __all__ = [
     "PeriodName",
     "PlanAccounts",
     "PlanCost",
+    "PlanTotals",
     "PlanWindowUse",
     "PromptCacheModel",
     "PromptChain",
@@ -157,6 +171,7 @@ __all__ = [
     "format_amounts",
     "format_balance",
     "format_columns",
+    "format_plan",
     "format_proof",
     "format_statement",
     "format_table",
@@ -164,12 +179,15 @@ __all__ = [
     "group_receipts",
     "hash_chain",
     "is_dearer",
+    "is_paid_by_plan",
     "list_use",
     "load_o200k",
     "outcome_meaning",
     "percent_saved",
     "ping_cost",
     "pings_that_pay",
+    "plan_lines",
+    "plan_words",
     "read_facts",
     "read_period",
     "read_windows",
@@ -177,6 +195,7 @@ __all__ = [
     "response_headers",
     "rows_of",
     "sum_balances",
+    "sum_plans",
     "sum_receipts",
     "tariff_for",
     "updated_rows",

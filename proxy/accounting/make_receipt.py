@@ -15,8 +15,7 @@ from typing import Literal
 import msgspec
 
 from proxy.accounting.model_prices import tariff_for
-from proxy.accounting.plan_accounts import PlanAccounts, PlanState
-from proxy.accounting.plan_weights import plan_tariff
+from proxy.accounting.plans import PlanAccounts, PlanState, plan_tariff
 from proxy.accounting.prompt_cache import (
     MAX_CONVERSATIONS,
     CacheKey,

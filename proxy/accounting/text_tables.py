@@ -86,9 +86,14 @@ _KEYED_BY_ID: tuple[GroupBy, ...] = ("request", "frame", "conversation")
 
 
 def format_table(
-    rows: Sequence[ReceiptTotals], *, by: GroupBy | None = None, heading: str = "", width: int | None = None
+    rows: Sequence[ReceiptTotals],
+    *,
+    by: GroupBy | None = None,
+    heading: str = "",
+    width: int | None = None,
+    money: bool = True,
 ) -> str:
-    """A line for each row. `by` says what the rows stand for."""
+    """A line for each row. `by` says what the rows stand for; without `money` no amounts are told."""
     is_id = by in _KEYED_BY_ID
     title_width = TIMED_TITLE if by == "request" else TITLE
     amounts = [amount for row in rows for amount in (row.cost, row.cost_untouched, row.saved)]
@@ -130,9 +135,15 @@ def format_table(
         counted("saved", lambda row: row.tokens_saved, 4),
         counted("peak in", lambda row: row.peak_in, 15),
         counted("peak sent", lambda row: row.peak_sent, 12),
-        paid("cost $", lambda row: row.cost),
-        paid("untouched $", lambda row: row.cost_untouched, 3),
-        paid("saved $", lambda row: row.saved),
+        *(
+            (
+                paid("cost $", lambda row: row.cost),
+                paid("untouched $", lambda row: row.cost_untouched, 3),
+                paid("saved $", lambda row: row.saved),
+            )
+            if money
+            else ()
+        ),
     )
     return "\n".join(format_columns(columns, width))
 

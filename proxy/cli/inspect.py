@@ -10,9 +10,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
 
+import msgspec
 import typer
 
 from proxy.accounting import (
+    PlanCost,
     TableColumn,
     Tariff,
     TokenCounter,
@@ -21,6 +23,7 @@ from proxy.accounting import (
     format_columns,
     outcome_meaning,
     percent_saved,
+    plan_lines,
 )
 from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, settings_at
 from proxy.cli.output import (
@@ -258,10 +261,14 @@ def receipt_text(receipt: ReceiptView, tariff: Tariff) -> list[str]:
     share = "" if percent is None else f" ({percent:.1f} %)"
     balance = f"{'lost' if receipt['saved'] < 0 else 'saved'} ${saved}{share}" if float(saved) else "nothing saved"
     lost = receipt.get("lost_reasoning", 0)
+    priced = [f"it cost ${cost}, and untouched it would have cost ${untouched}: {balance}"]
+    plan = receipt.get("plan")
+    taken = plan_lines(msgspec.convert(plan, PlanCost)) if plan else []
+    prices = [_usage_text(receipt), *([] if plan else [_prices_text(receipt, tariff)])]
     return [
-        f"it cost ${cost}, and untouched it would have cost ${untouched}: {balance}",
+        *(taken or priced),
         f"{receipt['tokens_in']:,} tokens came, {receipt['tokens_sent']:,} were sent",
-        *([_usage_text(receipt), _prices_text(receipt, tariff)] if receipt["rounds"] else []),
+        *(prices if receipt["rounds"] else []),
         *([f"{lost:,} tokens of reasoning had to be left out"] if lost else []),
         *map(_decision_text, receipt.get("decisions", [])),
     ]

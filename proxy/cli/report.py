@@ -24,11 +24,14 @@ from proxy.accounting import (
     dearer_conversations,
     dearer_sentence,
     format_amounts,
+    format_plan,
     format_proof,
     format_statement,
     format_table,
+    is_paid_by_plan,
     percent_saved,
     read_period,
+    sum_plans,
 )
 from proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, opened_store, settings_at
 from proxy.cli.output import (
@@ -69,6 +72,9 @@ def report(
     without_fixed: Annotated[
         bool, typer.Option("--without-fixed", help="Leave out the client's own tools and system text.")
     ] = False,
+    dollars: Annotated[
+        bool, typer.Option("--dollars", help="Dollars at list prices, also of what a plan paid for.")
+    ] = False,
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
@@ -85,7 +91,7 @@ def report(
     if proof:
         asyncio.run(_print_proof(settings, period, as_json=as_json))
         return
-    chosen = _Chosen(wanted, conversation, period, fixed=not without_fixed)
+    chosen = _Chosen(wanted, conversation, period, fixed=not without_fixed, dollars=dollars)
     if as_json or as_csv:
         view = asyncio.run(_load_totals(settings, chosen))
         if as_json:
@@ -111,12 +117,13 @@ async def _print_proof(config: Config, period: Period, *, as_json: bool) -> None
 @dataclass(frozen=True, slots=True)
 class _Chosen:
     """Which requests are told, and how. `conversation` is an id or its beginning, empty for all; `fixed`: with the
-    client's tools and system text."""
+    client's tools and system text; `dollars`: at list prices, also of what a plan paid for."""
 
     by: GroupBy
     conversation: str
     period: Period
     fixed: bool
+    dollars: bool = False
 
 
 def _parse_grouping(word: str) -> GroupBy:
@@ -149,12 +156,19 @@ async def _print_report(config: Config, chosen: _Chosen) -> None:
         print_line(_nothing_text(chosen.period))
         return
     if added.rows:
-        _print_answer(added.total, read.receipts, chosen.period)
+        plan = sum_plans(receipt.plan for receipt in sorted(read.receipts, key=lambda receipt: receipt.created))
+        if plan:
+            print_line(f"taken {chosen.period.words}: {format_plan(plan)}", "cyan")
+        money = chosen.dollars or not is_paid_by_plan(read.receipts)
+        if money:
+            _print_answer(added.total, read.receipts, chosen.period)
         heading = f"day, {local_zone()}" if by == "day" else by
-        print_line(format_table([_escape_row(row) for row in added.rows], by=by, heading=heading, width=output_width()))
+        rows = [_escape_row(row) for row in added.rows]
+        print_line(format_table(rows, by=by, heading=heading, width=output_width(), money=money))
         print_line()
         print_line(totals_line(added.total), "cyan")
-        print_line(format_statement(added.total, fixed=chosen.fixed))
+        if money:
+            print_line(format_statement(added.total, fixed=chosen.fixed))
     if read.unsettled:
         print_line(f"{pluralize(read.unsettled, 'request')} without a receipt: still being answered, or cut off")
     if read.capped:

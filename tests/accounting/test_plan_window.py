@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from proxy.accounting.plan_weights import (
+from proxy.accounting.plans.plan_accounts import MAX_ACCOUNTS, PlanAccounts
+from proxy.accounting.plans.plan_weights import (
     NOTHING_MEASURED,
     ListUse,
     PlanWeights,
@@ -13,7 +14,7 @@ from proxy.accounting.plan_weights import (
     list_use,
     plan_tariff,
 )
-from proxy.accounting.plan_window import WindowReading, read_windows
+from proxy.accounting.plans.plan_window import WindowReading, read_windows
 from proxy.accounting.tariff import Tariff
 from proxy.core.ledger import Usage
 
@@ -174,3 +175,51 @@ def test_given_rounds_without_usage_when_fitted_then_what_they_moved_is_nobodys(
     records[11] = WindowRecord(None, records[11].reading)
     found = fit_weights(records)
     assert found.write / unit_of(uses, weights, 1.8) == pytest.approx(1.0, rel=0.1)
+
+
+# ------------------------------------------------------------------------------------------------------------- accounts
+def login(token: bytes) -> list[tuple[bytes, bytes]]:
+    return [(b"authorization", b"Bearer sk-ant-oat01-" + token)]
+
+
+def test_given_a_login_token_that_is_replaced_when_an_answer_names_the_account_then_its_weights_stay() -> None:
+    plans, weights = PlanAccounts(), PlanWeights(1.0, 0.1, 1.0, 1.0)
+    told = [(entry.use, (entry.reading,)) for entry in record(session(2), weights, 1.8, counts_itself=False)]
+
+    plans.learn(login(b"old"), b"organization", told)
+    new = plans.account_of(login(b"new"))
+    assert plans.state(new).weights == NOTHING_MEASURED
+    plans.learn(login(b"new"), b"organization", told[:1])
+
+    state = plans.state(plans.account_of(login(b"new")))
+    assert state == plans.state(plans.account_of(login(b"old")))
+    assert state.weights.rounds >= 25
+    assert state.windows[0].scale == pytest.approx(unit_of(session(2), weights, 1.8), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("headers", "is_plan"),
+    [
+        (login(b"x"), True),
+        ([(b"authorization", b"Bearer eyJh.eyJz.sig"), (b"chatgpt-account-id", b"1-2")], True),
+        ([(b"authorization", b"Bearer sk-proj-x")], False),
+        ([(b"x-api-key", b"sk-ant-api03-x")], False),
+        ([(b"chatgpt-account-id", b"1-2")], False),
+        ([], False),
+    ],
+)
+def test_given_what_a_request_carries_when_asked_then_a_login_is_a_plan_and_a_key_is_none(
+    headers: list[tuple[bytes, bytes]], *, is_plan: bool
+) -> None:
+    plans = PlanAccounts()
+    assert bool(plans.account_of(headers)) is is_plan
+    row = plans.gate_row(plans.account_of(headers), ROW)
+    assert row.read == (0.0 if is_plan else ROW.read)
+
+
+def test_given_many_accounts_when_learned_then_the_oldest_are_forgotten() -> None:
+    plans = PlanAccounts()
+    for number in range(MAX_ACCOUNTS + 1):
+        plans.learn([(b"authorization", b"Bearer %d" % number)], b"", [(ListUse(), (WindowReading("5h", 0.1),))])
+    assert not plans.account_of([(b"authorization", b"Bearer 0")])
+    assert plans.account_of([(b"authorization", b"Bearer 7")])

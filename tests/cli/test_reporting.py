@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from proxy.accounting import GateDecision, Receipt, tariff_for
+from proxy.accounting import GateDecision, PlanCost, PlanWindowUse, Receipt, tariff_for
 from proxy.accounting.model_facts import MODELS_FILE
 from proxy.store.interface import RequestRecord
 from proxy.store.sql import open_store
@@ -66,6 +66,20 @@ def test_a_report_adds_up_and_says_what_is_estimated(stocked: Stocked) -> None:
     assert "total: 2 requests; 18,200 tokens came, 4,200 were sent, 14,000 saved" in shown.out
     assert "saved so far: $" in shown.out
     assert "cost estimated for 2 of 2" in shown.out
+
+
+@pytest.mark.rows("X-63")
+def test_a_report_of_what_a_plan_paid_speaks_of_its_week_and_of_dollars_where_asked(tmp_path: Path) -> None:
+    windows = PlanWindowUse("5h", scale=0.5), PlanWindowUse("7d", scale=0.05)
+    plan = PlanCost(0.41, 0.6, 0.007, 0.0, 1.0, 1.0, 40, windows)
+    shell = stored(tmp_path, {"plan": plan}, {"plan": plan}, {"status": "keep_alive"})
+
+    told, asked = shell.on_data("report").out, shell.on_data("report", "--dollars").out
+
+    assert "taken so far: 4.1 % of your week, untouched 6.0 %" in told
+    assert "$" not in told
+    assert "USD" not in told
+    assert "saved so far: $" in asked
 
 
 @pytest.mark.rows("X-62")

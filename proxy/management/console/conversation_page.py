@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proxy.accounting import GateDecision, Receipt
+from proxy.accounting import GateDecision, Receipt, plan_words
 from proxy.core.frames import PathState, path_to
 from proxy.core.ledger import EntryKind, Ledger
 from proxy.errors import BadRequest
@@ -103,6 +103,7 @@ async def show(request: Request) -> Response:
             "newest": newest,
             "about": {step.number: about_request(ledger, step.entry) for step in newest},
             "causes": money_causes(step.receipt for step in steps),
+            "plan": plan_words(step.receipt for step in steps),
         }
 
     values = await run_in_threadpool(build)

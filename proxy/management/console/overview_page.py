@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from proxy.accounting import HELD_OUT, Receipt, dearer_conversations, outcome_meaning
+from proxy.accounting import HELD_OUT, Receipt, dearer_conversations, outcome_meaning, plan_words
 from proxy.management.api import JsonResponse
 from proxy.management.console.overview_answers import find_answers
 from proxy.management.console.overview_filter import (
@@ -61,6 +61,7 @@ async def show(request: Request) -> Response:
         rows=rows,
         left_out=max(0, len(sums.rows) - MAX_ROWS),
         total=sums.total,
+        plan=await run_in_threadpool(plan_words, loaded.receipts),
         unsettled=loaded.unsettled,
         capped=loaded.capped,
         points=await run_in_threadpool(_chart_points, loaded.receipts, chosen.chart),

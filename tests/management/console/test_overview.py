@@ -211,3 +211,20 @@ def test_nobody_else_sees_requests_of_another_key(build: Building, page: str) ->
     shown = owner.get(page).body.decode()
     assert "theirs" not in shown
     assert "agent-b" not in shown
+
+
+@pytest.mark.rows("X-63")
+def test_what_a_plan_paid_is_told_by_what_it_took_of_the_plan(tmp_path: Path) -> None:
+    login = {"authorization": "Bearer eyJh.eyJz.sig", "chatgpt-account-id": "1111-2222"}
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data") as running:
+        provider.will(says("done"))
+        assert ask(running.origin, body_of("a task"), headers=login).status == 200
+        person = Person(running.origin)
+        assert person.open_link().status == 303
+        page = page_of(person)
+        [conversation] = set(re.findall(r"/console/conversations/(\w+)", page_of(person, "?by=conversation")))
+        of_conversation = person.get(f"/console/conversations/{conversation}").body.decode()
+
+    assert "Taken</span><b>as much of your plan as untouched" in page
+    assert "Paid</span>" not in page
+    assert "took as much of your plan as untouched" in of_conversation

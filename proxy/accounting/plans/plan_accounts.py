@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
-from proxy.accounting.plan_weights import (
+from proxy.accounting.plans.plan_weights import (
     NOTHING_MEASURED,
     ListUse,
     PlanWeights,
@@ -22,7 +22,7 @@ from proxy.accounting.plan_weights import (
     fit_weights,
     plan_tariff,
 )
-from proxy.accounting.plan_window import Headers, WindowReading, window_minutes
+from proxy.accounting.plans.plan_window import Headers, WindowReading, window_minutes
 from proxy.accounting.tariff import Tariff
 
 CLAUDE_LOGIN = b"sk-ant-oat"

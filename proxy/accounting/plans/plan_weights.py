@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from proxy.accounting.plan_window import WindowReading
+from proxy.accounting.plans.plan_window import WindowReading
 from proxy.accounting.tariff import Tariff
 from proxy.core.ledger import Usage
 

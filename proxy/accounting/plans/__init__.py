@@ -1,0 +1,32 @@
+"""Plans that are paid by window: what answers tell of them, what tokens weigh there, who pays, what was taken."""
+
+from proxy.accounting.plans.plan_accounts import ORGANIZATION, PAYER_HEADERS, AnsweredRound, PlanAccounts, PlanState
+from proxy.accounting.plans.plan_totals import (
+    PlanTotals,
+    format_plan,
+    is_paid_by_plan,
+    plan_lines,
+    plan_words,
+    sum_plans,
+)
+from proxy.accounting.plans.plan_weights import ListUse, list_use, plan_tariff
+from proxy.accounting.plans.plan_window import WindowReading, read_windows
+
+__all__ = [
+    "ORGANIZATION",
+    "PAYER_HEADERS",
+    "AnsweredRound",
+    "ListUse",
+    "PlanAccounts",
+    "PlanState",
+    "PlanTotals",
+    "WindowReading",
+    "format_plan",
+    "is_paid_by_plan",
+    "list_use",
+    "plan_lines",
+    "plan_tariff",
+    "plan_words",
+    "read_windows",
+    "sum_plans",
+]

@@ -1,0 +1,81 @@
+"""What a plan paid for, in words: shares of windows, and no dollars."""
+
+import msgspec
+import pytest
+
+from proxy.accounting import PlanCost, PlanWindowUse, format_plan, plan_lines, sum_plans
+from proxy.cli.inspect import receipt_text
+from proxy.cli.wrap.command import outcome_text
+from proxy.management.views.schemas import ReceiptView
+
+pytestmark = pytest.mark.rows("X-63")
+
+
+def paid(cost: float, untouched: float, *windows: PlanWindowUse, read: float = 0.007, rounds: int = 0) -> PlanCost:
+    return PlanCost(cost, untouched, read, 0.0 if read < 0.02 else read, 1.0, 1.0, rounds, windows)
+
+
+FIVE, WEEK = PlanWindowUse("5h", scale=0.5), PlanWindowUse("7d", scale=0.05)
+
+
+def test_given_both_windows_when_told_then_the_week_with_and_without_us() -> None:
+    total = sum_plans([None, paid(0.5, 0.7, FIVE, WEEK), paid(0.32, 0.5, FIVE, WEEK)])
+    assert total
+    assert format_plan(total) == "4.1 % of your week, untouched 6.0 %"
+    assert sum_plans([None]) is None
+
+
+def test_given_a_window_whose_size_is_known_later_when_told_then_earlier_requests_count_by_it() -> None:
+    total = sum_plans([paid(0.5, 0.5), paid(0.5, 0.5, PlanWindowUse("5h", scale=0.1)), paid(1.0, 1.0, FIVE)])
+    assert total
+    assert format_plan(total) == "100.0 % of your 5 hours, untouched 100.0 %"
+
+
+@pytest.mark.parametrize(
+    ("cost", "untouched", "words"),
+    [
+        (0.8, 1.0, "20.0 % less of your plan than untouched"),
+        (1.1, 1.0, "10.0 % more of your plan than untouched"),
+        (1.0, 1.0, "as much of your plan as untouched"),
+        (0.0, 0.0, "as much of your plan as untouched"),
+    ],
+)
+def test_given_no_size_of_a_window_when_told_then_the_two_are_compared(
+    cost: float, untouched: float, words: str
+) -> None:
+    total = sum_plans([paid(cost, untouched, PlanWindowUse("7d"))])
+    assert total
+    assert format_plan(total) == words
+
+
+def receipt(plan: PlanCost | None, **more: object) -> dict[str, object]:
+    sent = {"cached": 0, "written": 0, "uncached": 10}
+    usage = {"input": 10, "output": 1, "cached": 0, "written": 0}
+    told = {"rounds": 1, "status": "full", "saved": 0.3, "cost": 0.4, "cost_untouched": 0.7, "tokens_in": 10}
+    told |= {"tokens_sent": 10, "basis": "reported", "priced": True, "model": "m", "upstream": "u", "usage": usage}
+    return {**told, "sent": sent, "plan": msgspec.to_builtins(plan), "client_status": 200, **more}
+
+
+def test_given_a_session_on_a_plan_when_it_ends_then_the_last_line_speaks_of_the_week_alone() -> None:
+    session = [receipt(paid(0.82, 1.2, FIVE, WEEK), created=2), receipt(None, status="keep_alive", created=3)]
+    told = outcome_text(session, "")
+    assert told == "2 requests, 4.1 % of your week, untouched 6.0 %; look: callstack console"
+    assert len(told) <= 80
+    assert "$" in outcome_text([*session, receipt(None)], "")
+
+
+def test_given_a_request_on_a_plan_when_it_is_told_then_it_says_why_nothing_is_folded_for_money() -> None:
+    view: ReceiptView = receipt(paid(0.82, 1.2, FIVE, WEEK))  # type: ignore[assignment]
+    told = "\n".join(receipt_text(view, None))  # type: ignore[arg-type]
+    assert "it took 41.0 % of your 5 hours, untouched 60.0 %" in told
+    assert "it took 4.1 % of your week, untouched 6.0 %" in told
+    assert "a cached token weighs 0.7 % of a fresh one, as is expected of plans" in told
+    assert "nothing is folded for that alone" in told
+    assert "$" not in told
+
+
+def test_given_a_plan_that_charges_cached_reads_when_told_then_folds_do_not_rest() -> None:
+    told = "\n".join(plan_lines(paid(0.8, 1.0, read=0.1, rounds=40)))
+    assert "20.0 % less of your plan than untouched" in told
+    assert "a cached token weighs 10.0 % of a fresh one, as measured over 40 answers" in told
+    assert "folded" not in told
