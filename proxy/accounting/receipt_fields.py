@@ -90,6 +90,8 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """`strict`, `mild`, `bare` or `own`: the form that its provider took, where it refused the full one; or empty."""
     client: str = ""
     """The client's program, such as `claude-cli`; empty where it named none."""
+    project: str = ""
+    """The folder in which the client works, as it tells the model; empty where it does not."""
     group: str = ""
     """`holdout` or `folded`: the group in which its conversation is compared; empty where it is not."""
 

@@ -378,6 +378,8 @@ class ReceiptView(TypedDict, total=False):
     decisions: list[CostDecisionView]
     lost_reasoning: int
     client: str
+    project: str
+    group: str
     rounds: int
     tokens_in: int
     tokens_sent: int
