@@ -397,11 +397,15 @@ def test_a_proof_counts_sessions_that_belong_to_one_group(tmp_path: Path) -> Non
 def test_a_report_is_asked_for_by_project(tmp_path: Path) -> None:
     """A folder counts with those below it, and not with those whose name only begins like it."""
     shell = stored(
-        tmp_path, {"project": "/work/shop"}, {"project": "/work/shop/api"}, {"project": "/work/shop2"}, {"project": ""}
+        tmp_path,
+        {"project": "/repos/shop"},
+        {"project": "/repos/shop/api"},
+        {"project": "/repos/shop2"},
+        {"project": ""},
     )
 
     rows = json.loads(shell.on_data("report", "--by", "project", "--json").out)["rows"]
-    assert [row["key"] for row in rows] == ["/work/shop", "/work/shop/api", "/work/shop2", "(not told)"]
-    only = json.loads(shell.on_data("report", "--project", "/work/shop", "--json").out)
+    assert [row["key"] for row in rows] == ["/repos/shop", "/repos/shop/api", "/repos/shop2", "(not told)"]
+    only = json.loads(shell.on_data("report", "--project", "/repos/shop", "--json").out)
     assert only["total"]["requests"] == 2
-    assert "total: 2 requests;" in shell.on_data("report", "--project", "/work/shop").out
+    assert "total: 2 requests;" in shell.on_data("report", "--project", "/repos/shop").out

@@ -12,13 +12,13 @@ from proxy.exchange.thread.working_folder import working_folder
     ("text", "folder"),
     [
         (
-            "You are an agent.\n# Environment\n - Primary working directory: /work/shop\n - Platform: linux",
-            "/work/shop",
+            "You are an agent.\n# Environment\n - Primary working directory: /repos/shop\n - Platform: linux",
+            "/repos/shop",
         ),
-        ("<env>\n  Working directory: /work/shop\n  Workspace root folder: /work\n</env>", "/work/shop"),
+        ("<env>\n  Working directory: /repos/shop\n  Workspace root folder: /repos\n</env>", "/repos/shop"),
         ("4. Working Directory: C:\\work\\my shop\\", "C:\\work\\my shop"),
-        ("<environment_context>\n  <cwd>/work/shop</cwd>\n</environment_context>", "/work/shop"),
-        ("I'm currently working in the directory: /work/shop\nHere is the folder structure", "/work/shop"),
+        ("<environment_context>\n  <cwd>/repos/shop</cwd>\n</environment_context>", "/repos/shop"),
+        ("I'm currently working in the directory: /repos/shop\nHere is the folder structure", "/repos/shop"),
         ("Consider the current working directory. For example, change it.", ""),
         ("The working directory is wrong: see /etc/passwd for that", ""),
         ("cwd: relative/path", ""),

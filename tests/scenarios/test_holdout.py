@@ -64,13 +64,13 @@ def test_a_held_out_conversation_passes_untouched_with_all_that_it_begins(
 def test_what_an_agent_does_in_a_folder_is_added_up(stage: Stage, provider: ScriptedProvider) -> None:
     """Clients tell the model where they work, in their system text."""
     proxy = stage.proxy()
-    for folder in ("/work/shop", "/work/bank"):
+    for folder in ("/repos/shop", "/repos/bank"):
         provider.will(says("begun"))
         stage.chat(proxy, system=f"You are it.\n - Primary working directory: {folder}").says("begin")
 
     rows = proxy.get("/stack/totals?by=project")["rows"]
-    assert {row["key"]: row["requests"] for row in rows} == {"/work/shop": 1, "/work/bank": 1}
-    assert proxy.get("/stack/totals?project=/work/shop")["total"]["requests"] == 1
+    assert {row["key"]: row["requests"] for row in rows} == {"/repos/shop": 1, "/repos/bank": 1}
+    assert proxy.get("/stack/totals?project=/repos/shop")["total"]["requests"] == 1
 
 
 @pytest.mark.rows("X-64")
