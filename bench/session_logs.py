@@ -72,7 +72,7 @@ def lines_of(session: str, number: int, first: int, chance: random.Random) -> It
         "sessionId": session,
         "version": "2.1.330",
         "isSidechain": False,
-        "cwd": f"/work/project{number % PROJECTS}",
+        "cwd": f"/repos/project{number % PROJECTS}",
     }
     at = 1_790_000_000 + number * 40_000
     before: str | None = None

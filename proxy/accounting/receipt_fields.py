@@ -127,6 +127,8 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Tokens of descriptions of the client's tools that the last round was sent without (`client_tools: brief`)."""
     client: str = ""
     """The client's program, such as `claude-cli`; empty where it named none."""
+    project: str = ""
+    """The folder in which the client works, as it tells the model; empty where it does not."""
     group: str = ""
     """`holdout` or `folded`: the group in which its conversation is compared; empty where it is not."""
 

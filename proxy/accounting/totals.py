@@ -1,4 +1,4 @@
-"""Receipts added up by request, frame, conversation, model, day or client.
+"""Receipts added up by request, frame, conversation, model, day, client or project.
 
 The sum over the rows is the sum over the receipts. `without_fixed` leaves out the client's tools and system text on
 both sides at the same price, so that no saving changes. Days are in the time zone that the caller passes.
@@ -18,9 +18,10 @@ from proxy.accounting.receipt_fields import ANSWERED_STATUS, OWN_REQUEST_STATUSE
 from proxy.core.ledger import Usage
 from proxy.core.recall import RereadCount
 
-GroupBy = Literal["request", "frame", "conversation", "model", "day", "client"]
+GroupBy = Literal["request", "frame", "conversation", "model", "day", "client", "project"]
 NO_FRAME = "(no frame)"
 NO_CLIENT = "(unnamed)"
+NO_PROJECT = "(not told)"
 EVEN_SHARE = 0.001
 """A conversation is dearer from this share of its untouched cost on."""
 
@@ -191,6 +192,11 @@ def client_of(receipt: Receipt) -> str:
     return receipt.client or NO_CLIENT
 
 
+def project_of(receipt: Receipt) -> str:
+    """The folder in which the client works, under one name for all that tell none."""
+    return receipt.project or NO_PROJECT
+
+
 def group_receipts(
     receipts: Iterable[Receipt],
     by: GroupBy = "conversation",
@@ -207,6 +213,7 @@ def group_receipts(
         "model": lambda receipt: receipt.model,
         "day": lambda receipt: day_of(receipt.created, zone),
         "client": client_of,
+        "project": project_of,
     }
     rows: dict[str, ReceiptTotals] = {}
     for receipt in receipts:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import msgspec
@@ -50,6 +51,7 @@ from proxy.management.views import (
     load_receipts,
     local_zone,
     lookup,
+    only_of_project,
     sum_receipts_by,
     totals_view,
 )
@@ -63,6 +65,7 @@ MAX_DEARER_SHOWN = 3
 def report(
     by: Annotated[str, typer.Option(help=f"{', '.join(GROUPINGS[:-1])} or {GROUPINGS[-1]}.")] = "day",
     conversation: Annotated[str, typer.Option(help="Only this one: an id, or its beginning.")] = "",
+    project: Annotated[Path | None, typer.Option(help="Only agents that worked in this folder, or below it.")] = None,
     today: Annotated[bool, typer.Option("--today", help="Only today's requests.")] = False,
     week: Annotated[bool, typer.Option("--week", help="Only those of the last 7 days, today included.")] = False,
     month: Annotated[bool, typer.Option("--month", help="Only those of the last 30 days.")] = False,
@@ -91,7 +94,8 @@ def report(
     if proof:
         asyncio.run(_print_proof(settings, period, as_json=as_json))
         return
-    chosen = _Chosen(wanted, conversation, period, fixed=not without_fixed, dollars=dollars)
+    folder = str(project.expanduser().absolute()) if project else ""
+    chosen = _Chosen(wanted, conversation, folder, period, fixed=not without_fixed, dollars=dollars)
     if as_json or as_csv:
         view = asyncio.run(_load_totals(settings, chosen))
         if as_json:
@@ -116,11 +120,12 @@ async def _print_proof(config: Config, period: Period, *, as_json: bool) -> None
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Which requests are told, and how. `conversation` is an id or its beginning, empty for all; `fixed`: with the
-    client's tools and system text; `dollars`: at list prices, also of what a plan paid for."""
+    """Which requests are told, and how. `conversation` is an id or its beginning, `project` a folder, both empty for
+    all; `fixed`: with the client's tools and system text; `dollars`: at list prices, also of what a plan paid for."""
 
     by: GroupBy
     conversation: str
+    project: str
     period: Period
     fixed: bool
     dollars: bool = False
@@ -137,7 +142,9 @@ async def _load_totals(config: Config, chosen: _Chosen) -> Any:
     names, fixed, period = config.observed_tools, chosen.fixed, chosen.period
     async with opened_store(config) as store:
         only = await _conversation_id(store, chosen)
-        return await totals_view(store, None, chosen.by, only, names=names, fixed=fixed, period=period)
+        return await totals_view(
+            store, None, chosen.by, only, names=names, fixed=fixed, project=chosen.project, period=period
+        )
 
 
 async def _conversation_id(store: Store, chosen: _Chosen) -> str:
@@ -150,7 +157,8 @@ async def _print_report(config: Config, chosen: _Chosen) -> None:
     by = chosen.by
     async with opened_store(config) as store:
         only = await _conversation_id(store, chosen)
-        read = await load_receipts(store, None, only, fixed=chosen.fixed, period=chosen.period)
+        every = await load_receipts(store, None, only, fixed=chosen.fixed, period=chosen.period)
+        read = only_of_project(every, chosen.project)
         added = await sum_receipts_by(store, None, by, read, config.observed_tools)
     if not added.rows and not read.unsettled:
         print_line(_nothing_text(chosen.period))

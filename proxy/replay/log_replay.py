@@ -40,8 +40,8 @@ NEWEST_FILES = 12
 
 @dataclass(frozen=True, slots=True)
 class _ScannedLog:
-    """`copied` are keys of requests that an earlier log counts; `sessions` those that are wanted, 1 where the file cannot
-    be read: the replay then says why."""
+    """`copied` are keys of requests that an earlier log counts; `sessions` counts those that are wanted, and is 1 where
+    the file cannot be read: the replay then says why."""
 
     copied: frozenset[bytes]
     sessions: int

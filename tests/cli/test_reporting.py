@@ -405,3 +405,21 @@ def test_a_proof_counts_sessions_that_belong_to_one_group(tmp_path: Path) -> Non
     assert told.out.splitlines()[0] == "Not enough sessions yet: 0 with folds and 1 held out; each needs 20."
     assert "none was held out" in changed.on_data("report", "--proof").out
     assert json.loads(held_out.on_data("report", "--proof", "--json").out)["held_out"] == 1
+
+
+@pytest.mark.rows("X-65")
+def test_a_report_is_asked_for_by_project(tmp_path: Path) -> None:
+    """A folder counts with those below it, and not with those whose name only begins like it."""
+    shell = stored(
+        tmp_path,
+        {"project": "/repos/shop"},
+        {"project": "/repos/shop/api"},
+        {"project": "/repos/shop2"},
+        {"project": ""},
+    )
+
+    rows = json.loads(shell.on_data("report", "--by", "project", "--json").out)["rows"]
+    assert [row["key"] for row in rows] == ["/repos/shop", "/repos/shop/api", "/repos/shop2", "(not told)"]
+    only = json.loads(shell.on_data("report", "--project", "/repos/shop", "--json").out)
+    assert only["total"]["requests"] == 2
+    assert "total: 2 requests;" in shell.on_data("report", "--project", "/repos/shop").out

@@ -158,24 +158,24 @@ def test_files_and_folders_can_be_named(shell: Shell, tmp_path: Path) -> None:
 
 @pytest.mark.rows("X-65")
 def test_projects_are_told_apart_and_copies_once(shell: Shell) -> None:
-    for name, folder in (("one", "/work/shop"), ("two", "/work/bank/api")):
+    for name, folder in (("one", "/repos/shop"), ("two", "/repos/bank/api")):
         told = [line | {"cwd": folder, "uuid": f"{name}{line['uuid']}"} for line in claude_lines(4)]
         for line in told:
             line["message"] = line["message"] | {"id": f"{name} {line['message'].get('id')}", "model": "house-model"}
         lines(shell.home / PROJECT / f"{name}.jsonl", told)
     lines(shell.home / PROJECT / "copy.jsonl", told)
 
-    whole, bank = shell.run("savings"), shell.run("savings", "--project", "/work/bank", "--json")
+    whole, bank = shell.run("savings"), shell.run("savings", "--project", "/repos/bank", "--json")
 
     said = " ".join(whole.out.split())
     assert "2 sessions" in said
     assert "4 requests more stand in logs that were copied or forked, and counted once." in said
     assert "no list price (100 % of the tokens), so $1 a million tokens stands in" in said
-    assert [line.split()[:2] for line in whole.out.splitlines() if line.startswith("/work/")] == [
-        ["/work/bank/api", "1"],
-        ["/work/shop", "1"],
+    assert [line.split()[:2] for line in whole.out.splitlines() if line.startswith("/repos/")] == [
+        ["/repos/bank/api", "1"],
+        ["/repos/shop", "1"],
     ]
-    assert [one["folder"] for one in json.loads(bank.out)["projects"]] == ["/work/bank/api"]
+    assert [one["folder"] for one in json.loads(bank.out)["projects"]] == ["/repos/bank/api"]
     assert "no list price" in json.loads(bank.out)["assumed"][0]
 
 

@@ -60,6 +60,19 @@ def test_a_held_out_conversation_passes_untouched_with_all_that_it_begins(
     assert {row["verdict"] for row in proof["measures"]} == {"few"}
 
 
+@pytest.mark.rows("X-65")
+def test_what_an_agent_does_in_a_folder_is_added_up(stage: Stage, provider: ScriptedProvider) -> None:
+    """Clients tell the model where they work, in their system text."""
+    proxy = stage.proxy()
+    for folder in ("/repos/shop", "/repos/bank"):
+        provider.will(says("begun"))
+        stage.chat(proxy, system=f"You are it.\n - Primary working directory: {folder}").says("begin")
+
+    rows = proxy.get("/stack/totals?by=project")["rows"]
+    assert {row["key"]: row["requests"] for row in rows} == {"/repos/shop": 1, "/repos/bank": 1}
+    assert proxy.get("/stack/totals?project=/repos/shop")["total"]["requests"] == 1
+
+
 @pytest.mark.rows("X-64")
 def test_a_mode_that_was_chosen_is_not_part_of_the_comparison(stage: Stage, provider: ScriptedProvider) -> None:
     proxy = stage.proxy(holdout=0.5)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import sha256
+from itertools import islice, takewhile
 from operator import attrgetter
 from time import perf_counter
 
@@ -53,6 +54,7 @@ from proxy.errors import StoreError
 from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.thread.placement import Placement
 from proxy.exchange.thread.session_headers import client_name
+from proxy.exchange.thread.working_folder import working_folder
 from proxy.store import Body, RequestRecord, SentRecord, Store, UsageRecord
 from proxy.telemetry import MAX_FIELD_CHARS, EventBus, LogFields, Metrics, log_field, truncate_field
 from proxy.upstream import RawHeaders, Route
@@ -65,6 +67,8 @@ COUNTED_TOOL_NAMES = frozenset(
     {LOOPING_CALL, tools.DISPATCHER, *(t.name for t in tools.TOOLS), *(f"stack_{t.op}" for t in tools.TOOLS)}
 )
 DAY_MS = 86_400_000
+MAX_FIRST_MESSAGES = 4
+"""Messages before the first answer in which a client may tell where it works."""
 HEAD_CACHE_SIZE = 256
 """Request heads whose identity is cached: an agent sends the same one each time."""
 REASONING_REMOVAL_KINDS = frozenset({"folded", REASONING_REMOVED})
@@ -349,6 +353,7 @@ class RequestRecordBuilder(msgspec.Struct):
             form=self.form,
             brief_tools=self.brief_tools,
             client=client_name(standing.parsed_request.headers) if standing else "",
+            project=_project_of(standing.request) if standing else "",
             group=standing.group if standing else "",
             lost_reasoning=self._lost_reasoning_tokens(events) if events else 0,
         )
@@ -576,3 +581,10 @@ def _log_fields(told: RequestOutcome, calls: Mapping[str, int], tries: int) -> L
         asked = (f"{d.kind} {'done' if d.done else 'not now'} {d.reason}".rstrip() for d in told.decisions)
         line["decisions"] = dict(Counter(asked))
     return line
+
+
+def _project_of(request: Request) -> str:
+    """From the head, and from what stands before the first answer."""
+    first = takewhile(lambda message: message.role != "assistant", request.messages)
+    texts = (message.text for message in (*request.head, *islice(first, MAX_FIRST_MESSAGES)))
+    return replace_surrogates(working_folder(texts))

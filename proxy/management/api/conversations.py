@@ -399,6 +399,7 @@ async def show_totals(
     by: Annotated[GroupBy, Query(description="What a row stands for")] = "day",
     conversation: Annotated[str, Query(description="Only requests of this conversation")] = "",
     client: Annotated[str, Query(description="Only requests of this client, by a row of `by=client`")] = "",
+    project: Annotated[str, Query(description="Only requests of agents in this folder or below it")] = "",
     fixed: Annotated[bool, Query(description="With the client's tools and system text")] = True,
     period: Annotated[PeriodName, Query(description="The last 1, 7 or 30 days of the proxy's time zone")] = "all",
     since: Annotated[str, Query(description="From this day on, `YYYY-MM-DD`")] = "",
@@ -418,6 +419,7 @@ async def show_totals(
         names=names,
         fixed=fixed,
         client=client,
+        project=project,
         period=read_period(period, since, until),
     )
     end = max(0, len(view["rows"]) - offset)

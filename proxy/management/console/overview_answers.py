@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from starlette.concurrency import run_in_threadpool
 
-from proxy.accounting import Receipt, ReceiptTotals, dearer_conversations, read_period, reason_meaning, sum_receipts
+from proxy.accounting import (
+    Receipt,
+    ReceiptTotals,
+    dearer_conversations,
+    plan_words,
+    read_period,
+    reason_meaning,
+    sum_receipts,
+)
 from proxy.errors import NotFound
 from proxy.management.api import ApiContext
 from proxy.management.console.rendering import Visitor
@@ -33,9 +41,11 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """`week` covers the last seven days, `dearer` its conversations that cost more with the proxy than without."""
+    """`week` covers the last seven days, `plan` says what they took where a plan pays for all (else empty), `dearer`
+    are the week's conversations that cost more with the proxy than without."""
 
     week: ReceiptTotals
+    plan: str
     conversations: int
     dearer: Sequence[ReceiptTotals]
     running: Sequence[Running]
@@ -52,6 +62,7 @@ async def find_answers(visitor: Visitor, loaded: LoadedReceipts | None) -> Answe
     dearer = await run_in_threadpool(dearer_conversations, of_week)
     return Answers(
         await run_in_threadpool(sum_receipts, of_week),
+        await run_in_threadpool(plan_words, of_week),
         len({receipt.conversation for receipt in of_week} - {""}),
         dearer,
         running_now(context, scope),

@@ -17,7 +17,7 @@ from proxy.errors import BadRequest, Forbidden
 from proxy.management.console.rendering import Visitor
 
 Chart = Literal["money", "tokens"]
-GROUPS: tuple[GroupBy, ...] = ("day", "model", "client", "conversation", "frame")
+GROUPS: tuple[GroupBy, ...] = ("day", "model", "client", "project", "conversation", "frame")
 CHARTS: tuple[Chart, ...] = get_args(Chart)
 MAX_OPTIONS = 200
 """Names in a list; an address may name any other."""

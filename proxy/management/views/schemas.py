@@ -412,6 +412,8 @@ class ReceiptView(TypedDict, total=False):
     lost_reasoning: int
     brief_tools: int
     client: str
+    project: str
+    group: str
     rounds: int
     tokens_in: int
     tokens_sent: int

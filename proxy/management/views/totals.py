@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import cast
 
 import msgspec
@@ -26,6 +27,7 @@ from proxy.accounting import (
     compare_groups,
     dearer_conversations,
     group_receipts,
+    project_of,
     sum_receipts,
     without_fixed,
 )
@@ -77,6 +79,20 @@ def only_of_client(loaded: LoadedReceipts, client: str) -> LoadedReceipts:
     return replace(loaded, receipts=[each for each in loaded.receipts if client_of(each) == client], unsettled=0)
 
 
+def only_of_project(loaded: LoadedReceipts, project: str) -> LoadedReceipts:
+    """The receipts of a folder and those below it; all for an empty name. What has no receipt names no folder."""
+    if not project:
+        return loaded
+    inside = [each for each in loaded.receipts if is_in_project(each, project)]
+    return replace(loaded, receipts=inside, unsettled=0)
+
+
+def is_in_project(receipt: Receipt, project: str) -> bool:
+    if not receipt.project or "\\" in receipt.project:
+        return project_of(receipt) == project
+    return PurePosixPath(receipt.project).is_relative_to(project)
+
+
 async def load_receipts(  # noqa: PLR0913  whose receipts, and which of them
     store: Store,
     scope: TenantScope,
@@ -119,10 +135,12 @@ async def totals_view(  # noqa: PLR0913  whose receipts, which of them, and how 
     names: ToolRoles,
     fixed: bool = True,
     client: str = "",
+    project: str = "",
     period: Period = ALL_TIME,
 ) -> Totals:
     """The response of `/stack/totals`. `names` says which tools read files."""
     loaded = only_of_client(await load_receipts(store, scope, conversation, fixed=fixed, period=period), client)
+    loaded = only_of_project(loaded, project)
     sums = await sum_receipts_by(store, scope, by, loaded, names)
     return {
         "by": by,

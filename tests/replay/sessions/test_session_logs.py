@@ -228,7 +228,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("newest", ["original", "fork"])
 def test_a_request_that_stands_in_several_logs_counts_once(tmp_path: Path, newest: str) -> None:
     """A client that forks a session writes its beginning into a new file; a person copied the original."""
-    every = [line | {"cwd": "/work/shop"} for line in claude_lines(8)]
+    every = [line | {"cwd": "/repos/shop"} for line in claude_lines(8)]
     original = lines(tmp_path / "original.jsonl", every[:16])
     fork = lines(tmp_path / "fork.jsonl", [line | {"sessionId": "s-2", "uuid": f"n{line['uuid']}"} for line in every])
     copy = lines(tmp_path / "copy.jsonl", every[:16])
@@ -240,18 +240,18 @@ def test_a_request_that_stands_in_several_logs_counts_once(tmp_path: Path, newes
     played = replayed(original, fork, copy, other)
 
     assert [(one.row.requests + one.copied, one.folder) for one in played] == [
-        (5, "/work/shop"),
-        (8, "/work/shop"),
-        (5, "/work/shop"),
-        (8, "/work/shop"),
+        (5, "/repos/shop"),
+        (8, "/repos/shop"),
+        (5, "/repos/shop"),
+        (8, "/repos/shop"),
     ]
     assert sum(one.row.requests for one in played) == 8 + 8
     assert (sum(one.copied for one in played), played[3].copied) == (10, 0)
     alone = replayed(fork)[0].row
     both = [one.row for one in played[:3]]
     assert sum(row.tokens_in for row in both) == alone.tokens_in
-    assert [one.name for one in replayed(original, other, project="/work")] == ["claude original", "claude other"]
-    assert replayed(original, project="/work/sho") == []
+    assert [one.name for one in replayed(original, other, project="/repos")] == ["claude original", "claude other"]
+    assert replayed(original, project="/repos/sho") == []
 
 
 def replayed(*paths: Path, project: str = "") -> list[ReplayResult]:
