@@ -54,7 +54,8 @@ def write_logs(folder: Path, size: int) -> list[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         if number % 10 == 9:  # a fork: the beginning of another session, and more
             kept = files[-1].read_text().splitlines(keepends=True)[: STEPS * 2]
-            kept = [line.replace(f"session-{number - 1:05}", path.stem) for line in kept]
+            named = f'"sessionId": "session-{number - 1:05}"'
+            kept = [line.replace(named, f'"sessionId": "{path.stem}"') for line in kept]
         else:
             kept = []
         with path.open("w") as file:
