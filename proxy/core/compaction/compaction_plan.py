@@ -88,6 +88,7 @@ from proxy.core.observers import (
     broken_tools,
     ends_with_user_message,
     iter_touched_files,
+    may_have_side_effects,
     message_of,
     messages_of,
     names_still_visible,
@@ -236,7 +237,7 @@ def plan_compaction(path_state: PathState, compaction_input: CompactionInput, wr
     if part_tokens <= compaction_input.shortest_part or (
         part_tokens <= compaction_input.longest_wait
         and not _window_fills_up(by_place, compaction_input)
-        and _is_between_reading_and_running(path_state, context, writer.names)
+        and _still_uses_what_it_read(path_state, context, writer.names)
     ):
         early = _may_compact_early(by_place, compaction_input)
         segments = [s for s in segments if not s.is_part or (s.is_summarized and early)]
@@ -272,11 +273,14 @@ def _window_fills_up(by_place: TokensByPlace, compaction_input: CompactionInput)
     return 0 < compaction_input.window * PRESSURE_SHARE < compaction_input.head + by_place.total
 
 
-def _is_between_reading_and_running(path_state: PathState, context: Sequence[PathEntry], tool_roles: ToolRoles) -> bool:
-    """Whether the newest step reads or edits: what was read is still being used. An agent that runs its tests, commits
-    or ticks off its plan has done what it read for, and so has one whose user speaks."""
+def _still_uses_what_it_read(path_state: PathState, context: Sequence[PathEntry], tool_roles: ToolRoles) -> bool:
+    """Whether what was read is still being used: the newest step reads or edits, while an agent that runs its tests,
+    commits or ticks off its plan has done what it read for. Where the user speaks: nothing was changed since they
+    spoke before, so they may ask now for what was only talked about."""
+    said = [position for position, path_entry in enumerate(context) if _is_users_own(path_entry)]
     if any(map(_is_users_own, path_state.newest_client_entries)):
-        return False
+        before = context[said[-2] if len(said) > 1 else 0 :]
+        return not any(may_have_side_effects(e, tool_roles) for step in steps_of(before) for e in step.executions)
     last = next((i for i in range(len(context) - 1, -1, -1) if is_assistant(context[i])), len(context))
     executions = [execution for step in steps_of(context[last:]) for execution in step.executions]
     return bool(executions) and not any(

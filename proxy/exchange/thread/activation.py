@@ -469,7 +469,7 @@ class ContextPolicy:
                 return FoldRules(part_tokens, folds_items=True)
             case "careful":
                 newest = min(MAX_NEWEST_TOKENS, int(longest * NEWEST_SHARE))
-                return FoldRules(part_tokens, newest, int(part_tokens * LONGEST_WAIT))
+                return FoldRules(part_tokens, newest, int(max(part_tokens, longest) * LONGEST_WAIT))
             case "requests":
                 return FoldRules(max(longest, int(window.tokens * PRESSURE_SHARE)), MAX_NEWEST_TOKENS)
 

@@ -431,10 +431,14 @@ def test_work_that_grows_too_long_is_cut_wherever_it_stands() -> None:
 
 
 @pytest.mark.rows("S0-53")
-def test_where_the_user_speaks_work_waits_for_nothing() -> None:
-    watched = reading(EDIT).user("Go on.")
+@pytest.mark.parametrize(("newest", "is_cut"), [((), False), ((bash("pytest -q"),), False), ((EDIT,), True)])
+def test_what_was_read_for_a_question_stays_for_what_the_user_orders_then(
+    newest: tuple[tuple[str, Any], ...], *, is_cut: bool
+) -> None:
+    """Where something was changed since they spoke before, it has served its purpose."""
+    watched = reading(*newest).says("The counter is never closed. Shall I mend it?").user("Yes, please.")
     watched.arrives()
-    assert watched.fold(requests=500).events
+    assert bool(watched.fold(requests=500).events) is is_cut
 
 
 def test_an_item_taken_up_again_after_its_request_ended_stays() -> None:
