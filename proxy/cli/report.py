@@ -83,7 +83,7 @@ def report(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Tokens and money: what clients sent, what was sent upstream, and the difference."""
+    """Tokens and money: what clients sent, what went upstream, what was saved."""
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv: choose one")
     named = [name for name, is_chosen in (("today", today), ("week", week), ("month", month)) if is_chosen]

@@ -67,7 +67,7 @@ def test_no_trace_tells_a_request_as_part_of_another(session: Session, provider:
 
     assert traces
     for trace in traces:
-        assert not any(f" in {title}" in trace for title in (LEDGER, EXPORT, PLUGINS, "Thanks"))
+        assert not any(f" in {title}" in trace for title in (LEDGER, EXPORT, PLUGINS, PLUGINS.capitalize(), "Thanks"))
     assert any(PLUGINS in trace for trace in traces)
 
 
@@ -78,7 +78,7 @@ def test_the_tree_has_the_requests_at_its_top_by_their_tasks(session: Session, p
     drawn = session.chat.proxy.page(f"/stack/conversations/{at}/tree")
 
     assert "Conversation" in drawn.splitlines()[0]
-    for title in (LEDGER, EXPORT, PLUGINS):
+    for title in (LEDGER, EXPORT, PLUGINS.capitalize()):
         assert sum(title in line for line in drawn.splitlines()) == 1, title
     assert "Thanks" not in drawn
 
