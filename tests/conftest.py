@@ -1,6 +1,7 @@
 """What holds for every test, and which tests a run takes.
 
-pytest                 the quick ones: every fourth scenario, in one of the ways a client may ask; samples of grids
+pytest                 the quick ones: every sixth scenario, in one of the ways a client may ask; of other tests that
+                       speak HTTP, start programs or open databases every second one; samples of grids
 pytest --take rest     what that leaves out: the other scenarios, and real clients, crashes, recordings
 pytest --take all      both, and every scenario in all of its ways
 pytest --replicas      of the scenarios a third, on two proxies that share a database; with --take all, all of them
@@ -105,6 +106,19 @@ again and again. A quick run, which leaves them out, has to end within five
 minutes on two cores, installation included."""
 FIRST = ("yardstick/", "crash/", "requirements/")
 """Places whose tests take a minute each: at the end of a run they would leave the other cores idle."""
+EVERY_SECOND = (
+    "cli/",
+    "exchange/",
+    "llm_test_provider/",
+    "management/",
+    "replay/",
+    "security/",
+    "server/",
+    "store/",
+    "upstream/",
+    "wire/",
+)
+"""Places whose tests wait for sockets, processes and disks: a quick run takes half of each, chosen by their names."""
 SHARE_FOR_REPLICAS = 3
 """Every third scenario runs on two replicas; all of them take seven minutes."""
 TESTS = Path(__file__).parent
@@ -152,7 +166,12 @@ def pytest_collection_finish() -> None:
 
 
 def _is_long(item: pytest.Item) -> bool:
-    return _place_of(item).startswith(LONG) or item.get_closest_marker("long") is not None
+    place = _place_of(item)
+    return (
+        place.startswith(LONG)
+        or item.get_closest_marker("long") is not None
+        or (place.startswith(EVERY_SECOND) and crc32(item.nodeid.encode()) % 2 == 1)
+    )
 
 
 def _place_of(item: pytest.Item) -> str:
