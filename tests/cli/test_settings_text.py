@@ -61,7 +61,11 @@ def test_any_json_gets_the_value_and_loses_it_again(settings: dict[str, object],
     [
         ("", ("url",), 'url = "u"\n'),
         ('model = "x"', ("url",), 'url = "u"\nmodel = "x"'),
-        ('# mine\nurl = "old" # here\n\n[a]\nurl = "not"\n', ("url",), '# mine\nurl = "u" # here\n\n[a]\nurl = "not"\n'),
+        (
+            '# mine\nurl = "old" # here\n\n[a]\nurl = "not"\n',
+            ("url",),
+            '# mine\nurl = "u" # here\n\n[a]\nurl = "not"\n',
+        ),
         (
             '[a]\nb = 1\n\n[m.n]\nname = "x"\n[c]\n',
             ("m", "n", "url"),
