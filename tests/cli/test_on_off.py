@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.wrap.lasting_settings import Change, shown
+from proxy.cli.wrap.lasting_settings import Change, LastingSettings, Note, plan_on, shown, switch_on
+from proxy.cli.wrap.on_off import _origin, _serve_command
+from proxy.cli.wrap.own_settings import OwnProvider
+from proxy.cli.wrap.settings_text import JSON
+from proxy.config import Config
+from proxy.errors import InvalidConfiguration
 from tests.cli.conftest import Shell, command
 from tests.forked_commands import FinishedCommand, environment
 
@@ -72,7 +77,8 @@ def test_the_home_is_as_before_to_the_byte(shell: Shell) -> None:
     assert json.loads(between[OPENCODE][0])["provider"]["anthropic"] == {"options": {"baseURL": f"{URL}/v1"}}
     assert json.loads(between[".grok/user-settings.json"][0]) == {"baseURL": f"{URL}/v1"}
     assert between[CLAUDE][1] == before[CLAUDE][1]
-    assert again.out.splitlines() == [f"{name}: on already" for name in ("claude", "codex", "opencode", "grok")]
+    said = [f"{name}: on already" for name in ("claude", "codex", "opencode", "grok")]
+    assert again.out.splitlines() == [*said, *done.out.splitlines()[-4:]]
     assert off.out.count("off; as before, byte for byte") == 4
     assert home_of(shell) == before
     assert shell.on_data("off").out == "No agent is on.\n"
@@ -143,8 +149,85 @@ def test_what_off_cannot_undo_is_said_with_what_to_do(shell: Shell) -> None:
     assert refused.code == 1
     assert "Take out env.ANTHROPIC_BASE_URL, env.ENABLE_TOOL_SEARCH" in refused.errors
     assert f"the file of before is {shell.data / 'on' / 'claude-settings.json'}" in refused.errors
-    assert gone.out == "claude: off; its settings file is gone, so nothing was left to undo\n"
-    assert list((shell.data / "on").iterdir()) == []
+    kept = shell.data / "on" / "claude-settings.json.kept"
+    said = "its settings file is gone, so nothing was left to undo"
+    assert gone.out == f"claude: off; {said}; the file of before: {kept}\n"
+    assert list((shell.data / "on").iterdir()) == [kept]
+    assert kept.read_text() == FILES[CLAUDE]
+
+
+@pytest.mark.rows("X-71")
+def test_off_finds_the_file_that_a_link_leads_to_since(shell: Shell) -> None:
+    old, new = shell.home / "old.json", shell.home / "new.json"
+    old.write_text("{}\n")
+    (shell.home / ".claude").mkdir()
+    (shell.home / CLAUDE).symlink_to(old)
+    turn_on(shell, "claude")
+    old.rename(new)
+    (shell.home / CLAUDE).unlink()
+    (shell.home / CLAUDE).symlink_to(new)
+
+    off = shell.on_data("off")
+
+    assert f"our values left {new}; its settings file is gone" in off.out
+    assert json.loads(new.read_text()) == {}
+
+
+def test_what_changed_while_the_question_stood_is_not_overwritten(tmp_path: Path) -> None:
+    file, data = tmp_path / "settings.json", tmp_path / "data"
+    file.write_text("{}")
+    plan = plan_on("claude", LastingSettings(file, JSON, {("env", "A"): "b"}), OwnProvider())
+    file.write_text('{"permissions": 1}')
+
+    with pytest.raises(InvalidConfiguration, match="has changed since its lines were shown"):
+        switch_on(data, plan)
+
+    assert (file.read_text(), data.exists()) == ('{"permissions": 1}', False)
+
+
+def test_where_the_file_cannot_be_written_no_note_remains(tmp_path: Path) -> None:
+    file, data = Path("/proc/none/settings.json"), tmp_path / "data"  # no user can make that folder
+    plan = plan_on("claude", LastingSettings(file, JSON, {("env", "A"): "b"}), OwnProvider())
+
+    with pytest.raises(InvalidConfiguration, match="its settings are as before"):
+        switch_on(data, plan)
+
+    assert list((data / "on").iterdir()) == []
+
+
+@pytest.mark.rows("X-71")
+def test_the_command_is_for_all_that_are_on(shell: Shell) -> None:
+    settle(shell)
+    (shell.home / "mine.yaml").write_text("port: 8788\n")
+    config = ("--config", "mine.yaml")
+    turn_on(shell, "claude", *config)
+
+    done = turn_on(shell, "codex", *config)
+    longer = shell.on_data("on", "codex", "--url", "http://127.0.0.1:878", "--yes")
+
+    serve = next(line for line in done.out.splitlines() if line.startswith("callstack serve"))
+    assert serve.startswith(f"callstack serve --config {shell.home / 'mine.yaml'} --set upstreams.default.url=")
+    assert "--set upstreams.anthropic.url=https://api.anthropic.com " in serve
+    assert longer.code == 2
+    assert "codex is on already, with other settings (http://127.0.0.1:8788/v1)" in longer.errors
+
+
+@pytest.mark.parametrize(
+    ("origin", "words"),
+    [
+        ("http://127.0.0.1:8787", ""),
+        ("http://localhost", " --port 80"),
+        ("http://[::1]:9", " --host ::1 --port 9"),
+        ("http://team.example:8787", None),
+        ("https://127.0.0.1", None),
+    ],
+)
+def test_the_command_is_for_a_proxy_on_this_machine(origin: str, words: str | None) -> None:
+    note = Note(agent="codex", path="", toml=True, existed=True, folders=[], written="", changes=[], openai="u")
+
+    said = _serve_command(origin, [note], Config(), None)
+
+    assert said == ("" if words is None else f"callstack serve{words} --upstream u")
 
 
 def test_wrong_words_are_answered(shell: Shell) -> None:
@@ -154,6 +237,7 @@ def test_wrong_words_are_answered(shell: Shell) -> None:
         (("off", "clod"), "clod is not known"),
         (("on", "claude"), "nothing was written, because nobody can be asked here; say --yes"),
         (("on", "--url", "127.0.0.1:1", "--yes"), "is no address"),
+        (("on", "--url", "http://127.0.0.1:87x7", "--yes"), "is no address"),
     ):
         done = shell.on_data(*words)
         assert (done.code, said in done.errors) == (2, True), done.errors
@@ -198,6 +282,14 @@ def test_on_a_terminal_it_asks_first(shell: Shell, typed: str, code: int) -> Non
     assert done.returncode == code
     assert "Write 3 lines? [y/N]" in done.stdout
     assert ((shell.home / CLAUDE).read_bytes() == before) is (code == 1)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h:99999", "http://h:0", "http://[::1", "http://:80", "http://h#x", "http://h/v1"]
+)
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(InvalidConfiguration, match="is no address"):
+        _origin(url, Config())
 
 
 def test_an_address_is_shown_without_its_password() -> None:

@@ -61,13 +61,19 @@ def test_any_json_gets_the_value_and_loses_it_again(settings: dict[str, object],
     [
         ("", ("url",), 'url = "u"\n'),
         ('model = "x"', ("url",), 'url = "u"\nmodel = "x"'),
-        ('# mine\nurl = "old" # here\n\n[a]\nurl = "not"\n', ("url",), '# mine\nurl = "u"\n\n[a]\nurl = "not"\n'),
+        (
+            '# mine\nurl = "old" # here\n\n[a]\nurl = "not"\n',
+            ("url",),
+            '# mine\nurl = "u" # here\n\n[a]\nurl = "not"\n',
+        ),
         (
             '[a]\nb = 1\n\n[m.n]\nname = "x"\n[c]\n',
             ("m", "n", "url"),
             '[a]\nb = 1\n\n[m.n]\nurl = "u"\nname = "x"\n[c]\n',
         ),
         ('[m."n"]\nurl = "v"', ("m", "n", "url"), '[m."n"]\nurl = "u"'),
+        ("[m.n]\r\n url='a#b'#c\r\n", ("m", "n", "url"), '[m.n]\r\n url="u"#c\r\n'),
+        ('url = """a"b""" # c', ("url",), 'url = "u" # c'),
     ],
 )
 def test_a_line_is_set_in_toml(text: str, keys: tuple[str, ...], changed: str) -> None:
@@ -75,6 +81,11 @@ def test_a_line_is_set_in_toml(text: str, keys: tuple[str, ...], changed: str) -
     before = value_at(TOML, text, keys)
     assert isinstance(before, str | None)
     assert value_at(TOML, unset_value(TOML, changed, keys, before), keys) == before
+
+
+def test_a_line_that_leaves_toml_leaves_the_comment_behind_it() -> None:
+    assert unset_value(TOML, 'a = 1\r\nurl = "u" # x\r\nb = 2\r\n', ("url",), None) == "a = 1\r\n# x\r\nb = 2\r\n"
+    assert unset_value(TOML, 'url = "u" \r\nb = 2\r\n', ("url",), None) == "b = 2\r\n"
 
 
 @pytest.mark.parametrize("text", ["= 1", "m = { n = { a = 1 } }", 'x = """\n[m.n]\n"""', "[m]\nn.a = 1"])

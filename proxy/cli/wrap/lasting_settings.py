@@ -12,7 +12,7 @@ import json
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,7 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from proxy.cli.wrap import agents
 from proxy.cli.wrap.agents import Launch
-from proxy.cli.wrap.own_settings import Surroundings
+from proxy.cli.wrap.own_settings import OwnProvider, Surroundings
 from proxy.cli.wrap.settings_text import (
     JSON,
     TOML,
@@ -122,7 +122,8 @@ class Change(BaseModel):
 
 class Note(BaseModel):
     """What `on` did for an agent. `path` is the file itself, behind any link; `existed` says whether it was there,
-    `folders` are those that were made for it, the innermost first."""
+    `folders` are those that were made for it, the innermost first. `openai` and `anthropic` are what it asked before;
+    empty for an API that it does not speak."""
 
     agent: str
     path: str
@@ -131,10 +132,17 @@ class Note(BaseModel):
     folders: list[str]
     written: str
     changes: list[Change]
+    openai: str = ""
+    anthropic: str = ""
 
     @property
     def form(self) -> Format:
         return TOML if self.toml else JSON
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """Those of the proxy that were set."""
+        return [change.value for change in self.changes if "://" in change.value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +154,7 @@ class Writing:
     text: str
 
 
-def plan_on(name: str, wanted: LastingSettings) -> Writing:
+def plan_on(name: str, wanted: LastingSettings, own: OwnProvider) -> Writing:
     """Raises InvalidConfiguration where the file cannot be changed."""
     path = Path(os.path.realpath(wanted.path))
     before = _read(name, path)
@@ -170,6 +178,8 @@ def plan_on(name: str, wanted: LastingSettings) -> Writing:
         folders=folders,
         written=written,
         changes=changes,
+        openai="" if name == "claude" else own.openai,
+        anthropic="" if name == "codex" else own.anthropic,
     )
     return Writing(note, before or b"", text)
 
@@ -188,6 +198,11 @@ def switch_on(data: Path, writing: Writing) -> None:
     """Keeps the copy and the note first, so that nothing is changed that cannot be undone. Raises
     InvalidConfiguration."""
     note, path = writing.note, Path(writing.note.path)
+    if _read(note.agent, path) != (writing.before if note.existed else None):
+        raise InvalidConfiguration(
+            f"{note.agent}: {path} has changed since its lines were shown, so nothing was written into it; say "
+            f"`callstack on {note.agent}` again"
+        )
     try:
         (data / FOLDER).mkdir(mode=0o700, parents=True, exist_ok=True)
         _replace(copy_of(data, note), writing.before)
@@ -195,37 +210,52 @@ def switch_on(data: Path, writing: Writing) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _replace(path, writing.text.encode())
     except OSError as error:
+        for ours in (_note_file(data, note.agent), copy_of(data, note)):
+            with suppress(OSError):
+                ours.unlink()
         raise InvalidConfiguration(
             f"{note.agent}: {error.filename or path} cannot be written: {error.strerror}; its settings are as before"
         ) from None
 
 
-def switch_off(data: Path, note: Note) -> str:
-    """Undoes what is noted, and says in a few words how. Raises InvalidConfiguration where it cannot."""
-    path = Path(note.path)
+def switch_off(data: Path, note: Note, usual: Path) -> str:
+    """Undoes what is noted, and says in a few words how. `usual` is where the agent looks now: behind a link that leads
+    elsewhere since, our values leave too. Raises InvalidConfiguration where it cannot."""
+    path, other = Path(note.path), Path(os.path.realpath(usual))
     now = _read(note.agent, path)
+    elsewhere = _read(note.agent, other) if other != path else None
+    at, words = other, []
     try:
+        if elsewhere is not None and (kept := _without_ours(elsewhere, note).encode()) != elsewhere:
+            _replace(other, kept)
+            words.append(f"our values left {other}")
+        at = path
         if now is None:
-            words = "its settings file is gone, so nothing was left to undo"
+            words.append(f"its settings file is gone{'' if words else ', so nothing was left to undo'}")
         elif sha256(now).hexdigest() == note.written:
             _restore(path, note, copy_of(data, note).read_bytes())
-            words = "as before, byte for byte"
+            words.append("as before, byte for byte")
         else:
             _replace(path, _without_ours(now, note).encode())
-            words = "our values left, what you changed since stayed"
+            words.append("our values left, what you changed since stayed")
     except (CannotChange, UnicodeDecodeError) as error:
         raise InvalidConfiguration(
-            f"{note.agent}: {path} was changed since, and is left as it is: {error}. Take out "
+            f"{note.agent}: {at} was changed since, and is left as it is: {error}. Take out "
             f"{', '.join('.'.join(change.keys) for change in note.changes)} yourself; the file of before is "
             f"{copy_of(data, note)}. Then say `callstack off {note.agent}` again"
         ) from None
     except OSError as error:
         raise InvalidConfiguration(
-            f"{note.agent}: {error.filename or path} cannot be written: {error.strerror}; it is still on"
+            f"{note.agent}: {error.filename or at} cannot be written: {error.strerror}; it is still on"
         ) from None
+    copy = copy_of(data, note)
+    if now is None and note.existed and copy.exists():
+        copy = copy.replace(copy.with_name(f"{copy.name}.kept"))  # under its own name the next `on` would replace it
+        words.append(f"the file of before: {copy}")
+    else:
+        copy.unlink(missing_ok=True)
     _note_file(data, note.agent).unlink(missing_ok=True)
-    copy_of(data, note).unlink(missing_ok=True)
-    return words
+    return "; ".join(words)
 
 
 def _restore(path: Path, note: Note, before: bytes) -> None:

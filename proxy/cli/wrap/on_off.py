@@ -9,7 +9,6 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -21,6 +20,7 @@ from proxy.cli.output import pluralize, print_error, print_line, print_note
 from proxy.cli.wrap.agents import AGENTS, Launch
 from proxy.cli.wrap.lasting_settings import (
     LASTING,
+    Note,
     Writing,
     copy_of,
     is_standing,
@@ -35,14 +35,11 @@ from proxy.cli.wrap.own_settings import OwnProvider, Surroundings
 from proxy.config import Config
 from proxy.errors import InvalidConfiguration
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+HTTP_PORT = 80
+
 Names = Annotated[list[str] | None, typer.Argument(metavar="[AGENT]...", help=f"{', '.join(LASTING)}; default: yours.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    writing: Writing
-    own: OwnProvider
 
 
 def on(
@@ -56,20 +53,36 @@ def on(
     settings = _settings(config, data)
     origin = _origin(url, settings)
     plans = _plans(_chosen(names), origin, settings)
-    for plan in plans:
-        print_line(plan.writing.note.path, to_copy=True)
-        for change in plan.writing.note.changes:
+    notes, failed = [plan.note for plan in plans], False
+    for note in notes:
+        print_line(note.path, to_copy=True)
+        for change in note.changes:
             print_line(shown(change), to_copy=True)
-    if not plans:
-        return
-    _ask(f"Write {pluralize(sum(len(plan.writing.note.changes) for plan in plans), 'line')}?", yes=yes)
+    if notes:
+        _ask(f"Write {pluralize(sum(len(note.changes) for note in notes), 'line')}?", yes=yes)
     for plan in plans:
-        switch_on(settings.data, plan.writing)
-        note = plan.writing.note
-        kept = f"; the file of before: {copy_of(settings.data, note)}" if note.existed else ""
-        print_line(f"{note.agent}: on{kept}", "green", to_copy=True)
-    print_line(f"\nFrom now on they need the proxy at {origin}, whenever they run:")
-    print_line(_serve_command(origin, plans, settings), to_copy=True)
+        try:
+            switch_on(settings.data, plan)
+        except InvalidConfiguration as error:
+            print_error(str(error))
+            failed = True
+            continue
+        kept = f"; the file of before: {copy_of(settings.data, plan.note)}" if plan.note.existed else ""
+        print_line(f"{plan.note.agent}: on{kept}", "green", to_copy=True)
+    all_on = [note for note in read_notes(settings.data).values() if is_standing(note) and _is_at(note, origin)]
+    if all_on:
+        _print_what_they_need(all_on, origin, settings, config)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _print_what_they_need(notes: Sequence[Note], origin: str, settings: Config, config: Path | None) -> None:
+    """Of all agents that are on, those of an earlier `on` among them."""
+    names = ", ".join(note.agent for note in notes)
+    serve = _serve_command(origin, notes, settings, config)
+    print_line(f"\nFor {names} the proxy at {origin} has to run from now on{':' if serve else '.'}", to_copy=True)
+    if serve:
+        print_line(serve, to_copy=True)
     print_line(f"`callstack off{data_flag(settings)}` undoes all of this.")
 
 
@@ -83,7 +96,11 @@ def off(names: Names = None, config: ConfigFile = None, data: DataDirectory = No
             print_note(f"{name} is not on")
             continue
         try:
-            print_line(f"{name}: off; {switch_off(settings.data, notes[name])}", "green")
+            print_line(
+                f"{name}: off; {switch_off(settings.data, notes[name], _usual_path(name, settings))}",
+                "green",
+                to_copy=True,
+            )
         except InvalidConfiguration as error:
             print_error(str(error))
             failed = True
@@ -122,7 +139,18 @@ def _around() -> Surroundings:
     return Surroundings(environ, Path.home(), Path.home())
 
 
-def _plans(names: Sequence[str], origin: str, settings: Config) -> list[_Plan]:
+def _usual_path(name: str, settings: Config) -> Path:
+    """The settings file that the agent reads now."""
+    around = _around()
+    return LASTING[name](Launch("", Path("/"), around, AGENTS[name].own_provider(around), settings)).path
+
+
+def _is_at(note: Note, origin: str) -> bool:
+    """Whether all addresses that were set are those of the proxy at `origin`."""
+    return all(f"{address}/".startswith(f"{origin}/") for address in note.addresses)
+
+
+def _plans(names: Sequence[str], origin: str, settings: Config) -> list[Writing]:
     """What is to be written; nothing where an agent is on already. Raises InvalidConfiguration before anything is
     written."""
     notes = read_notes(settings.data)
@@ -130,19 +158,19 @@ def _plans(names: Sequence[str], origin: str, settings: Config) -> list[_Plan]:
     for name in names:
         note = notes.get(name)
         if note is not None:
-            at = note.changes[0].value if note.changes else ""
-            if not is_standing(note) or not at.startswith(origin):
+            if not is_standing(note) or not _is_at(note, origin):
+                at = "".join(f" ({address})" for address in note.addresses[:1])
                 raise InvalidConfiguration(
-                    f"{name} is on already, with other settings ({at}); say `callstack off {name}` first"
+                    f"{name} is on already, with other settings{at}; say `callstack off {name}` first"
                 )
             print_line(f"{name}: on already")
             continue
         around = _around()
         own = AGENTS[name].own_provider(around)
         launch = Launch(origin, Path("/"), around, own, _with_upstreams(settings, own))
-        writing = plan_on(name, LASTING[name](launch))
+        writing = plan_on(name, LASTING[name](launch), own)
         if writing.note.changes:
-            plans.append(_Plan(writing, own))
+            plans.append(writing)
         else:
             print_line(f"{name}: its settings say so already, and not by us")
     return plans
@@ -170,32 +198,47 @@ def _origin(url: str | None, settings: Config) -> str:
     if url is None:
         if not settings.port:
             raise InvalidConfiguration("port: 0 takes another port at each start; name one, or the address with --url")
-        host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "localhost") else settings.host  # noqa: S104
+        host = _host(settings)
         return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.netloc or parts.path.strip("/") or parts.query:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # no number, or above 65535
+        is_address = False
+    if not is_address or parts.path.strip("/") or parts.query or parts.fragment:
         raise InvalidConfiguration(f"--url {url!r} is no address; write it as http://127.0.0.1:8787")
-    return url.rstrip("/")
+    return f"{parts.scheme}://{parts.netloc}"
 
 
-def _serve_command(origin: str, plans: Sequence[_Plan], settings: Config) -> str:
-    """What to start. Where agents ask different providers of one kind, the first is named."""
-    words = ["callstack", "serve"]
+def _host(settings: Config) -> str:
+    """Where a client of this machine finds the proxy."""
+    return "127.0.0.1" if settings.host in ("0.0.0.0", "::", "localhost") else settings.host  # noqa: S104
+
+
+def _serve_command(origin: str, notes: Sequence[Note], settings: Config, config: Path | None) -> str:
+    """What to start on this machine; empty for a proxy elsewhere. Where agents ask different providers of one kind, the
+    first is named."""
     parts = urlsplit(origin)
-    if parts.port not in (None, settings.port):
-        words += ["--port", str(parts.port)]
+    host, port = parts.hostname or "", parts.port or HTTP_PORT
+    if parts.scheme != "http" or host not in (_host(settings), *LOOPBACK):
+        return ""
+    words = ["callstack", "serve"]
+    if config is not None:
+        words += ["--config", str(config.expanduser().absolute())]
+    if ("127.0.0.1" if host == "localhost" else host) != _host(settings):
+        words += ["--host", host]
+    if port != settings.port:
+        words += ["--port", str(port)]
     if not settings.upstreams:
-        openai = [plan.own.openai for plan in plans if plan.writing.note.agent != "claude"]
-        anthropic = next((plan.own.anthropic for plan in plans if plan.writing.note.agent != "codex"), "")
-        if not openai:
-            words += ["--upstream", anthropic]
-        elif not anthropic:
-            words += ["--upstream", openai[0]]
-        else:
+        openai = list(dict.fromkeys(note.openai for note in notes if note.openai))
+        anthropic = next((note.anthropic for note in notes if note.anthropic), "")
+        if openai and anthropic:
             for key, value in _upstream_flags(openai[0], anthropic).items():
                 words += ["--set", f"{key}={value}"]
-        if len(set(openai)) > 1:
-            print_note(f"they ask several providers: {', '.join(dict.fromkeys(openai))}; only the first is named here")
+        elif openai or anthropic:
+            words += ["--upstream", anthropic or openai[0]]
+        if len(openai) > 1:
+            print_note(f"they ask several providers: {', '.join(openai)}; only the first is named here")
     return shlex.join(words) + data_flag(settings)
 
 

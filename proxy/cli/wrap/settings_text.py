@@ -15,7 +15,9 @@ Keys = tuple[str, ...]
 """Where a value stands: the names from the outside in."""
 
 _TOKEN = re.compile(r'"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/|[{}\[\]:,]|[^\s{}\[\]:,"/]+|/', re.DOTALL)
-_TOML_HEADER = re.compile(r"^[ \t]*\[([^\[\]]+)\][ \t]*(?:#.*)?$", re.MULTILINE)
+_TOML_HEADER = re.compile(r"^[ \t]*\[([^\[\]]+)\][ \t]*(?:#[^\r\n]*)?\r?$", re.MULTILINE)
+_TOML_VALUE = r'''"""[^\r\n]*?"""|\'{3}[^\r\n]*?\'{3}|"(?:\\.|[^"\\\r\n])*"|\'[^\'\r\n]*\'|[^\s#]+'''
+"""A value on a line of its own, without a comment behind it."""
 
 
 class CannotChange(Exception):
@@ -237,20 +239,21 @@ JSON = Format(read_json, write_json, remove_json)
 # ---------------------------------------------------------------------------------------------------------------- TOML
 def write_toml(text: str, keys: Keys, value: str) -> str:
     """A line in the table of the outer keys, which has to be there; at the top where there are none."""
-    line = f"{keys[-1]} = {json.dumps(value)}"
     begin, end = _toml_table(text, keys[:-1])
     if found := _toml_line(keys[-1]).search(text, begin, end):
-        return text[: found.start()] + line + text[found.end() :]
+        return text[: found.start(1)] + json.dumps(value) + text[found.end() :]
+    line = f"{keys[-1]} = {json.dumps(value)}"
     gap = "" if begin == 0 or text[begin - 1 : begin] == "\n" else "\n"
     return f"{text[:begin]}{gap}{line}\n{text[begin:]}"
 
 
 def remove_toml(text: str, keys: Keys) -> str:
+    """Takes the line away; a comment behind the value stays as a line."""
     begin, end = _toml_table(text, keys[:-1])
     found = _toml_line(keys[-1]).search(text, begin, end)
     if found is None:
         raise CannotChange(f"{'.'.join(keys)} has no line of its own in it")
-    return text[: found.start()] + text[found.end() :].removeprefix("\r").removeprefix("\n")
+    return text[: found.start()] + text[found.end() :].lstrip(" \t").removeprefix("\r").removeprefix("\n")
 
 
 def _toml_table(text: str, keys: Sequence[str]) -> tuple[int, int]:
@@ -267,7 +270,7 @@ def _toml_table(text: str, keys: Sequence[str]) -> tuple[int, int]:
 
 
 def _toml_line(name: str) -> re.Pattern[str]:
-    return re.compile(rf"^[ \t]*{re.escape(name)}[ \t]*=[^\r\n]*", re.MULTILINE)
+    return re.compile(rf"^[ \t]*{re.escape(name)}[ \t]*=[ \t]*({_TOML_VALUE})", re.MULTILINE)
 
 
 TOML = Format(tomllib.loads, write_toml, remove_toml)
