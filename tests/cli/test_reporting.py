@@ -18,6 +18,9 @@ from msgspec.structs import replace
 
 from proxy.accounting import GateDecision, PlanCost, PlanWindowUse, Receipt, tariff_for
 from proxy.accounting.model_facts import MODELS_FILE
+from proxy.core.ledger import Conversation
+from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.management.views import compare_sessions
 from proxy.store.interface import RequestRecord
 from proxy.store.sql import open_store
 from tests.cli.conftest import Shell, Stocked
@@ -405,6 +408,33 @@ def test_a_proof_counts_sessions_that_belong_to_one_group(tmp_path: Path) -> Non
     assert told.out.splitlines()[0] == "Not enough sessions yet: 0 with folds and 1 held out; each needs 20."
     assert "none was held out" in changed.on_data("report", "--proof").out
     assert json.loads(held_out.on_data("report", "--proof", "--json").out)["held_out"] == 1
+
+
+@pytest.mark.rows("X-64")
+def test_a_proof_of_a_period_counts_whole_the_sessions_that_began_in_it(tmp_path: Path) -> None:
+    """The ledger tells of a whole session: its re-reads are never set against a part of its requests."""
+    days = (datetime(2026, 11, 20, 12), datetime(2026, 11, 22, 12))
+    shell = stored(tmp_path, *({"group": "holdout", "created": int(day.timestamp() * 1000)} for day in days))
+
+    def counted(*options: str) -> tuple[int, float | None]:
+        told = json.loads(shell.on_data("report", "--proof", "--json", *options).out)
+        return told["held_out"], next(row["held_out"] for row in told["measures"] if row["name"] == "requests")
+
+    assert counted("--since", "2026-11-22") == (0, None)
+    assert counted("--since", "2026-11-19", "--until", "2026-11-21") == (1, pytest.approx(2))
+    assert counted("--until", "2026-11-19") == (0, None)
+
+
+@pytest.mark.rows("X-64")
+async def test_a_session_whose_first_requests_are_not_read_is_not_compared(tmp_path: Path) -> None:
+    (began,) = (one.created for one in records_of("local", "a")[0] if isinstance(one, Conversation))
+    asked = ({"group": "holdout", "created": began + number * 1000} for number in range(1, 4))
+    shell = await asyncio.to_thread(stored, tmp_path, *asked)
+    store = open_store("sqlite", shell.data)
+    await store.start()
+    compared = [await compare_sessions(store, None, DEFAULT_TOOL_ROLES, limit=limit) for limit in (4, 2)]
+    await store.close()
+    assert [(proof.held_out, capped) for proof, capped in compared] == [(1, False), (0, True)]
 
 
 @pytest.mark.rows("X-65")

@@ -247,42 +247,45 @@ async def proof_view(store: Store, scope: TenantScope, names: ToolRoles, period:
 
     A session is a conversation with its subagents and forks, and with others of the same session of the client. It
     counts where all its requests belong to one group: what began before `holdout` was set, or whose mode a person
-    chose, does not. Conversations without tools are left out, since nothing can be folded there. `names` says which
-    tools read and edit files."""
+    chose, does not. It counts whole where its first request lies in the period, and else not at all. Conversations
+    without tools are left out, since nothing can be folded there. `names` says which tools read and edit files."""
     found, capped = await compare_sessions(store, scope, names, period)
     return cast(ProofView, {**msgspec.to_builtins(found), "capped": capped})
 
 
 async def compare_sessions(
-    store: Store, scope: TenantScope, names: ToolRoles, period: Period = ALL_TIME
+    store: Store, scope: TenantScope, names: ToolRoles, period: Period = ALL_TIME, limit: int = MAX_RECEIPTS
 ) -> tuple[Proof, bool]:
-    """The comparison, and whether there are older requests than those compared."""
-    loaded = await load_receipts(store, scope, period=period)
+    """The comparison, and whether older sessions of the period are left out, since only the newest requests are read.
+
+    The ledger tells of a whole session, so its requests are counted whole too."""
+    loaded = await load_receipts(store, scope, limit=limit)
+    oldest = loaded.receipts[0].created if loaded.capped and loaded.receipts else float("-inf")
     receipts: dict[str, list[Receipt]] = {}
     for receipt in loaded.receipts:
         receipts.setdefault(receipt.conversation, []).append(receipt)
     known = {one.id: one async for one in lookup.all_conversations(store, scope)}
     sessions: list[SessionCounts] = []
-    for session, members in _sessions(known, receipts).items():
-        mine = [receipt for member in members for receipt in receipts[member.id]]
+    for session, members in _sessions(known).items():
+        mine = [receipt for member in members for receipt in receipts.get(member.id, ())]
         group = _group_of(mine)
-        if not group:
+        if not group or not period.starts_ms <= min(receipt.created for receipt in mine) < period.ends_ms:
             continue
-        work = [done for member in members if (done := await _work_of(store, member, names)) is not None]
+        if min(member.created for member in members) <= oldest:  # its first requests may not have been read
+            continue
+        asked = [member for member in members if member.id in receipts]
+        work = [done for member in asked if (done := await _work_of(store, member, names)) is not None]
         if any(done.has_tools for done in work):
             sessions.append(_counts_of(session, group, mine, work))
-    return await asyncio.to_thread(compare_groups, sessions), loaded.capped
+    return await asyncio.to_thread(compare_groups, sessions), loaded.capped and oldest >= period.starts_ms
 
 
-def _sessions(
-    known: Mapping[str, Conversation], receipts: Mapping[str, Sequence[Receipt]]
-) -> dict[tuple[str, str], list[Conversation]]:
-    """The conversations with requests, by the session they belong to."""
+def _sessions(known: Mapping[str, Conversation]) -> dict[tuple[str, str], list[Conversation]]:
+    """The conversations, by the session they belong to."""
     found: dict[tuple[str, str], list[Conversation]] = {}
     for conversation in known.values():
-        if conversation.id in receipts:
-            root = _root_of(known, conversation)
-            found.setdefault((root.tenant, root.hint or root.id), []).append(conversation)
+        root = _root_of(known, conversation)
+        found.setdefault((root.tenant, root.hint or root.id), []).append(conversation)
     return found
 
 
