@@ -5,10 +5,9 @@ zone, which the answer names."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import PurePosixPath
 from typing import cast
 
 import msgspec
@@ -27,7 +26,7 @@ from proxy.accounting import (
     compare_groups,
     dearer_conversations,
     group_receipts,
-    project_of,
+    is_in_project,
     sum_receipts,
     without_fixed,
 )
@@ -79,18 +78,13 @@ def only_of_client(loaded: LoadedReceipts, client: str) -> LoadedReceipts:
     return replace(loaded, receipts=[each for each in loaded.receipts if client_of(each) == client], unsettled=0)
 
 
-def only_of_project(loaded: LoadedReceipts, project: str) -> LoadedReceipts:
-    """The receipts of a folder and those below it; all for an empty name. What has no receipt names no folder."""
+def only_of_project(loaded: LoadedReceipts, project: Collection[str]) -> LoadedReceipts:
+    """The receipts of the folder that has one of these names, and those below it; all without a name. What has no
+    receipt names no folder."""
     if not project:
         return loaded
-    inside = [each for each in loaded.receipts if is_in_project(each, project)]
+    inside = [each for each in loaded.receipts if is_in_project(each.project, project)]
     return replace(loaded, receipts=inside, unsettled=0)
-
-
-def is_in_project(receipt: Receipt, project: str) -> bool:
-    if not receipt.project or "\\" in receipt.project:
-        return project_of(receipt) == project
-    return PurePosixPath(receipt.project).is_relative_to(project)
 
 
 async def load_receipts(  # noqa: PLR0913  whose receipts, and which of them
@@ -135,7 +129,7 @@ async def totals_view(  # noqa: PLR0913  whose receipts, which of them, and how 
     names: ToolRoles,
     fixed: bool = True,
     client: str = "",
-    project: str = "",
+    project: Collection[str] = (),
     period: Period = ALL_TIME,
 ) -> Totals:
     """The response of `/stack/totals`. `names` says which tools read files."""

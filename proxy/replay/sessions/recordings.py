@@ -54,7 +54,7 @@ class SessionConverter:
             tuple(steps),
             dialect=api.name,
             client=known.name,
-            started_s=next((request.at_s for request in main.requests if request.at_s), None),
+            started_s=session.started_s,
             assumed_head=max(head.assumed for head in heads),
             folder=session.folder,
         )
