@@ -36,6 +36,7 @@ from proxy.accounting.plans import (
     read_windows,
     sum_plans,
 )
+from proxy.accounting.project import NO_PROJECT, is_in_project
 from proxy.accounting.prompt_cache import (
     CacheKey,
     CacheUse,
@@ -98,7 +99,6 @@ from proxy.accounting.totals import (
     group_receipts,
     is_dearer,
     percent_saved,
-    project_of,
     sum_balances,
     sum_receipts,
     without_fixed,
@@ -112,6 +112,7 @@ __all__ = [
     "HOUR",
     "KEEP_ALIVE_STATUS",
     "NOTHING_SENT",
+    "NO_PROJECT",
     "ORGANIZATION",
     "OWN_REQUEST_STATUSES",
     "PAYER_HEADERS",
@@ -180,6 +181,7 @@ __all__ = [
     "group_receipts",
     "hash_chain",
     "is_dearer",
+    "is_in_project",
     "is_paid_by_plan",
     "list_use",
     "load_o200k",
@@ -189,7 +191,6 @@ __all__ = [
     "pings_that_pay",
     "plan_lines",
     "plan_words",
-    "project_of",
     "read_facts",
     "read_period",
     "read_windows",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from proxy.accounting.proof import ComparedMeasure, Proof
+from proxy.accounting.proof import NO_DIFFERENCE, NOT_ENOUGH, ComparedMeasure, Proof
 from proxy.accounting.text_tables import TableColumn, format_columns
 
-MEANINGS = {"better": "better", "worse": "worse", "same": "no difference seen", "few": "not enough sessions yet"}
+MEANINGS = {"better": "better", "worse": "worse", "same": NO_DIFFERENCE, "few": NOT_ENOUGH}
 EXPLANATION = (
     "Requests, cost and tokens are those of a typical session (geometric mean); re-reads, retries and interruptions "
     "are in a hundred requests, failed edits in a hundred edits. A session counts with its subagents."

@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from proxy.accounting.project import NO_PROJECT
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.accounting.receipt_fields import ANSWERED_STATUS, OWN_REQUEST_STATUSES, Receipt
 from proxy.core.ledger import Usage
@@ -21,7 +22,6 @@ from proxy.core.recall import RereadCount
 GroupBy = Literal["request", "frame", "conversation", "model", "day", "client", "project"]
 NO_FRAME = "(no frame)"
 NO_CLIENT = "(unnamed)"
-NO_PROJECT = "(not told)"
 EVEN_SHARE = 0.001
 """A conversation is dearer from this share of its untouched cost on."""
 

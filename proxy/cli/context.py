@@ -60,6 +60,15 @@ def settings_at(file: Path | None, data: Path | None) -> Config:
     return load_settings(file, {"data": str(data) if data else None}, asks_upstreams=False)
 
 
+def project_folders(project: Path | None) -> tuple[str, ...]:
+    """The names that agents may tell of a folder: as a person writes it, and without symbolic links; none for none."""
+    if project is None:
+        return ()
+    folder = project.expanduser()
+    written = os.path.abspath(folder)  # noqa: PTH100  `Path.absolute` keeps `..`
+    return tuple(dict.fromkeys((written, str(folder.resolve()))))
+
+
 def data_flag(settings: Config) -> str:
     """The option that makes a suggested command use the same data directory; empty where none is needed."""
     return "" if settings.data == Config().data else f" --data {shlex.quote(str(settings.data))}"

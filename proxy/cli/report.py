@@ -8,7 +8,7 @@ read again may have left under other ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -34,7 +34,7 @@ from proxy.accounting import (
     read_period,
     sum_plans,
 )
-from proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, opened_store, settings_at
+from proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, opened_store, project_folders, settings_at
 from proxy.cli.output import (
     align_columns,
     one_line,
@@ -58,12 +58,13 @@ from proxy.management.views import (
 from proxy.store import Store
 
 GROUPINGS: tuple[GroupBy, ...] = get_args(GroupBy)
+DEFAULT_GROUPING: GroupBy = "day"
 MAX_DEARER_SHOWN = 3
 
 
 # ------------------------------------------------------------------------------------------------------------- report
 def report(
-    by: Annotated[str, typer.Option(help=f"{', '.join(GROUPINGS[:-1])} or {GROUPINGS[-1]}.")] = "day",
+    by: Annotated[str, typer.Option(help=f"{', '.join(GROUPINGS[:-1])} or {GROUPINGS[-1]}.")] = DEFAULT_GROUPING,
     conversation: Annotated[str, typer.Option(help="Only this one: an id, or its beginning.")] = "",
     project: Annotated[Path | None, typer.Option(help="Only agents that worked in this folder, or below it.")] = None,
     today: Annotated[bool, typer.Option("--today", help="Only today's requests.")] = False,
@@ -92,10 +93,11 @@ def report(
     wanted, settings = _parse_grouping(by), settings_at(config, data)
     period = read_period("".join(named), since, until)
     if proof:
+        others = {"--by": by != DEFAULT_GROUPING, "--conversation": conversation, "--project": project}
+        _refuse_beside_proof({**others, "--csv": as_csv, "--without-fixed": without_fixed})
         asyncio.run(_print_proof(settings, period, as_json=as_json))
         return
-    folder = str(project.expanduser().absolute()) if project else ""
-    chosen = _Chosen(wanted, conversation, folder, period, fixed=not without_fixed, dollars=dollars)
+    chosen = _Chosen(wanted, conversation, project_folders(project), period, fixed=not without_fixed, dollars=dollars)
     if as_json or as_csv:
         view = asyncio.run(_load_totals(settings, chosen))
         if as_json:
@@ -104,6 +106,11 @@ def report(
             print_csv(ReceiptTotals.__struct_fields__, view["rows"])
     else:
         asyncio.run(_print_report(settings, chosen))
+
+
+def _refuse_beside_proof(options: Mapping[str, object]) -> None:
+    if named := [name for name, value in options.items() if value]:
+        raise typer.BadParameter(f"--proof compares whole sessions of all agents: leave out {' and '.join(named)}")
 
 
 async def _print_proof(config: Config, period: Period, *, as_json: bool) -> None:
@@ -120,12 +127,13 @@ async def _print_proof(config: Config, period: Period, *, as_json: bool) -> None
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Which requests are told, and how. `conversation` is an id or its beginning, `project` a folder, both empty for
-    all; `fixed`: with the client's tools and system text; `dollars`: at list prices, also of what a plan paid for."""
+    """Which requests are told, and how. `conversation` is an id or its beginning, `project` the names of a folder, both
+    empty for all; `fixed`: with the client's tools and system text; `dollars`: at list prices, also of what a plan paid
+    for."""
 
     by: GroupBy
     conversation: str
-    project: str
+    project: tuple[str, ...]
     period: Period
     fixed: bool
     dollars: bool = False
@@ -161,12 +169,13 @@ async def _print_report(config: Config, chosen: _Chosen) -> None:
         read = only_of_project(every, chosen.project)
         added = await sum_receipts_by(store, None, by, read, config.observed_tools)
     if not added.rows and not read.unsettled:
-        print_line(_nothing_text(chosen.period))
+        print_line(_nothing_text(chosen))
         return
     if added.rows:
         plan = sum_plans(receipt.plan for receipt in sorted(read.receipts, key=lambda receipt: receipt.created))
         if plan:
-            print_line(f"taken {chosen.period.words}: {format_plan(plan)}", "cyan")
+            about = "" if chosen.fixed else " (with the client's tools and system text)"
+            print_line(f"taken {chosen.period.words}: {format_plan(plan)}{about}", "cyan")
         money = chosen.dollars or not is_paid_by_plan(read.receipts)
         if money:
             _print_answer(added.total, read.receipts, chosen.period)
@@ -183,7 +192,14 @@ async def _print_report(config: Config, chosen: _Chosen) -> None:
         print_line(f"only the newest {len(read.receipts) + read.unsettled:,} requests; there are older ones")
 
 
-def _nothing_text(period: Period) -> str:
+def _nothing_text(chosen: _Chosen) -> str:
+    period, filters = chosen.period, []
+    if chosen.conversation:
+        filters.append(f"--conversation {one_line(chosen.conversation)}")
+    if chosen.project:
+        filters.append(f"--project {one_line(chosen.project[0])}")
+    if filters:
+        return f"No requests {period.words} match {' and '.join(filters)}. Without a filter, all are added up."
     if period.is_everything:
         return "No requests yet. Point a client at the proxy, and look again."
     return f"No requests {period.words}. Without a period, all are added up."

@@ -279,7 +279,7 @@ class Resolver:
             cached.ledger.entries[tip].thread,
             "side",
             match_kind=found.kind,
-            group=self._group_of(conversation, self._effective_mode(parsed, asked, conversation.mode), asked),
+            group=self._group_of(conversation, self._effective_mode(parsed, asked, conversation.chosen_mode), asked),
         )
 
     def _create_conversation(
@@ -288,7 +288,7 @@ class Resolver:
         """`parent` decides whether the conversation is held out, else its own key does."""
         new_id = self.new_id()
         if parent is not None:
-            held_out = parent.ledger.conversation.mode == HELD_OUT_MODE
+            held_out = parent.ledger.conversation.chosen_mode == HELD_OUT_MODE
         else:
             usual = self._effective_mode(parsed, _mode_from_header(parsed.headers), "")
             key = clients.parent_hint(parsed.headers) or hint or new_id

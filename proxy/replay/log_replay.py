@@ -9,12 +9,12 @@ process was faster. Never more than a few sessions are held in memory.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import Path
 
-from proxy.accounting import TokenCounter, sum_receipts
+from proxy.accounting import TokenCounter, is_in_project, sum_receipts
 from proxy.errors import ProxyError
 from proxy.replay.outcome import ReplayFailure, ReplayResult
 from proxy.replay.player import play_recording
@@ -53,9 +53,10 @@ def replay_logs(  # noqa: PLR0913  what is played, how, and who hears of it
     jobs: int,
     progress: Progress,
     on_done: OnDone,
-    project: str = "",
+    project: Collection[str] = (),
 ) -> list[ReplayOutcome]:
-    """The outcomes, in the order of `logs`. `project`: only sessions that worked in this folder or below it."""
+    """The outcomes, in the order of `logs`. `project`: only sessions that worked in the folder of one of these names,
+    or below it."""
     order = newest_first(logs)
     done = play_all(_tasks(order, logs, options, project), total_size(order), min(jobs, len(order)), progress, on_done)
     outcomes = dict(zip(order, done, strict=True))
@@ -69,11 +70,6 @@ def newest_first(logs: Mapping[Path, SessionFormat]) -> list[Path]:
     return [first, *(path for path in order if path != first)]
 
 
-def is_within(folder: str, project: str) -> bool:
-    """Whether a session that worked in `folder` belongs to `project`; all do where that is empty."""
-    return not project or (bool(folder) and PurePath(folder).is_relative_to(project))
-
-
 def _written_s(path: Path) -> float:
     try:
         return path.stat().st_mtime
@@ -82,7 +78,7 @@ def _written_s(path: Path) -> float:
 
 
 def _tasks(
-    order: list[Path], logs: Mapping[Path, SessionFormat], options: ReplayOptions, project: str
+    order: list[Path], logs: Mapping[Path, SessionFormat], options: ReplayOptions, project: Collection[str]
 ) -> Iterator[tuple[Path, Play]]:
     counted: set[bytes] = set()
     for path in order:
@@ -90,14 +86,14 @@ def _tasks(
         yield path, partial(_replay_log, path, logs[path], options, project, scanned)
 
 
-def _scan(path: Path, known: SessionFormat, project: str, counted: set[bytes]) -> _ScannedLog:
+def _scan(path: Path, known: SessionFormat, project: Collection[str], counted: set[bytes]) -> _ScannedLog:
     """Adds the keys of the log to those that are `counted`."""
     copied: set[bytes] = set()
     mine: set[bytes] = set()
     sessions = 0
     try:
         for session in sessions_of_log(path, known):
-            if is_within(session.folder, project):
+            if is_in_project(session.folder, project):
                 sessions += 1
                 keys = set(session.keys)
                 copied |= keys & counted
@@ -112,26 +108,33 @@ def _replay_log(  # noqa: PLR0913  a task that is made in one process and runs i
     path: Path,
     known: SessionFormat,
     options: ReplayOptions,
-    project: str,
+    project: Collection[str],
     scanned: _ScannedLog,
     advance: Callable[[float], None],
 ) -> list[ReplayOutcome]:
     """The outcomes of the sessions of one file; a fault of the file comes last."""
     played: list[ReplayOutcome] = []
     counter = TokenCounter(load_memoized_o200k).count
-    share = file_size(path) / (scanned.sessions or 1)
+    rest = float(file_size(path))
+    share = rest / (scanned.sessions or 1)
     found = 0
+
+    def advance_in_file(weight: float) -> None:
+        nonlocal rest
+        rest -= weight
+        advance(weight)
+
     try:
         for session in sessions_of_log(path, known):
             found += 1
-            if not is_within(session.folder, project):
+            if not is_in_project(session.folder, project):
                 continue
             if scanned.copied.issuperset(session.keys):
-                advance(share)
+                advance_in_file(share)
                 played.append(_as_copy(path, known, session))
                 continue
             converter = SessionConverter(known, counter, options.model, options.clock, options.dialect, scanned.copied)
-            played.append(_play(converter.recording_of(session), options, path, share, advance))
+            played.append(_play(converter.recording_of(session), options, path, share, advance_in_file))
     except ReplayInterrupted:
         raise
     except ProxyError as error:
@@ -143,6 +146,7 @@ def _replay_log(  # noqa: PLR0913  a task that is made in one process and runs i
         if not found:
             words = f"{path}: no answer of a model stands in this session of {known.name}"
             played.append(ReplayFailure(file=str(path), error=words))
+    advance(max(rest, 0.0))  # sessions of other projects, and what was not read
     return played
 
 
@@ -164,6 +168,7 @@ def _as_copy(path: Path, known: SessionFormat, session: Session) -> ReplayResult
         dialect=known.api,
         row=sum_receipts(()),
         client=known.name,
+        started_s=session.started_s,
         folder=session.folder,
         copied=copied,
     )

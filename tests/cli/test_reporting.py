@@ -16,8 +16,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from proxy.accounting import GateDecision, PlanCost, PlanWindowUse, Receipt, tariff_for
+from proxy.accounting import GateDecision, PlanCost, PlanWindowUse, Receipt, is_in_project, tariff_for
 from proxy.accounting.model_facts import MODELS_FILE
+from proxy.cli.context import project_folders
+from proxy.core.ledger import Conversation
+from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.management.views import compare_sessions
 from proxy.store.interface import RequestRecord
 from proxy.store.sql import open_store
 from tests.cli.conftest import Shell, Stocked
@@ -80,6 +84,8 @@ def test_a_report_of_what_a_plan_paid_speaks_of_its_week_and_of_dollars_where_as
     assert "$" not in told
     assert "USD" not in told
     assert "saved so far: $" in asked
+    rest = shell.on_data("report", "--without-fixed").out
+    assert "untouched 6.0 % (with the client's tools and system text)" in rest
 
 
 @pytest.mark.rows("X-62")
@@ -405,6 +411,37 @@ def test_a_proof_counts_sessions_that_belong_to_one_group(tmp_path: Path) -> Non
     assert told.out.splitlines()[0] == "Not enough sessions yet: 0 with folds and 1 held out; each needs 20."
     assert "none was held out" in changed.on_data("report", "--proof").out
     assert json.loads(held_out.on_data("report", "--proof", "--json").out)["held_out"] == 1
+    refused = held_out.on_data("report", "--proof", "--project", "/repos", "--by", "client")
+    assert refused.code == 2
+    assert "leave out --by and --project" in " ".join(refused.errors.split())
+
+
+@pytest.mark.rows("X-64")
+def test_a_proof_of_a_period_counts_whole_the_sessions_that_began_in_it(tmp_path: Path) -> None:
+    """The ledger tells of a whole session: its re-reads are never set against a part of its requests."""
+    days = (datetime(2026, 11, 20, 12), datetime(2026, 11, 22, 12))
+    shell = stored(tmp_path, *({"group": "holdout", "created": int(day.timestamp() * 1000)} for day in days))
+
+    def counted(*options: str) -> tuple[int, int]:
+        told = json.loads(shell.on_data("report", "--proof", "--json", *options).out)
+        (requests,) = (row["held_out"] for row in told["measures"] if row["name"] == "requests")
+        return told["held_out"], round(requests or 0)
+
+    assert counted("--since", "2026-11-22") == (0, 0)
+    assert counted("--since", "2026-11-19", "--until", "2026-11-21") == (1, 2)
+    assert counted("--until", "2026-11-19") == (0, 0)
+
+
+@pytest.mark.rows("X-64")
+async def test_a_session_whose_first_requests_are_not_read_is_not_compared(tmp_path: Path) -> None:
+    (began,) = (one.created for one in records_of("local", "a")[0] if isinstance(one, Conversation))
+    asked = ({"group": "holdout", "created": began + number * 1000} for number in range(1, 4))
+    shell = await asyncio.to_thread(stored, tmp_path, *asked)
+    store = open_store("sqlite", shell.data)
+    await store.start()
+    compared = [await compare_sessions(store, None, DEFAULT_TOOL_ROLES, limit=limit) for limit in (4, 2)]
+    await store.close()
+    assert [(proof.held_out, capped) for proof, capped in compared] == [(1, False), (0, True)]
 
 
 @pytest.mark.rows("X-65")
@@ -423,3 +460,16 @@ def test_a_report_is_asked_for_by_project(tmp_path: Path) -> None:
     only = json.loads(shell.on_data("report", "--project", "/repos/shop", "--json").out)
     assert only["total"]["requests"] == 2
     assert "total: 2 requests;" in shell.on_data("report", "--project", "/repos/shop").out
+    nothing = shell.on_data("report", "--project", "/repos/sho", "--today").out
+    assert nothing == "No requests today match --project /repos/sho. Without a filter, all are added up.\n"
+
+
+@pytest.mark.rows("X-65")
+def test_a_project_is_named_as_people_name_folders(tmp_path: Path) -> None:
+    """By a way that goes up, and by a link."""
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "link").symlink_to("shop")
+    for name in ("other/../shop", "link"):
+        assert is_in_project(f"{tmp_path / 'shop'}/api", project_folders(tmp_path / name))
+        assert not is_in_project("/repos/bank", project_folders(tmp_path / name))
+    assert is_in_project(str(tmp_path / "link"), project_folders(tmp_path / "link"))

@@ -60,6 +60,22 @@ def test_a_held_out_conversation_passes_untouched_with_all_that_it_begins(
     assert {row["verdict"] for row in proof["measures"]} == {"few"}
 
 
+@pytest.mark.rows("X-64")
+def test_a_stopped_conversation_stays_in_its_group(stage: Stage, provider: ScriptedProvider) -> None:
+    """So do the requests that are refused meanwhile, and what the conversation begins."""
+    proxy = stage.proxy(holdout=0.5)
+    for status, chat in one_of_each(stage, provider, proxy).items():
+        name = chat.headers["x-stack-session"]
+        provider.will(says("goes on"), says("helped"))
+        chat.says("go on")
+        proxy.manage("POST", f"/stack/conversations/{proxy.receipts()[-1]['conversation']}/stop", {})
+
+        assert chat.says("go on again").status == 499
+        assert opened(stage, proxy, f"child of {name}", **{PARENT: name})[1].stack_status == status
+        group = "folded" if status == "full" else "holdout"
+        assert [receipt["group"] for receipt in proxy.receipts()[-2:]] == [group] * 2
+
+
 @pytest.mark.rows("X-65")
 def test_what_an_agent_does_in_a_folder_is_added_up(stage: Stage, provider: ScriptedProvider) -> None:
     """Clients tell the model where they work, in their system text."""

@@ -20,7 +20,7 @@ import msgspec
 import typer
 
 from proxy.accounting import is_dearer
-from proxy.cli.context import AsJson, ConfigFile, load_settings
+from proxy.cli.context import AsJson, ConfigFile, load_settings, project_folders
 from proxy.cli.output import (
     align_columns,
     escape_unsafe,
@@ -88,10 +88,10 @@ def savings(
         raise typer.Exit(1)
     size = sum(path.stat().st_size for path in found.files) / 1e6
     typer.echo(f"Replaying {pluralize(len(found.files), 'session file')} ({size:,.1f} MB) ...", err=True)
-    folder = str(project.expanduser().absolute()) if project else ""
+    folders = project_folders(project)
     options, running = ReplayOptions(settings, model), RunningSum(len(found.files), oldest_s)
     with running, progress_bar("replaying", wanted=not running.is_shown) as progress:
-        outcomes = replay_logs(found.files, options, jobs, progress, running.add, folder)
+        outcomes = replay_logs(found.files, options, jobs, progress, running.add, folders)
     played = [one for one in outcomes if isinstance(one, ReplayResult) and is_newer(one, oldest_s)]
     done, copies = [one for one in played if one.row.requests or not one.copied], sum(one.copied for one in played)
     left_out = {str(path): reason for path, reason in found.others.items()}

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from proxy.accounting import dearer_sentence
+from proxy.accounting import NO_PROJECT, dearer_sentence
 from proxy.cli.output import align_columns, format_dollars, one_line, pluralize
 from proxy.replay import ReplayResult, brief_gain, sum_needs, sum_rows
 
 DAY_S = 86_400
-NO_PROJECT = "(not told)"
 MAX_PROJECTS = 10
 MIN_TOLD_GAIN = 0.03
 """Share of the bill from which a setting that the user does not have is told."""

@@ -44,7 +44,7 @@ class Holdout:
             return ""
         if mode == HELD_OUT_MODE:
             return HELD_OUT
-        return FOLDED if acts and not conversation.mode else ""
+        return FOLDED if acts and not conversation.chosen_mode else ""
 
 
 NO_HOLDOUT = Holdout()

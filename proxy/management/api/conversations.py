@@ -419,7 +419,7 @@ async def show_totals(
         names=names,
         fixed=fixed,
         client=client,
-        project=project,
+        project=(project,) if project else (),
         period=read_period(period, since, until),
     )
     end = max(0, len(view["rows"]) - offset)

@@ -166,7 +166,7 @@ async def set_mode(request: Request) -> Response:
     form = await read_form(request)
     visitor = visitor_of(request)
     context, conversation = visitor.context, request.path_params["conversation"]
-    mode = form.get("mode", "")
+    mode = form.get("mode")  # a form in which none is chosen sends none
     if mode not in MODES:
         raise BadRequest("There is no such mode; choose one of the list.")
     stored = (await lookup.ledger_of(context.store, visitor.scope, conversation)).conversation

@@ -5,10 +5,9 @@ zone, which the answer names."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from pathlib import PurePosixPath
 from typing import cast
 
 import msgspec
@@ -27,7 +26,7 @@ from proxy.accounting import (
     compare_groups,
     dearer_conversations,
     group_receipts,
-    project_of,
+    is_in_project,
     sum_receipts,
     without_fixed,
 )
@@ -79,18 +78,13 @@ def only_of_client(loaded: LoadedReceipts, client: str) -> LoadedReceipts:
     return replace(loaded, receipts=[each for each in loaded.receipts if client_of(each) == client], unsettled=0)
 
 
-def only_of_project(loaded: LoadedReceipts, project: str) -> LoadedReceipts:
-    """The receipts of a folder and those below it; all for an empty name. What has no receipt names no folder."""
+def only_of_project(loaded: LoadedReceipts, project: Collection[str]) -> LoadedReceipts:
+    """The receipts of the folder that has one of these names, and those below it; all without a name. What has no
+    receipt names no folder."""
     if not project:
         return loaded
-    inside = [each for each in loaded.receipts if is_in_project(each, project)]
+    inside = [each for each in loaded.receipts if is_in_project(each.project, project)]
     return replace(loaded, receipts=inside, unsettled=0)
-
-
-def is_in_project(receipt: Receipt, project: str) -> bool:
-    if not receipt.project or "\\" in receipt.project:
-        return project_of(receipt) == project
-    return PurePosixPath(receipt.project).is_relative_to(project)
 
 
 async def load_receipts(  # noqa: PLR0913  whose receipts, and which of them
@@ -135,7 +129,7 @@ async def totals_view(  # noqa: PLR0913  whose receipts, which of them, and how 
     names: ToolRoles,
     fixed: bool = True,
     client: str = "",
-    project: str = "",
+    project: Collection[str] = (),
     period: Period = ALL_TIME,
 ) -> Totals:
     """The response of `/stack/totals`. `names` says which tools read files."""
@@ -247,42 +241,45 @@ async def proof_view(store: Store, scope: TenantScope, names: ToolRoles, period:
 
     A session is a conversation with its subagents and forks, and with others of the same session of the client. It
     counts where all its requests belong to one group: what began before `holdout` was set, or whose mode a person
-    chose, does not. Conversations without tools are left out, since nothing can be folded there. `names` says which
-    tools read and edit files."""
+    chose, does not. It counts whole where its first request lies in the period, and else not at all. Conversations
+    without tools are left out, since nothing can be folded there. `names` says which tools read and edit files."""
     found, capped = await compare_sessions(store, scope, names, period)
     return cast(ProofView, {**msgspec.to_builtins(found), "capped": capped})
 
 
 async def compare_sessions(
-    store: Store, scope: TenantScope, names: ToolRoles, period: Period = ALL_TIME
+    store: Store, scope: TenantScope, names: ToolRoles, period: Period = ALL_TIME, limit: int = MAX_RECEIPTS
 ) -> tuple[Proof, bool]:
-    """The comparison, and whether there are older requests than those compared."""
-    loaded = await load_receipts(store, scope, period=period)
+    """The comparison, and whether older sessions of the period are left out, since only the newest requests are read.
+
+    The ledger tells of a whole session, so its requests are counted whole too."""
+    loaded = await load_receipts(store, scope, limit=limit)
+    oldest = loaded.receipts[0].created if loaded.capped and loaded.receipts else float("-inf")
     receipts: dict[str, list[Receipt]] = {}
     for receipt in loaded.receipts:
         receipts.setdefault(receipt.conversation, []).append(receipt)
     known = {one.id: one async for one in lookup.all_conversations(store, scope)}
     sessions: list[SessionCounts] = []
-    for session, members in _sessions(known, receipts).items():
-        mine = [receipt for member in members for receipt in receipts[member.id]]
+    for session, members in _sessions(known).items():
+        mine = [receipt for member in members for receipt in receipts.get(member.id, ())]
         group = _group_of(mine)
-        if not group:
+        if not group or not period.starts_ms <= min(receipt.created for receipt in mine) < period.ends_ms:
             continue
-        work = [done for member in members if (done := await _work_of(store, member, names)) is not None]
+        if min(member.created for member in members) <= oldest:  # its first requests may not have been read
+            continue
+        asked = [member for member in members if member.id in receipts]
+        work = [done for member in asked if (done := await _work_of(store, member, names)) is not None]
         if any(done.has_tools for done in work):
             sessions.append(_counts_of(session, group, mine, work))
-    return await asyncio.to_thread(compare_groups, sessions), loaded.capped
+    return await asyncio.to_thread(compare_groups, sessions), loaded.capped and oldest >= period.starts_ms
 
 
-def _sessions(
-    known: Mapping[str, Conversation], receipts: Mapping[str, Sequence[Receipt]]
-) -> dict[tuple[str, str], list[Conversation]]:
-    """The conversations with requests, by the session they belong to."""
+def _sessions(known: Mapping[str, Conversation]) -> dict[tuple[str, str], list[Conversation]]:
+    """The conversations, by the session they belong to."""
     found: dict[tuple[str, str], list[Conversation]] = {}
     for conversation in known.values():
-        if conversation.id in receipts:
-            root = _root_of(known, conversation)
-            found.setdefault((root.tenant, root.hint or root.id), []).append(conversation)
+        root = _root_of(known, conversation)
+        found.setdefault((root.tenant, root.hint or root.id), []).append(conversation)
     return found
 
 

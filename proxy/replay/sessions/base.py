@@ -71,6 +71,11 @@ class Session:
         """Of all its requests."""
         return (request.key for thread in self.threads for request in thread.requests)
 
+    @property
+    def started_s(self) -> float | None:
+        """When the main thread began, in seconds since the epoch; None where the log does not say."""
+        return next((one.at_s for thread in self.threads[:1] for one in thread.requests if one.at_s), None)
+
 
 @dataclass(frozen=True, slots=True)
 class LogSample:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from proxy.core.ledger import INSTRUCTION_ROLES
 from proxy.replay.api.base import RecordedConversation, ReplayApi
@@ -45,8 +45,15 @@ class SessionConverter:
         ]
         times = RequestTimes(self.clock)
         steps = [
-            RecordedStep(before, messages, behind, answer, times.next(at_s), is_copy=key in self.copied)
-            for _, at_s, before, messages, behind, answer, key in sorted(found, key=itemgetter(0))
+            RecordedStep(
+                each.before,
+                each.messages,
+                each.behind,
+                each.answer,
+                times.next(each.at_s),
+                is_copy=each.key in self.copied,
+            )
+            for each in sorted(found, key=attrgetter("order"))
         ]
         return Recording(
             f"{known.key} {session.id}",
@@ -54,7 +61,7 @@ class SessionConverter:
             tuple(steps),
             dialect=api.name,
             client=known.name,
-            started_s=next((request.at_s for request in main.requests if request.at_s), None),
+            started_s=session.started_s,
             assumed_head=max(head.assumed for head in heads),
             folder=session.folder,
         )
@@ -70,11 +77,19 @@ def _with_head(thread: Thread, text: str) -> Thread:
     return Thread(thread.model, messages, requests, [reset + 1 for reset in thread.resets], thread.tools)
 
 
-_Request = tuple[float, float | None, bytes, tuple[bytes, ...], bytes, Json, bytes]
+class _Request(NamedTuple):
+    """Its place in time, its time in seconds if known, its body in three parts, its answer and its key."""
+
+    order: float
+    at_s: float | None
+    before: bytes
+    messages: tuple[bytes, ...]
+    behind: bytes
+    answer: Json
+    key: bytes
 
 
 def _requests_of(thread: Thread, api: ReplayApi, model: str) -> Iterator[_Request]:
-    """Each request: its place in time, its time in seconds if known, its body in three parts, its answer, its key."""
     messages = [_plain_role(message, at, head_length(thread.messages)) for at, message in enumerate(thread.messages)]
     model = model or thread.model or UNNAMED_MODEL
     written = api.write(RecordedConversation(model, messages, thread.tools, thread.resets))
@@ -84,7 +99,8 @@ def _requests_of(thread: Thread, api: ReplayApi, model: str) -> Iterator[_Reques
         start = max([head, *(reset for reset in thread.resets if reset < request.at)])
         last = max(last, request.at_s or 0.0)
         if sent := written.messages_between(start, request.at):
-            yield last, request.at_s, before, sent, behind, api.answer_from_chat(request.answer), request.key
+            answer = api.answer_from_chat(request.answer)
+            yield _Request(last, request.at_s, before, sent, behind, answer, request.key)
 
 
 def _plain_role(message: Json, at: int, head: int) -> Json:

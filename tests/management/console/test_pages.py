@@ -245,6 +245,17 @@ def test_an_action_with_a_wrong_text_changes_nothing(build: Building, action: st
     assert b"x" * 1000 not in answer.body
 
 
+def test_a_form_without_a_mode_changes_none(build: Building) -> None:
+    """A browser sends no field where the option that is shown cannot be chosen, as on the page of what is held out."""
+    site = build()
+    person = site.operator()
+    page = f"/console/conversations/{site.ours.conversation}"
+    assert person.send(page, f"{page}/mode", mode="off").status == 303
+
+    assert person.send(page, f"{page}/mode").status == 400
+    assert 'value="off" selected' in person.get(page).body.decode()
+
+
 def test_a_key_is_issued_shown_once_and_revoked(build: Building) -> None:
     site = build(tenancy="key")
     person = site.owner("admin")

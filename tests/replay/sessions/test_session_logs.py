@@ -247,6 +247,7 @@ def test_a_request_that_stands_in_several_logs_counts_once(tmp_path: Path, newes
     ]
     assert sum(one.row.requests for one in played) == 8 + 8
     assert (sum(one.copied for one in played), played[3].copied) == (10, 0)
+    assert all(one.started_s for one in played)
     alone = replayed(fork)[0].row
     both = [one.row for one in played[:3]]
     assert sum(row.tokens_in for row in both) == alone.tokens_in
@@ -257,5 +258,7 @@ def test_a_request_that_stands_in_several_logs_counts_once(tmp_path: Path, newes
 def replayed(*paths: Path, project: str = "") -> list[ReplayResult]:
     options = ReplayOptions(load_settings(None, {}, asks_upstreams=False))
     logs = dict.fromkeys(paths, CLAUDE_CODE)
-    outcomes = replay_logs(logs, options, 1, lambda share: None, lambda outcomes: None, project)
+    shares = [0.0]
+    outcomes = replay_logs(logs, options, 1, shares.append, lambda outcomes: None, (project,) if project else ())
+    assert shares[-1] == pytest.approx(1)  # whatever was left out
     return [one for one in outcomes if isinstance(one, ReplayResult)]
