@@ -189,6 +189,10 @@ def test_given_a_login_token_that_is_replaced_when_an_answer_names_the_account_t
     plans.learn(login(b"old"), b"organization", told)
     new = plans.account_of(login(b"new"))
     assert plans.state(new).weights == NOTHING_MEASURED
+    paying = [plans.paying(login(token), b"organization", tells_windows=True) for token in (b"old", b"new")]
+    assert paying[0]
+    assert paying[1]
+    assert paying[0].account == paying[1].account != ""
     plans.learn(login(b"new"), b"organization", told[:1])
 
     state = plans.state(plans.account_of(login(b"new")))
