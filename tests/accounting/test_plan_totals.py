@@ -96,3 +96,19 @@ def test_given_a_plan_that_charges_cached_reads_when_told_then_folds_do_not_rest
     assert "20.0 % less of your plan than untouched" in told
     assert "a cached token weighs 10.0 % of a fresh one, as measured over 40 answers" in told
     assert "folded" not in told
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        (PlanCost(0.8, 1.0, 0.1, 0.0, 1.0, 1.0, 12), "too little was measured to build on it"),
+        (PlanCost(0.8, 1.0, 0.007, 0.0, 1.0, 1.0, 40), "so little is gained"),
+    ],
+)
+def test_given_folds_that_rest_when_told_then_it_says_whether_little_is_gained_or_little_known(
+    plan: PlanCost, why: str
+) -> None:
+    told = plan_lines(plan)[-1]
+    assert why in told
+    assert told.endswith("nothing is folded for that alone")
+    assert ("gained" in told) is ("gained" in why)

@@ -20,6 +20,15 @@ LITTLE_READ = 1 / 50
 """Where a cached token weighs less of a fresh one, folds seldom pay."""
 
 
+class PaidRequest(msgspec.Struct, frozen=True):
+    """What is asked of a receipt here, to read one of which only a part is at hand."""
+
+    rounds: int = 0
+    status: str = ""
+    created: int = 0
+    plan: PlanCost | None = None
+
+
 class PlanTotals(msgspec.Struct, frozen=True):
     """`shares` has what was taken of each window whose size is known, with us and untouched; 1 is a whole one."""
 
@@ -47,13 +56,13 @@ def sum_plans(plans: Iterable[PlanCost | None]) -> PlanTotals | None:
     return PlanTotals(sum(plan.cost for plan in paid), sum(plan.cost_untouched for plan in paid), shares)
 
 
-def is_paid_by_plan(receipts: Iterable[Receipt]) -> bool:
+def is_paid_by_plan(receipts: Iterable[Receipt | PaidRequest]) -> bool:
     """Whether a plan paid for all requests of clients that anybody paid for."""
     paid = [receipt for receipt in receipts if receipt.rounds and receipt.status not in OWN_REQUEST_STATUSES]
     return bool(paid) and all(receipt.plan for receipt in paid)
 
 
-def plan_words(receipts: Iterable[Receipt]) -> str:
+def plan_words(receipts: Iterable[Receipt | PaidRequest]) -> str:
     """What was taken of the plan that paid for all of it; empty where anything was paid by the token."""
     oldest_first = sorted(receipts, key=lambda receipt: receipt.created)
     if not is_paid_by_plan(oldest_first):
@@ -101,8 +110,13 @@ def plan_lines(plan: PlanCost) -> list[str]:
     taken = [f"it took {_taken(total, name)}" for name in sorted(shares, key=window_minutes)]
     read = f"{100 * plan.read:.1f} %"
     known = f"as measured over {plan.rounds:,} answers" if plan.rounds else "as is expected of plans; not measured yet"
-    rests = "; so little is gained by what leaves the context that nothing is folded for that alone"
+    rests = ""
+    if plan.read_for_gate < LITTLE_READ:
+        why = "so little is gained by what leaves the context that"
+        if plan.read >= LITTLE_READ:
+            why = "too little was measured to build on it, so"
+        rests = f"; {why} nothing is folded for that alone"
     return [
         *(taken or [f"a plan pays for it, not the token: it took {_compared(total)}"]),
-        f"a cached token weighs {read} of a fresh one, {known}{rests if plan.read_for_gate < LITTLE_READ else ''}",
+        f"a cached token weighs {read} of a fresh one, {known}{rests}",
     ]
