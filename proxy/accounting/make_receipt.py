@@ -300,6 +300,7 @@ class RequestAccount:
                 )
                 for window in plan.windows
             ),
+            account=plan.account,
         )
 
     def _cuts_nothing(self) -> bool:

@@ -55,6 +55,8 @@ class PlanCost(msgspec.Struct, frozen=True, gc=False):
     rounds: int
     """From how many answers the weights were read; 0: they are what is expected of plans."""
     windows: tuple[PlanWindowUse, ...] = ()
+    account: str = ""
+    """Tells accounts apart: the beginning of a hash. Empty in older receipts."""
 
 
 class GateDecision(msgspec.Struct, frozen=True, gc=False):

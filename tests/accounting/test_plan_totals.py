@@ -11,8 +11,10 @@ from proxy.management.views.schemas import ReceiptView
 pytestmark = pytest.mark.rows("X-63")
 
 
-def paid(cost: float, untouched: float, *windows: PlanWindowUse, read: float = 0.007, rounds: int = 0) -> PlanCost:
-    return PlanCost(cost, untouched, read, 0.0 if read < 0.02 else read, 1.0, 1.0, rounds, windows)
+def paid(
+    cost: float, untouched: float, *windows: PlanWindowUse, read: float = 0.007, rounds: int = 0, account: str = ""
+) -> PlanCost:
+    return PlanCost(cost, untouched, read, 0.0 if read < 0.02 else read, 1.0, 1.0, rounds, windows, account)
 
 
 FIVE, WEEK = PlanWindowUse("5h", scale=0.5), PlanWindowUse("7d", scale=0.05)
@@ -29,6 +31,21 @@ def test_given_a_window_whose_size_is_known_later_when_told_then_earlier_request
     total = sum_plans([paid(0.5, 0.5), paid(0.5, 0.5, PlanWindowUse("5h", scale=0.1)), paid(1.0, 1.0, FIVE)])
     assert total
     assert format_plan(total) == "100.0 % of your 5 hours, untouched 100.0 %"
+
+
+def test_given_two_accounts_when_told_then_each_counts_by_the_size_of_its_own_window() -> None:
+    small, large = PlanWindowUse("7d", scale=0.05), PlanWindowUse("7d", scale=0.001)
+    claude = [paid(10.0, 20.0, account="claude"), *[paid(10.0, 20.0, large, account="claude")] * 9]
+    total = sum_plans([*claude, paid(0.1, 0.1, small, account="codex")])
+    assert total
+    assert format_plan(total) == "10.5 % of your week, untouched 20.5 %"
+
+
+@pytest.mark.parametrize(("window", "words"), [("7d", "weeks"), ("5h", "times your 5 hours")])
+def test_given_more_than_a_window_when_told_then_in_windows_and_not_in_percent(window: str, words: str) -> None:
+    total = sum_plans([paid(41.0, 60.0, PlanWindowUse(window, scale=0.1))])
+    assert total
+    assert format_plan(total) == f"4.1 {words}, untouched 6.0"
 
 
 @pytest.mark.parametrize(
@@ -79,3 +96,19 @@ def test_given_a_plan_that_charges_cached_reads_when_told_then_folds_do_not_rest
     assert "20.0 % less of your plan than untouched" in told
     assert "a cached token weighs 10.0 % of a fresh one, as measured over 40 answers" in told
     assert "folded" not in told
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        (PlanCost(0.8, 1.0, 0.1, 0.0, 1.0, 1.0, 12), "too little was measured to build on it"),
+        (PlanCost(0.8, 1.0, 0.007, 0.0, 1.0, 1.0, 40), "so little is gained"),
+    ],
+)
+def test_given_folds_that_rest_when_told_then_it_says_whether_little_is_gained_or_little_known(
+    plan: PlanCost, why: str
+) -> None:
+    told = plan_lines(plan)[-1]
+    assert why in told
+    assert told.endswith("nothing is folded for that alone")
+    assert ("gained" in told) is ("gained" in why)

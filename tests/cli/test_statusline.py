@@ -44,9 +44,13 @@ def test_the_line_says_context_savings_and_frame(changed: dict[str, object], lin
 
 @pytest.mark.rows("X-69")
 def test_a_subscription_is_told_a_share_and_no_money() -> None:
-    line = line_text(ANSWER, is_subscription=True)
+    answer = {**ANSWER, "plan_saved": -0.02, "plan_untouched": 1.0}
+    line = "callstack 24k of 103k tokens · lost 2 % of today's use · Fix the rounding"
 
-    assert line == "callstack 24k of 103k tokens · saved 36 % of today's use · Fix the rounding"
+    assert line_text(answer, is_subscription=True) == line
+    assert line_text({**answer, "saved": 0.0, "untouched": 0.0}, is_subscription=False) == line
+    assert "saved $0.31 today" in line_text(answer, is_subscription=False)
+    assert "nothing saved today" in line_text(ANSWER, is_subscription=True)
 
 
 @pytest.mark.parametrize(

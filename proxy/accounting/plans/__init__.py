@@ -2,6 +2,7 @@
 
 from proxy.accounting.plans.plan_accounts import ORGANIZATION, PAYER_HEADERS, AnsweredRound, PlanAccounts, PlanState
 from proxy.accounting.plans.plan_totals import (
+    PaidRequest,
     PlanTotals,
     format_plan,
     is_paid_by_plan,
@@ -17,6 +18,7 @@ __all__ = [
     "PAYER_HEADERS",
     "AnsweredRound",
     "ListUse",
+    "PaidRequest",
     "PlanAccounts",
     "PlanState",
     "PlanTotals",

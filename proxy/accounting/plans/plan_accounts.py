@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.accounting.plans.plan_weights import (
     NOTHING_MEASURED,
@@ -35,6 +36,8 @@ PAYER_HEADERS = frozenset({b"authorization", b"x-api-key", CHATGPT_ACCOUNT})
 ORGANIZATION = b"anthropic-organization-id"
 """In answers of Anthropic. A login token is replaced within hours, the organization stays."""
 MAX_ACCOUNTS = 1024
+ACCOUNT_DIGITS = 12
+"""Of the hash of an account, in receipts."""
 MAX_RECORDS = 120
 """Answered rounds of one window that the weights are read from."""
 FIRST_FIT, FIT_GROWTH = 8, 0.2
@@ -63,6 +66,8 @@ class PlanState(msgspec.Struct, frozen=True, gc=False):
 
     weights: PlanWeights = NOTHING_MEASURED
     windows: tuple[PlanWindow, ...] = ()
+    account: str = ""
+    """Tells accounts apart in receipts."""
 
 
 UNKNOWN_PLAN = PlanState()
@@ -142,6 +147,15 @@ class PlanAccounts:
     def state(self, account: str) -> PlanState:
         known = self._accounts.get(account)
         return known.state if known else UNKNOWN_PLAN
+
+    def paying(self, headers: Headers, organization: bytes, *, tells_windows: bool) -> PlanState | None:
+        """The plan that pays for a request with these headers, None for who pays by the token. `organization` is what
+        its answers named as the account, `tells_windows` whether they told of windows."""
+        account = self.account_of(headers)
+        if not account and not tells_windows:
+            return None
+        name = _hashed(organization) if organization else account or _credential(dict(headers))
+        return replace(self.state(account), account=name[:ACCOUNT_DIGITS])
 
     def gate_row(self, account: str, tariff: Tariff) -> Tariff:
         """The row by which the gate asks whether a rewrite pays; unchanged for who pays by the token."""

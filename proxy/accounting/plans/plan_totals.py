@@ -11,6 +11,7 @@ from proxy.accounting.receipt_fields import OWN_REQUEST_STATUSES, PlanCost, Rece
 from proxy.accounting.totals import percent_saved
 
 WINDOW_NAMES = {"5h": "your 5 hours", "7d": "your week"}
+WINDOWS_NAMES = {"5h": "times your 5 hours", "7d": "weeks"}
 SMALL_PERCENT = 0.1
 """Smaller shares are told with two decimals."""
 SAME_PERCENT = 0.05
@@ -19,37 +20,49 @@ LITTLE_READ = 1 / 50
 """Where a cached token weighs less of a fresh one, folds seldom pay."""
 
 
-class PlanTotals(msgspec.Struct, frozen=True):
-    """`scales` has the share of each window that 1 of `cost` takes, as known last."""
+class PaidRequest(msgspec.Struct, frozen=True):
+    """What is asked of a receipt here, to read one of which only a part is at hand."""
 
-    requests: int
+    rounds: int = 0
+    status: str = ""
+    created: int = 0
+    plan: PlanCost | None = None
+
+
+class PlanTotals(msgspec.Struct, frozen=True):
+    """`shares` has what was taken of each window whose size is known, with us and untouched; 1 is a whole one."""
+
     cost: float
     cost_untouched: float
-    scales: dict[str, float]
-
-    def share(self, window: str) -> tuple[float, float]:
-        """In percent of a window, with us and untouched."""
-        scale = 100 * self.scales[window]
-        return scale * self.cost, scale * self.cost_untouched
+    shares: dict[str, tuple[float, float]]
 
 
 def sum_plans(plans: Iterable[PlanCost | None]) -> PlanTotals | None:
-    """The requests that a plan paid for, oldest first; None if there is none. What was not known of a window when a
-    request was answered is told by what is known now."""
+    """The requests that plans paid for, oldest first; None if there is none. How large the windows of an account are is
+    told by what is known of them last; an account of whose window nobody knows that is left out of its share."""
     paid = [plan for plan in plans if plan is not None]
     if not paid:
         return None
-    scales = {window.name: window.scale for plan in paid for window in plan.windows if window.scale}
-    return PlanTotals(len(paid), sum(p.cost for p in paid), sum(p.cost_untouched for p in paid), scales)
+    costs: dict[str, tuple[float, float]] = {}
+    scales: dict[tuple[str, str], float] = {}
+    for plan in paid:
+        with_us, untouched = costs.get(plan.account, (0.0, 0.0))
+        costs[plan.account] = with_us + plan.cost, untouched + plan.cost_untouched
+        scales.update({(window.name, plan.account): window.scale for window in plan.windows if window.scale})
+    shares: dict[str, tuple[float, float]] = {}
+    for (window, account), scale in scales.items():
+        with_us, untouched = shares.get(window, (0.0, 0.0))
+        shares[window] = with_us + scale * costs[account][0], untouched + scale * costs[account][1]
+    return PlanTotals(sum(plan.cost for plan in paid), sum(plan.cost_untouched for plan in paid), shares)
 
 
-def is_paid_by_plan(receipts: Iterable[Receipt]) -> bool:
+def is_paid_by_plan(receipts: Iterable[Receipt | PaidRequest]) -> bool:
     """Whether a plan paid for all requests of clients that anybody paid for."""
     paid = [receipt for receipt in receipts if receipt.rounds and receipt.status not in OWN_REQUEST_STATUSES]
     return bool(paid) and all(receipt.plan for receipt in paid)
 
 
-def plan_words(receipts: Iterable[Receipt]) -> str:
+def plan_words(receipts: Iterable[Receipt | PaidRequest]) -> str:
     """What was taken of the plan that paid for all of it; empty where anything was paid by the token."""
     oldest_first = sorted(receipts, key=lambda receipt: receipt.created)
     if not is_paid_by_plan(oldest_first):
@@ -60,11 +73,17 @@ def plan_words(receipts: Iterable[Receipt]) -> str:
 
 def format_plan(total: PlanTotals) -> str:
     """By the longest window whose size is known; without any, how the two compare."""
-    if not total.scales:
+    if not total.shares:
         return _compared(total)
-    window = max(total.scales, key=window_minutes)
-    taken, untouched = total.share(window)
-    return f"{_percent(taken)} of {window_words(window)}, untouched {_percent(untouched)}"
+    return _taken(total, max(total.shares, key=window_minutes))
+
+
+def _taken(total: PlanTotals, window: str) -> str:
+    """`4.1 % of your week, untouched 6.0 %`, and `4.1 weeks, untouched 6.0` where that is more than one."""
+    taken, untouched = total.shares[window]
+    if max(taken, untouched) <= 1 + SAME_PERCENT / 100:
+        return f"{_percent(100 * taken)} of {window_words(window)}, untouched {_percent(100 * untouched)}"
+    return f"{taken:.1f} {WINDOWS_NAMES.get(window, f'times your {window}')}, untouched {untouched:.1f}"
 
 
 def _compared(total: PlanTotals) -> str:
@@ -86,15 +105,18 @@ def _percent(share: float) -> str:
 def plan_lines(plan: PlanCost) -> list[str]:
     """A request that a plan paid for, in sentences: what it took, and by which weights that was decided."""
     scales = {window.name: window.scale for window in plan.windows if window.scale}
-    total = PlanTotals(1, plan.cost, plan.cost_untouched, scales)
-    taken = [
-        f"it took {_percent(total.share(name)[0])} of {window_words(name)}, untouched {_percent(total.share(name)[1])}"
-        for name in sorted(scales, key=window_minutes)
-    ]
+    shares = {name: (scale * plan.cost, scale * plan.cost_untouched) for name, scale in scales.items()}
+    total = PlanTotals(plan.cost, plan.cost_untouched, shares)
+    taken = [f"it took {_taken(total, name)}" for name in sorted(shares, key=window_minutes)]
     read = f"{100 * plan.read:.1f} %"
     known = f"as measured over {plan.rounds:,} answers" if plan.rounds else "as is expected of plans; not measured yet"
-    rests = "; so little is gained by what leaves the context that nothing is folded for that alone"
+    rests = ""
+    if plan.read_for_gate < LITTLE_READ:
+        why = "so little is gained by what leaves the context that"
+        if plan.read >= LITTLE_READ:
+            why = "too little was measured to build on it, so"
+        rests = f"; {why} nothing is folded for that alone"
     return [
         *(taken or [f"a plan pays for it, not the token: it took {_compared(total)}"]),
-        f"a cached token weighs {read} of a fresh one, {known}{rests if plan.read_for_gate < LITTLE_READ else ''}",
+        f"a cached token weighs {read} of a fresh one, {known}{rests}",
     ]

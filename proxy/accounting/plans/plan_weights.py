@@ -33,8 +33,6 @@ JUMP_STEPS = 3.0
 ROUNDS_OF_FIT = 5
 LEAST_FRESH = 0.1
 """The least that a fresh token weighs, as a share of what is expected: everything else is told beside it."""
-KNOWN_ERROR = 0.05
-"""A weight is known when its error is at most this share of it."""
 CAUTIOUS_ERRORS = 2
 """By so many errors less than measured a cached token may weigh."""
 CAUTIOUS_ROUNDS = 30
@@ -77,6 +75,8 @@ class PlanWeights(msgspec.Struct, frozen=True, gc=False):
     output_error: float = LIST_PRIOR_ERROR
     rounds: int = 0
     """From how many answered rounds they were read; 0: nothing was measured yet."""
+    counts_itself: bool = False
+    """Whether the headers of an answer count the answer itself, by what fits better."""
 
     @property
     def read_ratio(self) -> float:
@@ -98,17 +98,6 @@ class PlanWeights(msgspec.Struct, frozen=True, gc=False):
     def uncertainty(self) -> float:
         """All errors together, as a multiple of what a fresh token weighs."""
         return (self.fresh_error + self.read_error + self.write_error + self.output_error) / self.fresh
-
-    @property
-    def known(self) -> frozenset[str]:
-        """Which of the four the readings tell apart well."""
-        errors = (self.fresh_error, self.read_error, self.write_error, self.output_error)
-        told = zip(("fresh", "read", "write", "output"), self.four, errors, strict=True)
-        return frozenset(name for name, weight, error in told if self.rounds and error <= KNOWN_ERROR * weight)
-
-    def weigh(self, use: ListUse) -> float:
-        """The share of the window that this takes, where the weights were measured."""
-        return self.fresh * use.fresh + self.read * use.read + self.write * use.written + self.output * use.output
 
 
 NOTHING_MEASURED = PlanWeights()
@@ -192,10 +181,16 @@ def fit_scale(records: Sequence[WindowRecord], weights: PlanWeights) -> tuple[fl
     if not records:
         return 0.0, 0.0
     step, ratios = records[-1].reading.step, [weight / weights.fresh for weight in weights.four]
-    segments = _segments(records, step, counts_itself=False)
-    if _movement(segments) < MIN_MOVEMENT_STEPS * step:
-        return 0.0, 0.0
-    scale, across = _unit_of(segments, ratios)
+    segments: list[_Segment] = []
+    parts = _segments(records, step, counts_itself=weights.counts_itself)
+    scale = across = 0.0
+    while len(parts) > len(segments):  # a jump makes the scale too large, so others may show once it is left out
+        segments = parts
+        if _movement(segments) < MIN_MOVEMENT_STEPS * step:
+            return 0.0, 0.0
+        scale, across = _unit_of(segments, ratios)
+        expected = [max(0.0, scale) * ratio for ratio in ratios]
+        parts = [part for segment in segments for part in _split_at_jumps(segment, expected, step)]
     return (scale, step / math.sqrt(12 * across)) if scale > 0 else (0.0, 0.0)
 
 
@@ -208,22 +203,25 @@ def _fit_with_lag(
     if first is None:
         return None
     without_jumps = [part for segment in segments for part in _split_at_jumps(segment, first[2], step)]
-    return (_fit_segments(without_jumps, step) or first)[:2] if len(without_jumps) > len(segments) else first[:2]
+    best = (_fit_segments(without_jumps, step) if len(without_jumps) > len(segments) else None) or first
+    return replace(best[0], counts_itself=counts_itself), best[1]
 
 
 def _segments(records: Sequence[WindowRecord], step: float, *, counts_itself: bool) -> list[_Segment]:
+    """Cut where a window was reset, and between two readings that differ by a round that did not say what it used."""
     segments = [_Segment()]
-    total, before = ListUse(), records[0].reading
+    total, before, use_before = ListUse(), records[0].reading, records[0].use
     for record in records:
         now = record.reading
         was_reset = now.used < before.used - step / 2 or abs(now.resets_at - before.resets_at) > RESET_TOLERANCE_S
-        if (was_reset or record.use is None) and segments[-1].used:
+        is_unreported = (record.use if counts_itself else use_before) is None
+        if (was_reset or is_unreported) and segments[-1].used:
             segments.append(_Segment())
             total = ListUse()
         used = record.use or ListUse()
         segments[-1].sums.append((total + used if counts_itself else total).as_vector)
         segments[-1].used.append(now.used)
-        total, before = total + used, now
+        total, before, use_before = total + used, now, record.use
     return segments
 
 

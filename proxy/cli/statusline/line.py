@@ -195,26 +195,42 @@ def _in_url(text: str) -> str:
 # ----------------------------------------------------------------------------------------------------------- the words
 def line_text(answer: dict[str, object], *, is_subscription: bool) -> str:
     """What the proxy told, as one line: the context, what is saved today, the working frame. A subscription is not paid
-    by the token, so there the share is told instead of the money."""
+    by the token, so there the share of what its plan was asked for is told instead of the money, and likewise where
+    plans paid for all of today."""
     sent, came = _number(answer.get("tokens_sent")), _number(answer.get("tokens_in"))
     parts = []
     if came:
         parts.append(f"{_tokens(sent)} of {_tokens(came)} tokens" if sent != came else f"{_tokens(sent)} tokens")
-    parts.append(_saved(_number(answer.get("saved")), _number(answer.get("untouched")), is_subscription))
+    saved, untouched = _number(answer.get("saved")), _number(answer.get("untouched"))
+    plan_saved, plan_untouched = _number(answer.get("plan_saved")), _number(answer.get("plan_untouched"))
+    if is_subscription or (plan_untouched and not untouched):
+        parts.append(_saved_of_plan(plan_saved, plan_untouched))
+    else:
+        parts.append(_saved(saved, untouched))
     if frame := printable(_text(answer.get("frame"))):
         parts.append(frame)
     return f"callstack {' · '.join(parts)}"
 
 
-def _saved(saved: float, untouched: float, is_subscription: bool) -> str:  # noqa: FBT001 - of one caller
-    share = round(100 * abs(saved) / untouched) if untouched > 0 else 0
-    word = "lost" if saved < 0 else "saved"
-    if is_subscription:
-        return f"{word} {min(share, MAX_SHARE)} % of today's use" if share else "nothing saved today"
+def _saved_of_plan(saved: float, untouched: float) -> str:
+    share = min(_percent(saved, untouched), MAX_SHARE)
+    return f"{_word(saved)} {share} % of today's use" if share else "nothing saved today"
+
+
+def _saved(saved: float, untouched: float) -> str:
+    share = _percent(saved, untouched)
     amount = f"{abs(saved):.2f}" if abs(saved) >= 0.01 else f"{abs(saved):.4f}"
     if not float(amount):
         return "nothing saved today"
-    return f"{word} ${amount} today" + (f" ({share} %)" if 0 < share <= MAX_SHARE else "")
+    return f"{_word(saved)} ${amount} today" + (f" ({share} %)" if 0 < share <= MAX_SHARE else "")
+
+
+def _percent(saved: float, untouched: float) -> int:
+    return round(100 * abs(saved) / untouched) if untouched > 0 else 0
+
+
+def _word(saved: float) -> str:
+    return "lost" if saved < 0 else "saved"
 
 
 def _tokens(number: float) -> str:

@@ -23,14 +23,12 @@ import msgspec
 import typer
 
 from proxy.accounting import (
-    OWN_REQUEST_STATUSES,
-    PlanCost,
+    PaidRequest,
     ReceiptTotals,
     format_amounts,
-    format_plan,
     percent_saved,
+    plan_words,
     reason_meaning,
-    sum_plans,
 )
 from proxy.cli.context import (
     ConfigFile,
@@ -350,19 +348,9 @@ def outcome_text(receipts: Sequence[Mapping[str, Any]], flag: str, forecast: Rec
     elif all(receipt.get("status") == "shadow" for receipt in receipts):
         balance = "mode active not measured"
     else:
-        balance = _plan_text(receipts) or _balance_text(receipts)
+        balance = plan_words(msgspec.convert(list(receipts), list[PaidRequest])) or _balance_text(receipts)
     failed = sum(map(_failed, receipts))
     return f"{count}, {f'{failed:,} failed, ' if failed else ''}{balance}; look: callstack console{flag}"
-
-
-def _plan_text(receipts: Sequence[Mapping[str, Any]]) -> str:
-    """What was taken of the plan that paid; empty where anything was paid by the token."""
-    paid = [r for r in receipts if r.get("rounds") and r.get("status") not in OWN_REQUEST_STATUSES]
-    if not paid or not all(receipt.get("plan") for receipt in paid):
-        return ""
-    oldest_first = sorted(paid, key=lambda receipt: int(receipt.get("created", 0)))
-    total = sum_plans(msgspec.convert(receipt["plan"], PlanCost) for receipt in oldest_first)
-    return format_plan(total) if total else ""
 
 
 def _balance_text(receipts: Sequence[Mapping[str, Any]]) -> str:

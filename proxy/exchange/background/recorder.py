@@ -297,8 +297,7 @@ class RequestRecordBuilder(msgspec.Struct):
         early."""
         if self.final_receipt is None and self.account is not None and self.outcome is not None:
             plans = self.recorder.accountant.plans
-            account = plans.account_of(self.payer)
-            plan = plans.state(account) if account or any(self.windows.values()) else None
+            plan = plans.paying(self.payer, self.organization, tells_windows=any(self.windows.values()))
             self.final_receipt = self.account.settle(
                 self.outcome, self.usages, self.unreported_outputs, self.bills, plan
             )

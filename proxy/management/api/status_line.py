@@ -15,7 +15,7 @@ from proxy.accounting import OWN_REQUEST_STATUSES, Receipt, read_period
 from proxy.core.frames import CONVERSATION
 from proxy.core.ledger import Conversation, Ledger
 from proxy.management.views import ConversationUnreadable, decode_receipt, lookup, newest_path_state
-from proxy.store import RequestRecord, Store, TenantScope
+from proxy.store import Store, TenantScope
 
 PAGE = 200
 """Receipts that are read at once; a day of more is read page by page, once."""
@@ -24,49 +24,67 @@ MAX_CONVERSATIONS = 50
 """The most recently active ones, among which a session is looked for."""
 MAX_SESSIONS = 256
 """Answers that are kept."""
-REQUESTS_READ = 5
-"""The newest of a conversation: one of them has a receipt, the others are under way."""
+REQUESTS_READ = 10
+"""The newest of a conversation: one of them is of its work and has a receipt, the others are under way or beside it."""
+NEWEST_READ = 20
+"""While none of so many requests has changed, an answer holds."""
+UNDER_WAY_MS = 3_600_000
+"""A request without a receipt that is so much older than the newest one never gets one."""
+STORED_LATE_MS = 60_000
+"""A request is stored within so long after it came."""
+NOT_OF_A_SESSION = OWN_REQUEST_STATUSES | {"side"}
+"""What says nothing of the context of a session: our own requests, and small questions beside the work."""
 
 
 class StatusLineView(TypedDict):
     """`tokens_sent` of `tokens_in` is the context of the newest request: what was sent in its last round, and what the
     client sent; both 0 where the session has none yet. `frame` is the title of the frame that is worked on, or empty.
-    `saved` and `untouched` are USD of today's requests of all sessions, in the time zone of the proxy."""
+    `saved` and `untouched` are USD of today's requests of all sessions, in the time zone of the proxy, that were paid
+    by the token; `plan_saved` and `plan_untouched` are of those that a plan paid for, in USD of fresh input that weigh
+    as much there."""
 
     tokens_sent: int
     tokens_in: int
     frame: str
     saved: float
     untouched: float
+    plan_saved: float
+    plan_untouched: float
+
+
+_Amounts = tuple[float, float, float, float]
+"""As the last four of the view."""
+_Newest = tuple[tuple[str, int], ...]
+"""The ids of the newest requests, and how long their receipts are."""
 
 
 @dataclass
 class _Today:
-    """Receipts of one day that were added up, by the id of their request."""
+    """Receipts of one day that were added up, by the id of their request. All of what came before `read_to` (ms) was
+    read."""
 
     day: str = ""
-    amounts: dict[str, tuple[float, float]] = field(default_factory=dict)
+    amounts: dict[str, _Amounts] = field(default_factory=dict)
+    read_to: int = 0
 
 
 @dataclass
 class StatusLines:
-    """The answers given last, of one process: of each scope today's sums, of each session the newest request that was
-    looked at with what it led to."""
+    """The answers given last, of one process: of each scope today's sums, of each session the newest requests that
+    were looked at with what they led to."""
 
     today: dict[TenantScope, _Today] = field(default_factory=dict)
-    answers: dict[tuple[TenantScope, str], tuple[RequestRecord, StatusLineView]] = field(default_factory=dict)
+    answers: dict[tuple[TenantScope, str], tuple[_Newest, StatusLineView]] = field(default_factory=dict)
     titles: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By conversation: the newest receipt when it was read, and the title of its active frame."""
 
     async def view(self, store: Store, scope: TenantScope, session: str) -> StatusLineView:
         """`session` is what the client calls its session; empty for the newest conversation."""
-        newest = await store.requests(scope, "", 1)
-        if not newest:
-            return {"tokens_sent": 0, "tokens_in": 0, "frame": "", "saved": 0.0, "untouched": 0.0}
+        newest = tuple((each.id, len(each.receipt)) for each in await store.requests(scope, "", NEWEST_READ))
         known = self.answers.get((scope, session))
-        if known is not None and known[0] == newest[0] and self._is_today(scope):
+        if known is not None and known[0] == newest and self._is_today(scope):
             return known[1]
-        saved, untouched = await self._sums(store, scope)
+        saved, untouched, plan_saved, plan_untouched = await self._sums(store, scope)
         receipt, title = await self._context(store, scope, session)
         view: StatusLineView = {
             "tokens_sent": receipt.tokens_last if receipt else 0,
@@ -74,29 +92,38 @@ class StatusLines:
             "frame": title,
             "saved": saved,
             "untouched": untouched,
+            "plan_saved": plan_saved,
+            "plan_untouched": plan_untouched,
         }
         if len(self.answers) >= MAX_SESSIONS:
             self.answers.clear()
-        self.answers[scope, session] = (newest[0], view)
+        self.answers[scope, session] = (newest, view)
         return view
 
     def _is_today(self, scope: TenantScope) -> bool:
         return scope in self.today and self.today[scope].day == _day()
 
-    async def _sums(self, store: Store, scope: TenantScope) -> tuple[float, float]:
-        """Of today: USD saved, and USD that it would have cost."""
+    async def _sums(self, store: Store, scope: TenantScope) -> _Amounts:
+        """Of today, what was saved and what it would have cost: in USD, and of plans."""
         if not self._is_today(scope):
             self.today[scope] = _Today(_day())
-        amounts, since = self.today[scope].amounts, read_period("today").starts_ms
+        today, since = self.today[scope], read_period("today").starts_ms
+        newest, under_way = 0, []
         for page in range(MAX_PAGES):
             records = await store.requests(scope, "", PAGE, page * PAGE)
-            fresh = [record for record in records if record.created >= since and record.id not in amounts]
-            for record in fresh:
+            newest = max(newest, records[0].created if records else 0)
+            for record in records:
+                if record.created < since or record.id in today.amounts:
+                    continue
                 if (receipt := decode_receipt(record)) is not None:
-                    amounts[record.id] = (receipt.saved, receipt.cost_untouched)
-            if len(records) < PAGE or len(fresh) < PAGE // 2:  # the rest was added up before, or is older
+                    today.amounts[record.id] = _amounts(receipt)
+                else:
+                    under_way.append(record.created)
+            if len(records) < PAGE or records[-1].created < max(since, today.read_to):
                 break
-        return sum(saved for saved, _ in amounts.values()), sum(untouched for _, untouched in amounts.values())
+        today.read_to = min([newest - STORED_LATE_MS, *(each for each in under_way if each > newest - UNDER_WAY_MS)])
+        sums = [sum(column) for column in zip(*today.amounts.values(), strict=True)] or [0.0] * 4
+        return sums[0], sums[1], sums[2], sums[3]
 
     async def _context(self, store: Store, scope: TenantScope, session: str) -> tuple[Receipt | None, str]:
         """The newest receipt of the session's own thread, and the title of the frame that is worked on. What the
@@ -106,7 +133,7 @@ class StatusLines:
         for conversation in own:
             records = await store.requests(conversation.tenant, conversation.id, REQUESTS_READ)
             decoded = [receipt for record in records if (receipt := decode_receipt(record)) is not None]
-            if receipts := [receipt for receipt in decoded if receipt.status not in OWN_REQUEST_STATUSES]:
+            if receipts := [receipt for receipt in decoded if receipt.status not in NOT_OF_A_SESSION]:
                 return receipts[0], await self._title(store, conversation, receipts)
         return None, ""
 
@@ -125,6 +152,13 @@ class StatusLines:
             self.titles.clear()
         self.titles[conversation.id] = (receipts[0].id, title)
         return title
+
+
+def _amounts(receipt: Receipt) -> _Amounts:
+    """What a plan paid for has list prices too, which nobody pays."""
+    if (plan := receipt.plan) is not None:
+        return 0.0, 0.0, plan.cost_untouched - plan.cost, plan.cost_untouched
+    return receipt.saved, receipt.cost_untouched, 0.0, 0.0
 
 
 def _working_frame(ledger: Ledger) -> str:

@@ -368,7 +368,7 @@ class PlanCostView(TypedDict):
     """A request that a plan pays for: `cost` and `cost_untouched` are USD of fresh input that weigh as much in its
     windows, which nobody pays. `read` is what a cached token weighs beside a fresh one, `read_for_gate` the least of
     it, by which folds are weighed; `write` and `output` are weights beside list prices. `rounds`: from how many answers
-    they were read, 0 for what is expected of plans."""
+    they were read, 0 for what is expected of plans. `account` tells accounts apart, empty in older receipts."""
 
     cost: float
     cost_untouched: float
@@ -378,6 +378,7 @@ class PlanCostView(TypedDict):
     output: float
     rounds: int
     windows: list[PlanWindowView]
+    account: str
 
 
 class ReceiptView(TypedDict, total=False):
