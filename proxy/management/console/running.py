@@ -79,7 +79,7 @@ def call_words(name: str, arguments: str) -> str:
 def _telling_argument(arguments: str) -> str:
     try:
         values = json.loads(arguments)
-    except ValueError:  # it still arrives
+    except (ValueError, RecursionError):  # it still arrives, or the model does not stop opening brackets
         return ""
     if not isinstance(values, dict):
         return ""

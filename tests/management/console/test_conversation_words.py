@@ -9,6 +9,7 @@ from proxy.accounting import GateDecision, Receipt
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.frames import Frame, PathState, Status, Tree
 from proxy.core.ledger import Conversation, Ledger, Usage
+from proxy.management.console.parts.call_markup import MAX_TEXT, shown_call
 from proxy.management.console.parts.frame_tree import long_title, mark_of, tree_rows
 from proxy.management.console.rendering import status_words
 from proxy.management.console.running import call_words
@@ -106,7 +107,14 @@ def test_what_sleeps_for_another_reason_than_its_length_is_not_called_short() ->
         ('{"todos": [{"content": "x"}], "why": "later"}', "bash later"),
         ('{"comm', "bash"),
         ("[1]", "bash"),
+        ("[" * 100_000, "bash"),
     ],
 )
 def test_a_call_is_told_in_a_few_words(arguments: str, told: str) -> None:
     assert call_words("bash", arguments) == told
+
+
+def test_a_call_that_is_nested_too_deep_is_shown_as_it_came() -> None:
+    assert shown_call("bash", "[" * 100_000).endswith(f"<bdi>bash {'[' * MAX_TEXT}</bdi></pre>")
+    for depth in range(1, 1_200):  # what is just read may be too deep to be written
+        assert "bash" in shown_call("bash", f'{{"a": {"[" * depth}{"]" * depth}}}')
