@@ -9,6 +9,7 @@ from proxy.accounting import GateDecision, Receipt
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.frames import Frame, PathState, Status, Tree
 from proxy.core.ledger import Conversation, Ledger, Usage
+from proxy.management.console.conversation_list_page import STATES, standings_of, state_of
 from proxy.management.console.parts.call_markup import MAX_TEXT, shown_call
 from proxy.management.console.parts.frame_tree import long_title, mark_of, tree_rows
 from proxy.management.console.rendering import status_words
@@ -35,6 +36,7 @@ def wake(removed: int, cost: float, gain: float) -> GateDecision:
     [
         (asleep(903, "small"), None, "begins at about 4k tokens; 903 now"),
         (asleep(9_000, "small"), 16_000, "begins at about 16k tokens; 9k now"),
+        (asleep(20_000, "in_loop"), 16_000, "begins with your next message; 20k now"),
         (asleep(8_308, "in_loop", wake(740, 4_309, 2_720)), None, "begins at about 8.7k tokens; 8.3k now"),
         (asleep(22_797, "in_loop", wake(14_666, 7_428, 65_390)), None, "begins with your next message; 23k now"),
         (asleep(24_131, "no_gain", wake(0, 21_738, -380)), None,
@@ -97,6 +99,27 @@ def test_what_sleeps_for_another_reason_than_its_length_is_not_called_short() ->
     assert status_words("asleep", "in_loop") == "too short to help yet"
     assert status_words("asleep", "no_tools") == "passed on"
     assert status_words("of a later version") == "of a later version"
+
+
+@pytest.mark.parametrize(
+    ("receipts", "state"),
+    [
+        ([], "waiting"),
+        ([asleep(9, "", status="full")], "waiting"),
+        ([asleep(9, "too_slow", status="bypass")], "passed on"),
+        ([asleep(9, "window", status="stateless")], "passed on"),
+        ([asleep(9, "upstream_timeout", status="error")], "failed"),
+        ([asleep(9, "small"), asleep(9, "", status="keep_alive")], "too short"),
+        ([asleep(9, "small"), asleep(9, "", status="summary"), asleep(9, "", status="side")], "too short"),
+        ([asleep(9, "", status="full"), asleep(9, "client_left", status="error")], "waiting"),
+        ([asleep(9, "", status="side")], "passed on"),
+        ([asleep(9, "stopped", status="error")], "waiting"),
+    ],
+)
+def test_a_conversation_stands_as_its_newest_request_tells(receipts: list[Receipt], state: str) -> None:
+    standings = standings_of(structs.replace(each, conversation="c") for each in receipts)
+    assert state in STATES
+    assert state_of(Conversation("c", "t"), standings["c"].newest if receipts else None, is_working=False) == state
 
 
 @pytest.mark.parametrize(
