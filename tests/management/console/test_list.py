@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from pathlib import Path
@@ -71,15 +72,18 @@ def test_every_agent_at_work_is_in_the_list_and_can_be_stopped(tmp_path: Path) -
         shown = rows(person, "?state=working")
         assert [" working Stop " in row for row in shown] == [True] * agents
 
-        left = []
-        provider.will(stall(says("I begin"), until=lambda: bool(left)))
+        may_end = threading.Event()
+        provider.will(stall(says("I begin"), until=may_end.is_set))
         with ThreadPoolExecutor(1) as thread:
             thread.submit(ask, proxy.origin, body_of("Count the lines."))
-            provider.wait_for(agents + 1)
-            [first, *_] = rows(person, "?state=working&period=today")
-            assert rows(person, "?state=working&client=agent-0")[0] != first
-            left.append("go on")
+            try:
+                provider.wait_for(agents + 1)
+                [first, *_] = rows(person, "?state=working&period=today")
+                of_client = rows(person, "?state=working&client=agent-0")
+            finally:
+                may_end.set()
         assert first.startswith("Count the lines. working Stop ")
+        assert len(of_client) == agents // 2
 
 
 @pytest.mark.parametrize("query", ["?state=asleep", "?sort=x", "?period=year", "?page=0"])
