@@ -17,10 +17,11 @@ from proxy.accounting import Period, PeriodName, Receipt, client_of, read_period
 from proxy.auth import name_of_tenant
 from proxy.core.ledger import Conversation
 from proxy.errors import BadRequest
+from proxy.management.api import now_ms
 from proxy.management.console.overview_filter import PERIOD_WORDS, WHOSE, client_options
 from proxy.management.console.rendering import LENGTH_REASONS, Visitor, render, visitor_of
 from proxy.management.console.running import running_now
-from proxy.management.console.too_short import help_begins
+from proxy.management.console.too_short import help_begins, newest_telling, tells_standing
 from proxy.management.views import (
     ConversationRow,
     ConversationUnreadable,
@@ -44,7 +45,12 @@ SORTS = {
     "lost": "most lost first",
     "requests": "most requests first",
 }
-STATES = ("all", "working", "waiting", "too short", "stopped")
+STATES = ("all", "working", "waiting", "too short", "passed on", "failed", "stopped")
+PASSED_ON = frozenset({"asleep", "off", "shadow", "bypass", "stateless", "side"})
+NEWEST_REQUESTS = 20
+"""Of a conversation, among which the one is looked for that tells how it stands."""
+RECENT_REQUESTS = 1_000
+"""Newest of all, whose clients can be chosen while no filter is set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +97,11 @@ class ListedConversation:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What receipts say of a conversation."""
+    """What receipts say of a conversation. `newest` is the request that tells how it stands, None where the first is
+    under way; `last` is when the newest came, in ms since the epoch."""
 
-    newest: Receipt
+    newest: Receipt | None
+    last: int
     requests: int
     saved: float
 
@@ -102,16 +110,19 @@ async def show(request: Request) -> Response:
     visitor, chosen = visitor_of(request), _read_filter(request)
     store, scope = visitor.context.store, visitor.scope
     working = frozenset(each.conversation for each in running_now(visitor.context, scope))
-    clients: list[str] = [chosen.client] if chosen.client else []
     first = (chosen.page - 1) * ROWS_PER_PAGE
     if chosen.needs_receipts:
         everything = await load_receipts(store, scope, period=chosen.days)
         clients = client_options(everything.receipts, chosen.client)
-        standings = await run_in_threadpool(_standings, only_of_client(everything, chosen.client).receipts)
+        standings = await run_in_threadpool(standings_of, only_of_client(everything, chosen.client).receipts)
+        if not chosen.client and chosen.days.starts_ms <= now_ms() < chosen.days.ends_ms:
+            standings = {each: Standing(None, now_ms(), 1, 0.0) for each in sorted(working)} | dict(standings)
         known = {each.id: each for each in await store.recently_active(scope, MAX_CONVERSATIONS)}
         found = _chosen([known[each] for each in standings if each in known], standings, chosen, working)
         shown, has_more = found[first : first + ROWS_PER_PAGE], len(found) > first + ROWS_PER_PAGE
     else:
+        newest = await load_receipts(store, scope, limit=RECENT_REQUESTS)
+        clients = client_options(newest.receipts, "")
         recent = await store.recently_active(scope, first + ROWS_PER_PAGE + 1)
         shown, has_more = list(recent[first : first + ROWS_PER_PAGE]), len(recent) > first + ROWS_PER_PAGE
     return render(
@@ -150,14 +161,15 @@ def _page_number(text: str) -> int:
     return int(text)
 
 
-def _standings(receipts: Iterable[Receipt]) -> Mapping[str, Standing]:
+def standings_of(receipts: Iterable[Receipt]) -> Mapping[str, Standing]:
     """By conversation. `receipts` are the oldest first."""
     found: dict[str, Standing] = {}
     for receipt in receipts:
         if receipt.conversation:
             before = found.get(receipt.conversation)
             count, saved = (before.requests, before.saved) if before else (0, 0.0)
-            found[receipt.conversation] = Standing(receipt, count + 1, saved + receipt.saved)
+            newest = receipt if before is None or tells_standing(receipt) else before.newest
+            found[receipt.conversation] = Standing(newest, receipt.created, count + 1, saved + receipt.saved)
     return found
 
 
@@ -171,7 +183,7 @@ def _chosen(
         each for each in known if chosen.state in ("all", state_of(each, standing(each).newest, each.id in working))
     ]
     keys = {
-        "recent": lambda each: -standing(each).newest.created,
+        "recent": lambda each: -standing(each).last,
         "saved": lambda each: -standing(each).saved,
         "lost": lambda each: standing(each).saved,
         "requests": lambda each: -standing(each).requests,
@@ -180,13 +192,15 @@ def _chosen(
 
 
 def state_of(conversation: Conversation, newest: Receipt | None, is_working: bool) -> str:  # noqa: FBT001
-    """One of `STATES`, or `passed on` where the proxy does not help for another reason than the length."""
+    """One of `STATES`. `newest` is the request that tells how the conversation stands."""
     if conversation.is_stopped:
         return "stopped"
     if is_working:
         return "working"
-    if newest is None or newest.status not in ("asleep", "off", "shadow"):
+    if newest is None or newest.status not in (*PASSED_ON, "error"):
         return "waiting"
+    if newest.status == "error":
+        return "failed" if tells_standing(newest) else "waiting"
     return "too short" if newest.status == "asleep" and newest.reason in LENGTH_REASONS else "passed on"
 
 
@@ -201,8 +215,9 @@ async def _listed(visitor: Visitor, conversation: Conversation, working: frozens
     except ConversationUnreadable:
         row = None
     row = row or (await conversation_rows_of(store, [conversation]))[0]
-    newest = next(iter(await store.requests(tenant, conversation.id, 1)), None)
-    receipt = decode_receipt(newest) if newest else None
+    decoded = map(decode_receipt, await store.requests(tenant, conversation.id, NEWEST_REQUESTS))
+    receipts = [receipt for receipt in decoded if receipt is not None]
+    receipt = newest_telling(receipts) or next(iter(receipts), None)
     shows_person = visitor.scope is None and context.config.tenancy in WHOSE
     return ListedConversation(
         row,

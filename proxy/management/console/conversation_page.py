@@ -21,7 +21,7 @@ from proxy.management.console.parts.frame_tree import tree_rows
 from proxy.management.console.parts.icicle import Icicle, lay_out, tokens_of
 from proxy.management.console.rendering import format_short_tokens, render, visitor_of
 from proxy.management.console.running import call_words, running_now
-from proxy.management.console.too_short import help_begins
+from proxy.management.console.too_short import help_begins, newest_telling
 from proxy.management.views import (
     conversations,
     decode_receipt,
@@ -94,6 +94,7 @@ async def show(request: Request) -> Response:
         return render(request, "_context.html", **picture)
     row = await conversations.conversation_row(context.store, ledger, path_state=path_state)
     messages = message_rows(await context.inbox.list_messages(tenant, conversation), context.inbox.now())
+    told = newest_telling(step.receipt for step in reversed(picture["steps"]))
     steps, shows_all = picture["steps"], request.query_params.get("rows", "") == "all"
 
     def build() -> dict[str, Any]:
@@ -118,7 +119,8 @@ async def show(request: Request) -> Response:
         of=conversation,
         place="",
         messages=[message for message in messages if message["state"] == "waiting"],
-        begins=help_begins(steps[-1].receipt if steps else None, context.config.wake_at_tokens),
+        told=told,
+        begins=help_begins(told, context.config.wake_at_tokens),
         timeline_height=TIMELINE_HEIGHT,
         done=request.query_params.get("done", ""),
         **picture,

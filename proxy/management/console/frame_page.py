@@ -45,6 +45,7 @@ async def show(request: Request) -> Response:
     def build() -> dict[str, Any]:
         detail = frame_detail(ledger, path_state, frame_id, context.config.observed_tools)
         entries = logs.frame_log(ledger, path_state, frame_id)["entries"]
+        said = [each["text"] for each in entries if each["role"] == "assistant" and each["text"]]
         last_page = max(1, -(-len(entries) // ENTRIES_PER_PAGE))
         at = min(page, last_page)
         tree = path_state.tree.told
@@ -52,6 +53,7 @@ async def show(request: Request) -> Response:
             "detail": detail,
             "frame": tree.frames[frame_id],
             "title": long_title(tree.frames[frame_id]),
+            "result_words": result_words(str(detail.get("results", "")), str(detail["origin"]), said),
             "ancestors": [tree.frames[each] for each in reversed(detail["ancestors"])],
             "children": [tree.frames[each] for each in detail["children"]],
             "entries": list(enumerate(entries))[(at - 1) * ENTRIES_PER_PAGE : at * ENTRIES_PER_PAGE],
@@ -91,6 +93,12 @@ def _page_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) > 0):
         raise BadRequest("A page is a number from 1.")
     return int(text)
+
+
+def result_words(results: str, origin: str, said: Sequence[str]) -> str:
+    """What the result is called: the last of what the agent said stands for one where neither the model nor a person
+    gave any."""
+    return "Last words" if origin != "model" and results and said and results in said[-1] else "Result"
 
 
 def stand_in_text(path_state: PathState, frame: str) -> str:

@@ -25,7 +25,7 @@ from proxy.management.views import ConversationUnreadable, LoadedReceipts, load_
 MAX_STOPPED = 200
 """Conversations, the most recently active, among which those that a person has stopped are looked for."""
 NAMED = 3
-"""Conversations that are named in a line; an overview shows how many more there are."""
+"""Conversations or models that are named in a line; an overview shows how many more there are."""
 MIN_FAILURES = 3
 """Newest requests in a row that failed, all of them, before somebody has to look."""
 
@@ -88,15 +88,25 @@ async def _to_do(context: ApiContext, visitor: Visitor, receipts: Sequence[Recei
     if (failing := _failing(receipts)) is not None:
         words = f"The newest requests failed: {reason_meaning(failing.reason)}. Look whether the provider is there."
         found.append(Advice(words, f"/console/requests/{failing.id}", "Open the newest"))
-    for conversation in await context.store.recently_active(visitor.scope, MAX_STOPPED):
-        if conversation.is_stopped:
-            words = "An agent is stopped: its requests are refused until you resume it."
-            found.append(Advice(words, f"/console/conversations/{conversation.id}", "Go there to resume"))
+    recent = await context.store.recently_active(visitor.scope, MAX_STOPPED)
+    if stopped := [each.id for each in recent if each.is_stopped]:
+        titles = [await _title_of(context, visitor.scope, each) for each in stopped[:NAMED]]
+        found.append(_stopped_advice(stopped, titles))
     models = sorted({each.model for each in receipts if not each.priced and each.model})
     if models:
-        words = f"No price is known for {', '.join(models[:3])}, so its figures are guesses. Set tariffs in proxy.yaml."
+        named = ", ".join(models[:NAMED])
+        words = f"No price is known for {named}, so its figures are guesses. Set tariffs in proxy.yaml."
         found.append(Advice(words))
     return found
+
+
+def _stopped_advice(stopped: Sequence[str], titles: Sequence[str]) -> Advice:
+    named = ", ".join(f"“{title}”" for title in titles) + (", …" if len(stopped) > len(titles) else "")
+    if len(stopped) == 1:
+        words = f"An agent is stopped ({named}): its requests are refused until you resume it."
+        return Advice(words, f"/console/conversations/{stopped[0]}", "Go there to resume")
+    words = f"{len(stopped)} agents are stopped ({named}): their requests are refused until you resume them."
+    return Advice(words, "/console/conversations?state=stopped", "Go there to resume")
 
 
 def _failing(receipts: Sequence[Receipt]) -> Receipt | None:

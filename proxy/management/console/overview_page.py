@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 from proxy.accounting import HELD_OUT, Receipt, dearer_conversations, outcome_meaning, plan_words
 from proxy.management.api import JsonResponse
-from proxy.management.console.overview_answers import find_answers
+from proxy.management.console.overview_answers import NAMED, find_answers
 from proxy.management.console.overview_filter import (
     CHARTS,
     GROUPS,
@@ -55,6 +55,7 @@ async def show(request: Request) -> Response:
         tenants=await tenant_options(visitor, chosen.tenant),
         whose=WHOSE.get(context.config.tenancy, ""),
         periods=PERIOD_WORDS,
+        named=NAMED,
         dearer=await run_in_threadpool(dearer_conversations, loaded.receipts),
         conversations=len({receipt.conversation for receipt in loaded.receipts} - {""}),
         held_out=len({receipt.conversation for receipt in loaded.receipts if receipt.group == HELD_OUT}),

@@ -16,7 +16,8 @@ from proxy.management.api import ApiContext, now_ms
 from proxy.management.console.rendering import render, visitor_of
 from proxy.management.views import in_flight_rows, task_title
 
-MAX_ROWS = 20
+MAX_CONVERSATIONS = 10_000
+"""The most recently used among which agents at work are looked for; memory holds fewer."""
 TOOLS_TIMEOUT_MS = 10 * 60_000
 """An agent that has run its tools for so long without asking again is taken to be gone."""
 TELLING_ARGUMENTS = ("command", "cmd", "file_path", "filePath", "path", "pattern", "query", "url", "title")
@@ -37,11 +38,11 @@ class Running:
 def running_now(context: ApiContext, scope: str | None, conversation: str = "") -> Sequence[Running]:
     """Agents at work, the longest first: of one conversation, or of all that `scope` may see."""
     rows: list[Running] = []
-    for cached in context.inbox.conversation_cache.recently_used(scope):
+    for cached in context.inbox.conversation_cache.recently_used(scope, MAX_CONVERSATIONS):
         if conversation in ("", cached.ledger.conversation.id):
             found = _answering(context, cached.tenant, cached.ledger) or _running_tools(cached.ledger)
             rows += [found] if found is not None else []
-    return sorted(rows, key=lambda row: row.since)[:MAX_ROWS]
+    return sorted(rows, key=lambda row: row.since)
 
 
 def _answering(context: ApiContext, tenant: str, ledger: Ledger) -> Running | None:
@@ -79,7 +80,7 @@ def call_words(name: str, arguments: str) -> str:
 def _telling_argument(arguments: str) -> str:
     try:
         values = json.loads(arguments)
-    except ValueError:  # it still arrives
+    except (ValueError, RecursionError):  # it still arrives, or the model does not stop opening brackets
         return ""
     if not isinstance(values, dict):
         return ""

@@ -1,13 +1,30 @@
-"""Says when the proxy begins to help with a conversation that is too short for it: at how many tokens, and how many it
-has now. The figures are those of its newest request; what an agent does next is not known, so they are about right."""
+"""Says how a conversation stands by its newest request, and when the proxy begins to help where it is too short for it:
+at how many tokens, and how many it has now. What an agent does next is not known, so the figures are about right."""
 
 from __future__ import annotations
 
-from proxy.accounting import Receipt
+from collections.abc import Iterable
+
+from proxy.accounting import OWN_REQUEST_STATUSES, Receipt
 from proxy.management.console.rendering import LENGTH_REASONS, format_short_tokens
 
 SMALLEST_TOKENS = 4_000
 """About so many tokens a request has where our smallest offer of tools is small beside it (`docs/how-it-works.md`)."""
+
+BROKEN_OFF = frozenset({"client_left", "cancelled", "stopped", "shutdown"})
+"""Reasons of errors that say nothing of how the next request fares."""
+
+
+def tells_standing(receipt: Receipt) -> bool:
+    """Whether a request tells how its conversation stands: not one of ours, a question beside the work, or one that was
+    broken off."""
+    if receipt.status == "error":
+        return receipt.reason not in BROKEN_OFF
+    return receipt.status not in OWN_REQUEST_STATUSES and receipt.status != "side"
+
+
+def newest_telling(newest_first: Iterable[Receipt]) -> Receipt | None:
+    return next(filter(tells_standing, newest_first), None)
 
 
 def help_begins(receipt: Receipt | None, wake_at: int | None) -> str:
@@ -16,6 +33,8 @@ def help_begins(receipt: Receipt | None, wake_at: int | None) -> str:
     if receipt is None or receipt.status != "asleep" or receipt.reason not in LENGTH_REASONS:
         return ""
     now = f"{_about(receipt.tokens_in)} now"
+    if wake_at is not None and receipt.tokens_in >= wake_at:  # amid tool calls it does not begin
+        return f"begins with your next message; {now}"
     if wake_at is not None:
         return f"begins at about {_about(wake_at)} tokens; {now}"
     if receipt.reason == "small":

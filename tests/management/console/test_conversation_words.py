@@ -9,6 +9,8 @@ from proxy.accounting import GateDecision, Receipt
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.frames import Frame, PathState, Status, Tree
 from proxy.core.ledger import Conversation, Ledger, Usage
+from proxy.management.console.conversation_list_page import STATES, standings_of, state_of
+from proxy.management.console.parts.call_markup import MAX_TEXT, shown_call
 from proxy.management.console.parts.frame_tree import long_title, mark_of, tree_rows
 from proxy.management.console.rendering import status_words
 from proxy.management.console.running import call_words
@@ -34,6 +36,7 @@ def wake(removed: int, cost: float, gain: float) -> GateDecision:
     [
         (asleep(903, "small"), None, "begins at about 4k tokens; 903 now"),
         (asleep(9_000, "small"), 16_000, "begins at about 16k tokens; 9k now"),
+        (asleep(20_000, "in_loop"), 16_000, "begins with your next message; 20k now"),
         (asleep(8_308, "in_loop", wake(740, 4_309, 2_720)), None, "begins at about 8.7k tokens; 8.3k now"),
         (asleep(22_797, "in_loop", wake(14_666, 7_428, 65_390)), None, "begins with your next message; 23k now"),
         (asleep(24_131, "no_gain", wake(0, 21_738, -380)), None,
@@ -99,6 +102,27 @@ def test_what_sleeps_for_another_reason_than_its_length_is_not_called_short() ->
 
 
 @pytest.mark.parametrize(
+    ("receipts", "state"),
+    [
+        ([], "waiting"),
+        ([asleep(9, "", status="full")], "waiting"),
+        ([asleep(9, "too_slow", status="bypass")], "passed on"),
+        ([asleep(9, "window", status="stateless")], "passed on"),
+        ([asleep(9, "upstream_timeout", status="error")], "failed"),
+        ([asleep(9, "small"), asleep(9, "", status="keep_alive")], "too short"),
+        ([asleep(9, "small"), asleep(9, "", status="summary"), asleep(9, "", status="side")], "too short"),
+        ([asleep(9, "", status="full"), asleep(9, "client_left", status="error")], "waiting"),
+        ([asleep(9, "", status="side")], "passed on"),
+        ([asleep(9, "stopped", status="error")], "waiting"),
+    ],
+)
+def test_a_conversation_stands_as_its_newest_request_tells(receipts: list[Receipt], state: str) -> None:
+    standings = standings_of(structs.replace(each, conversation="c") for each in receipts)
+    assert state in STATES
+    assert state_of(Conversation("c", "t"), standings["c"].newest if receipts else None, is_working=False) == state
+
+
+@pytest.mark.parametrize(
     ("arguments", "told"),
     [
         ('{"timeout": 5, "command": "pytest -q"}', "bash pytest -q"),
@@ -106,7 +130,14 @@ def test_what_sleeps_for_another_reason_than_its_length_is_not_called_short() ->
         ('{"todos": [{"content": "x"}], "why": "later"}', "bash later"),
         ('{"comm', "bash"),
         ("[1]", "bash"),
+        ("[" * 100_000, "bash"),
     ],
 )
 def test_a_call_is_told_in_a_few_words(arguments: str, told: str) -> None:
     assert call_words("bash", arguments) == told
+
+
+def test_a_call_that_is_nested_too_deep_is_shown_as_it_came() -> None:
+    assert shown_call("bash", "[" * 100_000).endswith(f"<bdi>bash {'[' * MAX_TEXT}</bdi></pre>")
+    for depth in range(1, 1_200):  # what is just read may be too deep to be written
+        assert "bash" in shown_call("bash", f'{{"a": {"[" * depth}{"]" * depth}}}')

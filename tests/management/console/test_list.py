@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from html import unescape
 from pathlib import Path
 
 import pytest
 
-from llm_test_provider import ScriptedProvider, calls, says
+from llm_test_provider import ScriptedProvider, calls, says, stall
 from proxy.management.console import conversation_list_page
 from tests.management.console.conftest import Building, Person
 from tests.wire.proxied import ServedProxy
@@ -51,6 +53,37 @@ def test_a_row_says_the_task_who_asked_and_how_it_stands(tmp_path: Path, monkeyp
         monkeypatch.setattr(conversation_list_page, "ROWS_PER_PAGE", 1)  # a page of one row, not of forty
         page = unescape(person.get("/console/conversations?client=codex_cli_rs&sort=requests&q=x").body.decode())
         assert 'href="/console/conversations?q=x&sort=requests&client=codex_cli_rs&page=2"' in page
+
+
+@pytest.mark.rows("S4-50", "X-65")
+def test_every_agent_at_work_is_in_the_list_and_can_be_stopped(tmp_path: Path) -> None:
+    """More than a page shows of what runs, and one whose first request is under way."""
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data") as proxy:
+        person = Person(proxy.origin)
+        person.open_link()
+        agents = 22
+        for agent in range(agents):
+            provider.will(calls("bash", command="ls"))
+            ask(proxy.origin, body_of(f"Tidy module {agent}."), headers={"user-agent": f"agent-{agent % 2}/1.0"})
+        page = person.get("/console/conversations").body.decode()
+        assert "<option>agent-1</option>" in page
+        assert f"And {agents - 20} more: " in page
+        assert page.count("data-since=") == 20
+        shown = rows(person, "?state=working")
+        assert [" working Stop " in row for row in shown] == [True] * agents
+
+        may_end = threading.Event()
+        provider.will(stall(says("I begin"), until=may_end.is_set))
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(ask, proxy.origin, body_of("Count the lines."))
+            try:
+                provider.wait_for(agents + 1)
+                [first, *_] = rows(person, "?state=working&period=today")
+                of_client = rows(person, "?state=working&client=agent-0")
+            finally:
+                may_end.set()
+        assert first.startswith("Count the lines. working Stop ")
+        assert len(of_client) == agents // 2
 
 
 @pytest.mark.parametrize("query", ["?state=asleep", "?sort=x", "?period=year", "?page=0"])

@@ -163,9 +163,20 @@ def test_three_questions_are_answered_in_a_line_each(tmp_path: Path) -> None:
         stopped = person.send("/console", path, **{"from": "overview"})
         assert stopped.header("location").startswith("/console?done=Stopped")
         told = answers(page_of(person))
-        assert (told["Running now"], "resume" in told["What to do"]) == ("Nothing.", True)
+        assert told["Running now"] == "Nothing."
+        assert told["What to do"].startswith("An agent is stopped (“Run the tests.”): its requests are refused until ")
         assert ask(running.origin, body_of("Hello! Run the tests.")).status == 499
         assert len(provider.received) == 2
+
+        for task in ("Tidy the imports", "Count the lines", "Write the changelog"):
+            provider.will(calls("bash", command="ls"))
+            ask(running.origin, body_of(f"{task}."))
+            page = person.get("/console/running").body.decode()
+            person.send("/console", *re.findall(r'action="(/console/conversations/\w+/stop)"', page))
+        told = answers(page_of(person))
+        assert told["What to do"].startswith(
+            "4 agents are stopped (“Write the changelog.”, “Count the lines.”, “Tidy the imports.”, …): their requests"
+        )
 
 
 @pytest.mark.rows("X-65")
@@ -226,5 +237,6 @@ def test_what_a_plan_paid_is_told_by_what_it_took_of_the_plan(tmp_path: Path) ->
         of_conversation = person.get(f"/console/conversations/{conversation}").body.decode()
 
     assert "Taken</span><b>as much of your plan as untouched" in page
+    assert answers(page)["Taken this week"] == "as much of your plan as untouched ."
     assert "Paid</span>" not in page
     assert "took as much of your plan as untouched" in of_conversation

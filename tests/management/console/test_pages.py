@@ -14,6 +14,7 @@ from typing import cast
 import pytest
 
 from proxy.management.console import rendering
+from proxy.management.console.frame_page import result_words
 from proxy.management.console.request_page import balance_words
 from proxy.management.views import ReceiptView
 from tests.management.console.conftest import Building, Person
@@ -88,6 +89,20 @@ def test_a_frame_shows_its_result_and_all_it_did(build: Building) -> None:
     assert "round(total, 2)" in page
     assert "\x1b" not in page
     assert "billing passes" in page
+
+
+@pytest.mark.parametrize(
+    ("results", "origin", "words"),
+    [
+        ("All is well", "human", "Result"),
+        ("All is well", "request", "Result"),
+        ("it passes", "request", "Last words"),
+        ("it passes", "model", "Result"),
+    ],
+)
+def test_a_result_that_somebody_gave_is_not_called_last_words(results: str, origin: str, words: str) -> None:
+    assert result_words(results, origin, ["I look", "Done: it passes"]) == words
+    assert result_words(results, origin, []) == "Result"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from markupsafe import Markup
 
@@ -19,24 +19,22 @@ EDITED = (("old_string", "new_string"), ("oldString", "newString"), ("old_str", 
 
 def shown_call(name: str, arguments: str) -> Markup:
     """Arguments that are no JSON object, such as a patch or those of a call that broke off, are shown as they came."""
-    values = _object_in(arguments)
-    if values is None:
-        return _block(f"{name} {arguments[:MAX_TEXT]}")
+    try:
+        values = json.loads(arguments)
+        blocks = _blocks(name, values) if isinstance(values, dict) else ()
+    except (ValueError, RecursionError):
+        blocks = ()
+    return Markup("").join(blocks or [_block(f"{name} {arguments[:MAX_TEXT]}")])
+
+
+def _blocks(name: str, values: Mapping[str, object]) -> Sequence[Markup]:
     pair = next((pair for pair in EDITED if all(isinstance(values.get(each), str) for each in pair)), ())
     rest = {key: value for key, value in values.items() if key not in pair}
     blocks = [_block("\n".join([name, *map(_short_line, _short(rest).items())]))]
     blocks += [_block(value[:MAX_TEXT], key) for key, value in _long(rest).items()]
     if pair:
         blocks.append(_diff(str(values[pair[0]]), str(values[pair[1]])))
-    return Markup("").join(blocks)
-
-
-def _object_in(arguments: str) -> Mapping[str, object] | None:
-    try:
-        values = json.loads(arguments)
-    except ValueError:
-        return None
-    return values if isinstance(values, dict) else None
+    return blocks
 
 
 def _long(values: Mapping[str, object]) -> Mapping[str, str]:
