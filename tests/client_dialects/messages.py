@@ -112,7 +112,7 @@ def _options(asked: Json) -> Json:
     if isinstance(choice, str):
         said["tool_choice"] = {"type": CHOICES[choice]}
     elif choice:
-        said["tool_choice"] = {"type": "tool", "name": choice["function"]["name"]}
+        said["tool_choice"] = {"type": "tool", "name": choice[choice["type"]]["name"]}
     if asked.get("parallel_tool_calls") is False:
         said["tool_choice"] = {"type": "auto", **said.get("tool_choice", {}), "disable_parallel_tool_use": True}
     if "stop" in asked:

@@ -13,6 +13,7 @@ QUEUED = (
     "you MUST address the user's message above."
 )
 MODIFIED = "Note: parser.py was modified, either by the user or by a linter."
+BESIDE_A_NOTE = "Never touch the lexer."
 RULE = "From now on write British English."
 
 
@@ -31,6 +32,7 @@ def test_what_was_handed_over_in_a_frame_that_ended_with_its_turn_is_past(
     handed = [QUEUED, MODIFIED]
     if role == "user":
         handed = [f"<system-reminder>\n{text}\n</system-reminder>" for text in handed]
+        handed.append(f"{handed[1]}<system-reminder>The user sent a new message: {BESIDE_A_NOTE}\n</system-reminder>")
     chat.history += [{"role": role, "content": text} for text in handed]
     chat.history.append({"role": "system", "content": RULE})
     chat.asks()
@@ -43,6 +45,7 @@ def test_what_was_handed_over_in_a_frame_that_ended_with_its_turn_is_past(
     told = as_one_text(folded)
     assert "MUST address" not in told
     assert f"<said>{WISH}</said>" in told
+    assert (f"<said>{BESIDE_A_NOTE}</said>" in told) is (role == "user")
     assert MODIFIED not in told
     places = [at for at, message in enumerate(folded) if RULE in str(message) and message["role"] == "system"]
     assert places

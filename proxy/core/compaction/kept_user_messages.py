@@ -17,6 +17,8 @@ from proxy.core.text import TRUNCATION_MARKER, CountTokens, truncate_to_tokens
 
 MAX_QUOTE_TOKENS = 500
 """Maximum tokens of one quoted user message."""
+MAX_CALLS_BEFORE_A_NOTE = 200
+"""Calls in front of a client's note in which its files are looked for."""
 
 
 def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[PastSpeech, ...], tuple[str, ...]]:
@@ -32,6 +34,7 @@ def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[PastSpeech
     waiting: list[tuple[str, str]] = []
     staying: list[str] = []
     calls: list[Call] = []
+    named: set[str] = set()
     for position, path_entry in enumerate(path_state.entries):
         message = message_of(path_entry)
         if _ends_turn(path_entry.round, message):
@@ -48,7 +51,7 @@ def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[PastSpeech
         if is_answer:
             calls += message.calls
             answered += [PastSpeech(message.text.strip(), is_users=False)] if is_closing else []
-        elif _is_note_on_named_files(message, calls):
+        elif _is_note_on_named_files(message, calls, named):
             continue
         elif path_entry.entry.kind is not EntryKind.OVERLAY and queued_words(message):
             waiting.append((path_entry.path_id, asked_in(message)))
@@ -59,9 +62,18 @@ def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[PastSpeech
     return tuple(answered), (*staying, *(entry for entry, _ in waiting))
 
 
-def _is_note_on_named_files(message: Message, calls: Sequence[Call]) -> bool:
+def _is_note_on_named_files(message: Message, calls: Sequence[Call], named: set[str]) -> bool:
+    """Whether each file of a client's note was named by one of the newest calls, or is in `named`, which collects those
+    that were found."""
     files = files_noted_in(message)
-    return files is not None and all(any(file in call.arguments for call in calls) for file in files)
+    if files is None:
+        return False
+    newest = calls[-MAX_CALLS_BEFORE_A_NOTE:]
+    for file in files:
+        if file not in named and not any(file in call.arguments for call in newest):
+            return False
+        named.add(file)
+    return True
 
 
 def _ends_turn(done: Round | None, message: Message | None) -> bool:

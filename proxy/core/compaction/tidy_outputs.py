@@ -1,9 +1,10 @@
 """Writes new tool outputs shorter before they are first sent (`tidy_outputs`): without escape codes, text that a
-progress bar overwrote, blanks at line ends and JSON's insignificant blanks, and with one line for a run of equal ones.
+progress bar overwrote, JSON's insignificant blanks, and blanks at line ends beside these codes, and with one line for a
+run of equal ones.
 
 Only outputs of commands, and outputs that are JSON. A text that the model may have to repeat exactly, because it is the
-content of a file, is left alone. The new text names the ref under which the stored original is recalled byte for byte,
-and stays what it is in all later requests.
+content of a file, is left alone, as far as the command tells: that a script prints a file is not known. The new text
+names the ref under which the stored original is recalled byte for byte, and stays what it is in all later requests.
 """
 
 from __future__ import annotations
@@ -143,8 +144,11 @@ def without_json_blanks(text: str) -> str | None:
 
 
 def tidy_terminal_text(text: str) -> str:
-    """What a terminal would show of the text, each run of equal lines once."""
-    lines = [_visible_line(line) if "\r" in line or "\x1b" in line else line.rstrip() for line in text.split("\n")]
+    """What a terminal would show of the text, each run of equal lines once. Blanks at line ends stay in a text without
+    escape codes and carriage returns: it may be the content of a file."""
+    lines = text.split("\n")
+    if "\r" in text or "\x1b" in text:
+        lines = [_visible_line(line) for line in lines]
     return "\n".join(line for equal, run in groupby(lines) for line in _shorten_run(equal, sum(1 for _ in run)))
 
 

@@ -118,10 +118,10 @@ FURTHER_ORDERS = """
     y también además luego asimismo por_último e também depois além_disso por_fim ainda
     inoltre anche poi infine en ook verder daarna bovendien и также ещё еще затем кроме_того
 """
+"""Words that open one more order, if what follows is worded as one."""
 FURTHER_ORDERS_UNSPACED = (
     "另外 此外 还有 最后 然后 顺便 そして あと それから さらに 最後に ついでに 加えて また 그리고 또한 추가로"
 )
-"""Words that open one more order, if what follows is worded as one."""
 MORE_TO_DO = """
     also and_also and_then besides moreover in_addition additionally furthermore on_top_of_that
     one_more one_more_thing one_more_task one_more_request one_last_thing last_thing another_thing another_one

@@ -23,6 +23,7 @@ NOTE = "tool-descriptions"
 NOTE_START = f'<stack-context note="{NOTE}"'
 INTRODUCTION = "Of these tools you were offered the first line of the description. This is all of it:"
 _DESCRIBED_TOOL = re.compile(r'^<tool name="([^"]*)">$', re.MULTILINE)
+_TOOL_TAG = re.compile(r"<(?=\s*/?\s*tool(?![\w-]))", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class ToolDescriptionNote:
             return placement
         told = _described_tools(placement)
         parts = [
-            f'<tool name="{escape_attribute(name)}">\n{escape_own_tags(whole[name].strip())}\n</tool>'
+            f'<tool name="{escape_attribute(name)}">\n{_escape_tags(whole[name].strip())}\n</tool>'
             for name in wanted
             if escape_attribute(name) not in told
         ]
@@ -50,6 +51,11 @@ class ToolDescriptionNote:
             return placement
         attributes = {"note": NOTE, "nonce": self.policy.nonce_of(placement.conversation)}
         return self.note_writer.add_note(placement, element("stack-context", attributes, INTRODUCTION, *parts))
+
+
+def _escape_tags(description: str) -> str:
+    """A description that can neither end its element nor look like the one of another tool."""
+    return _TOOL_TAG.sub("&lt;", escape_own_tags(description))
 
 
 def _names_in_use(placement: Placement) -> Iterator[str]:
@@ -64,7 +70,7 @@ def _names_in_use(placement: Placement) -> Iterator[str]:
             results.add(message.answers)
     if placement.request.tool_choice == "forced":
         choice = object_in(placement.request.fields, "tool_choice")
-        inner = choice.get("function")
+        inner = choice.get("function") or choice.get("custom")
         name = (inner if isinstance(inner, dict) else choice).get("name")
         if isinstance(name, str):
             yield name

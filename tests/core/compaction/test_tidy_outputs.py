@@ -30,6 +30,7 @@ CLEAN = "ok\nsame line here\n[line repeated 40 times]\nend"
         ("a\n\n\nb", "a\n\n\nb"),
         ("same\nother\nsame", "same\nother\nsame"),
         ("  indented\n\ttab", "  indented\n\ttab"),
+        ("may be  \na file\t\n", "may be  \na file\t\n"),
         ("", ""),
     ],
 )
