@@ -176,7 +176,7 @@ def check_models(limits: UsageLimits, asked: LimitedRequest, holder: str) -> Non
         if name.strip().lower() in NAMING_MEMBERS:
             check.allow(value)
     if asked.looks:
-        if not (_LOOKS.fullmatch(asked.path) or _RETRIEVE.fullmatch(asked.path)):
+        if not (_LOOKS.fullmatch(asked.path) or (asked.method == "GET" and _RETRIEVE.fullmatch(asked.path))):
             raise check.error("this path is not one of those that are known to run no model")
         return
     if asked.method in LOOKING_METHODS:

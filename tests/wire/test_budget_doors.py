@@ -250,3 +250,4 @@ def test_what_the_proxy_answers_itself_is_free_and_asks_for_a_model_of_the_list(
     assert code_of(send({"query": "words"}, path)) == (404, "not_found")
     assert code_of(send(path=path, method="GET")) == (404, "not_found")
     assert code_of(send(HELLO, "/openai/v1/compress")) == (403, "model_not_allowed")
+    assert code_of(send(path=path, method="DELETE")) == (403, "model_not_allowed")
