@@ -37,6 +37,9 @@ _LOOKS = re.compile(
     rf"|(?:messages/)?batches(?:/{_NAME}(?:/results)?)?|conversations/{_NAME}(?:/items(?:/{_NAME})?)?"
     rf"|key|credits|generation|chat/completions(?:/{_NAME}(?:/messages)?)?)/?"
 )
+_COMPRESS = "/v1/compress"
+_RETRIEVE = re.compile(rf"/v1/retrieve/{_NAME}")
+"""With `_COMPRESS` the proxy's own: nothing is sent upstream."""
 LOOKING_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 """With them a client looks or clears away; no model answers, as long as there is no body."""
 FILE_ENDPOINTS = re.compile(rf"{_PREFIX}/files/?")
@@ -109,7 +112,13 @@ class LimitedRequest:
             return "free"
         if self.method == "POST" and _GENERATING.fullmatch(self.path):
             return "generates"
-        return "free" if self.method == "POST" and _FREE_POSTS.fullmatch(self.path) else "other"
+        is_free = self.is_answered_here or _FREE_POSTS.fullmatch(self.path)
+        return "free" if self.method == "POST" and is_free else "other"
+
+    @property
+    def is_answered_here(self) -> bool:
+        """Whether the proxy itself answers."""
+        return self.path == _COMPRESS or bool(_RETRIEVE.fullmatch(self.path))
 
     @property
     def cancels(self) -> bool:
@@ -167,25 +176,24 @@ def check_models(limits: UsageLimits, asked: LimitedRequest, holder: str) -> Non
         if name.strip().lower() in NAMING_MEMBERS:
             check.allow(value)
     if asked.looks:
-        if not _LOOKS.fullmatch(asked.path):
+        if not (_LOOKS.fullmatch(asked.path) or (asked.method == "GET" and _RETRIEVE.fullmatch(asked.path))):
             raise check.error("this path is not one of those that are known to run no model")
         return
     if asked.method in LOOKING_METHODS:
         raise check.error(f"a {asked.method} with a body may be read as a request to a model; send it without one")
     if asked.kind == "other":
         raise check.error("this endpoint is not one of those where it is known which model answers")
-    if FILE_ENDPOINTS.fullmatch(asked.path):
-        return
-    if asked.kind == "free" and not asked.body:
+    if FILE_ENDPOINTS.fullmatch(asked.path) or (asked.kind == "free" and not asked.body):
         return
     _refuse_ambiguous_members(asked, check.error)
-    needs_model = asked.kind == "generates" or asked.path.rstrip("/").endswith("_tokens")
+    needs_model = asked.kind == "generates" or asked.path.rstrip("/").endswith("_tokens") or asked.path == _COMPRESS
     if needs_model:
         check.allow(asked.model)
     if asked.deployment:
         check.allow(asked.deployment)
         _refuse_other_deployment(asked, check.error)
-    check.members(asked)
+    if not asked.is_answered_here:  # of whose members no other names a model
+        check.members(asked)
 
 
 class _ListCheck:

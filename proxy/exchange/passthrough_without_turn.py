@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
+from http import HTTPStatus
 
 import msgspec
 from msgspec.structs import replace
@@ -31,7 +32,7 @@ from proxy.exchange.rounds import (
 )
 from proxy.exchange.thread.bound_reasoning import binds_reasoning, strip_client_reasoning
 from proxy.exchange.thread.placement import ParsedRequest, Placement, positions_made_behind_ours
-from proxy.upstream import Answer, Route, note_rest, outgoing_headers, request_forms
+from proxy.upstream import Answer, AskedElsewhere, Route, note_rest, outgoing_headers, request_forms
 from proxy.upstream import overflow_errors as overflow
 
 log = logging.getLogger(__name__)
@@ -130,6 +131,9 @@ async def _forward_recorded(passing: PassthroughRequest, reply: Reply, record: R
         record.mark_failed(error.code)
         record.finish(record.upstream_status or error.status)
         await send_error_response(reply, error, record.headers(), dialect_at(passing.client_request.path))
+    except AskedElsewhere:
+        record.finish(HTTPStatus.OK)
+        raise
     except asyncio.CancelledError:
         record.mark_failed(cancel_reason(reply))
         record.finish(record.upstream_status)

@@ -105,6 +105,8 @@ class Resolver:
     notes: tuple[Note, ...]
     new_id: Callable[[], str]
     holdout: Holdout = NO_HOLDOUT
+    has_active: bool = True
+    """Whether there is mode `active`, or `passive` instead of it."""
 
     @cached_property
     def origin_finder(self) -> OriginFinder:
@@ -202,7 +204,8 @@ class Resolver:
 
     def _effective_mode(self, parsed: ParsedRequest, asked: str, known: str) -> str:
         """`asked` comes from the request, `known` from the conversation."""
-        return asked or known or parsed.mode or self.config.mode_of(parsed.request.model)
+        mode = asked or known or parsed.mode or self.config.mode_of(parsed.request.model)
+        return mode if self.has_active or mode != "active" else "passive"
 
     def mode_without_conversation(self, headers: Headers, issued: str, model: str) -> str:
         """The mode as far as it is known without the conversation; `issued` is that of the client key. Raises

@@ -11,7 +11,8 @@ which it reads `original_content`. The token counts go into its records. `tools`
 A request goes through the same exchange as any other, up to the upstream: there the body is taken instead of sent, and
 the request ends as answered. Calls that were held back are put in, without a name. Of the rows, only results of tools
 change: where a task left the context, the first of its results becomes what stands for the task, and the others one
-line each. The model cannot call our tools: `stack_recall` is written as `headroom_retrieve`, a frame's id as a hash.
+line each. The model cannot call our tools: `stack_recall` is written as `headroom_retrieve`, and the id of a frame or
+an entry as a hash.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from http import HTTPStatus
+from itertools import takewhile
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
@@ -30,8 +33,11 @@ import msgspec
 from msgspec.structs import replace as replace_struct
 
 from proxy.config import UpstreamSettings
+from proxy.core.frames import PathState
+from proxy.core.ledger import Ledger
 from proxy.core.tools import TOOLS, CallGroup, ToolContext, ToolError
-from proxy.dialects import OPENAI_CHAT
+from proxy.dialects import OPENAI_CHAT, replace_surrogates
+from proxy.dialects import raw_json as slices
 from proxy.errors import BadRequest, NotFound
 from proxy.exchange import AppServices, ClientRequest, Reply, Services, build_services, pipeline, tool_settings
 from proxy.management.views import lookup
@@ -43,12 +49,13 @@ RETRIEVE_TOOL = "headroom_retrieve"
 HASH_BYTES = 12
 DONE_APART_BYTES = 1 << 18
 UNNAMED_MODEL = "unknown"
-ACTIVE_HEADER = (b"x-stack-mode", b"active")
 LEFT_TEXT = "left the context"
 _HASH = re.compile(r"[0-9a-f]{24}")
 _HASH_IN_TEXT = re.compile(r"hash=([0-9a-f]{24})")
-_RECALL_CALL = re.compile(r'stack_recall\(ref="(\w+)"(, query="[^"]*")?\)')
-_REF = re.compile(r'ref="(f\w{1,11})"')
+_ID = r"(f[a-z2-7]{8}|[0-9a-f]{12})"
+_IS_REF = re.compile(_ID)
+_RECALL_CALL = re.compile(rf'stack_recall\(ref="{_ID}"(, query="[^"]*")?\)')
+_REF = re.compile(rf'ref[= ]"{_ID}(?:/\d+)?"|(?<=stack_recall with )ref {_ID}\b')
 _RECALL_WORD = re.compile(r"\bstack_recall\b")
 _TOOL = {
     "type": "function",
@@ -60,6 +67,7 @@ _TOOL = {
 }
 """Stands for the tools that the caller's client may have: without any, nothing could be asked back."""
 _RECALL = next(tool for tool in TOOLS if tool.op == "recall")
+OURS_BEGINS = "<stack-"
 T = TypeVar("T")
 _TAKEN: ContextVar[list[bytes]] = ContextVar("taken")
 
@@ -81,23 +89,39 @@ class TakingUpstream(Upstream):
         raise AskedElsewhere
 
 
-class _SilentReply:
-    """A client that waits for no answer."""
+class _HeldReply:
+    """A client that waits for no answer. What it is answered nevertheless is a refusal, and is held."""
 
-    started = False
     client_left = True
 
+    def __init__(self) -> None:
+        self.status = 0
+        self.headers: RawHeaders = []
+        self.body = b""
+
+    @property
+    def started(self) -> bool:
+        return bool(self.status)
+
     async def start(self, status: int, headers: RawHeaders) -> None:
-        """Nobody reads it."""
+        self.status, self.headers = status, headers
 
     async def send(self, chunk: bytes) -> None:
-        """Nobody reads it."""
+        self.body += chunk
 
     async def end(self, last: bytes = b"") -> None:
-        """Nobody reads it."""
+        self.body += last
 
     def abort(self) -> None:
         """There is no connection."""
+
+
+class _RefusedThereError(Exception):
+    """The exchange has refused the request, and recorded that."""
+
+    def __init__(self, held: _HeldReply) -> None:
+        super().__init__(held.status)
+        self.held = held
 
 
 class CompressApi:
@@ -105,92 +129,77 @@ class CompressApi:
 
     def __init__(self, process: AppServices) -> None:
         config = process.config
-        if config.mode == "active":  # only what the proxy itself decides: the model cannot call our tools
-            config = config.model_copy(update={"mode": "passive"})
         routes = Routes(config.model_copy(update={"upstreams": {}}))
         routes.upstreams = dict.fromkeys((*config.upstreams, "default"), TakingUpstream())
         own = replace(
             process,
-            config=config,
             routes=routes,
             summarizer=None,
             cache_keep_alive=None,
             learned_forms=LearnedForms(),
         )
         self._process = process
-        self._services: Services = build_services(own, OPENAI_CHAT)
+        services = build_services(own, OPENAI_CHAT)
+        # Only what the proxy itself decides: the model cannot call our tools.
+        self._services: Services = replace(services, resolver=replace(services.resolver, has_active=False))
 
     async def handle(self, asked: ClientRequest, reply: Reply) -> None:
         """Raises BadRequest and NotFound."""
         if asked.path == COMPRESS_PATH:
-            await _send(reply, await self._compress(asked))
+            try:
+                await _send(reply, await self._compress(asked))
+            except _RefusedThereError as refused:
+                await reply.start(refused.held.status, refused.held.headers)
+                await reply.end(refused.held.body)
         else:
             await _send(reply, await self._retrieve(asked))
 
     # ------------------------------------------------------------------------------------------------------- compress
     async def _compress(self, asked: ClientRequest) -> Mapping[str, Any]:
-        given = await _apart(len(asked.body), lambda: _object_in(asked.body))
-        messages, tools = given.get("messages"), given.get("tools")
-        if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
-            raise BadRequest('"messages" must be a list of messages, as chat completions have it.')
-        if tools is not None and not isinstance(tools, list):
-            raise BadRequest('"tools" must be a list of tools, as chat completions have it.')
-        model = given.get("model")
-        if not isinstance(model, str) or not model:
-            model = UNNAMED_MODEL
-        whole = list(_with_calls(messages))
-        body = {"model": model, "messages": whole, "tools": tools or [_TOOL]}
-        sent = await self._sent_for(asked, msgspec.json.encode(body)) if messages else None
-        rows = await _apart(len(asked.body), lambda: _rows_for(whole, sent["messages"])) if sent is not None else whole
-        compressed = [row for row, own in zip(rows, whole, strict=True) if not isinstance(own, _HeldBack)]
-        before, after = await self._tokens(model, messages), await self._tokens(model, compressed)
+        size = len(asked.body)
+        messages, whole, body = await _apart(size, lambda: _completed(asked.body))
+        taken = await self._body_for(asked, body) if messages else None
+        compressed, before, after = await _apart(size, lambda: _compared(messages, whole, taken))
+        tokens_before, tokens_after = await self._tokens(before), await self._tokens(after)
         return {
             "messages": compressed,
-            "tokens_before": before,
-            "tokens_after": after,
-            "tokens_saved": before - after,
-            "compression_ratio": after / before if before else 1.0,
-            "transforms_applied": ["callstack:frames"] if compressed != messages else [],
-            "ccr_hashes": _hashes_in(compressed),
+            "tokens_before": tokens_before,
+            "tokens_after": tokens_after,
+            "tokens_saved": tokens_before - tokens_after,
+            "compression_ratio": tokens_after / tokens_before if tokens_before else 1.0,
+            "transforms_applied": ["callstack:frames"] if after != before else [],
+            "ccr_hashes": list(dict.fromkeys(digits for text in after for digits in _HASH_IN_TEXT.findall(text))),
         }
 
-    async def _sent_for(self, asked: ClientRequest, body: bytes) -> Mapping[str, Any] | None:
-        """The body that would have gone upstream; None where none would."""
+    async def _body_for(self, asked: ClientRequest, body: bytes) -> bytes | None:
+        """The body that would have gone upstream; None where none would. Raises _RefusedThereError."""
         taken: list[bytes] = []
         _TAKEN.set(taken)
-        request = replace_struct(
-            asked,
-            path=CHAT_PATH,
-            query=b"",
-            body=body,
-            headers=[header for header in asked.headers if header != ACTIVE_HEADER],
-            mode="passive" if asked.mode == "active" else asked.mode,
-            takes_slash_commands=False,
-        )
-        task = asyncio.current_task()
+        request = replace_struct(asked, path=CHAT_PATH, query=b"", body=body, takes_slash_commands=False)
+        task, held = asyncio.current_task(), _HeldReply()
         try:
-            await pipeline.handle(self._services, request, _SilentReply())
+            await pipeline.handle(self._services, request, held)
         except asyncio.CancelledError:  # where a task of its own asked, it comes as the plain one
             if task is None or task.cancelling() or not taken:
                 raise
-        found = json.loads(taken[0]) if taken else None
-        return found if isinstance(found, dict) and isinstance(found.get("messages"), list) else None
+        if not taken and held.started:
+            raise _RefusedThereError(held)
+        return taken[0] if taken else None
 
-    async def _tokens(self, model: str, messages: Sequence[Mapping[str, Any]]) -> int:
-        texts = [text for message in messages for text in _texts_of(message)]
+    async def _tokens(self, texts: Sequence[str]) -> int:
         return sum(await self._process.counter.count_all(texts)) if texts else 0
 
     # ------------------------------------------------------------------------------------------------------- retrieve
     async def _retrieve(self, asked: ClientRequest) -> Mapping[str, Any]:
         digits = asked.path.removeprefix(RETRIEVE_PATH)
-        frame = frame_of_hash(digits)
-        if frame is None:
+        ref = ref_of_hash(digits)
+        if ref is None:
             raise NotFound("There is nothing under this hash: it has 24 hex digits, as the compressed messages say.")
         query = next(iter(parse_qs(asked.query.decode("latin-1")).get("query", [])), "")
         if asked.method == "POST" and asked.body:
-            told = _object_in(asked.body).get("query")
-            query = told if isinstance(told, str) else query
-        ledger, path_state = await lookup.ledger_with_frame(self._process.store, asked.tenant, frame)
+            told = (await _apart(len(asked.body), lambda: _object_in(asked.body))).get("query")
+            query = replace_surrogates(told) if isinstance(told, str) else query
+        ledger, path_state = await self._ledger_with(asked.tenant, ref)
         context = ToolContext(
             path_state,
             ledger,
@@ -203,12 +212,18 @@ class CompressApi:
             self._process.counter.count,
             tool_settings(self._process.config),
         )
-        arguments = {"ref": frame, "query": query} if query else {"ref": frame}
+        arguments = {"ref": ref, "query": query} if query else {"ref": ref}
         try:
-            text = (await asyncio.to_thread(_RECALL.run, context, arguments)).text
+            text = await asyncio.to_thread(lambda: with_hashes(_RECALL.run(context, arguments).text))
         except ToolError as error:
-            text = str(error)
-        return {"hash": digits, "original_content": with_hashes(text), "query": query}
+            text = with_hashes(str(error))
+        return {"hash": digits, "original_content": text, "query": query}
+
+    async def _ledger_with(self, tenant: str, ref: str) -> tuple[Ledger, PathState]:
+        """The conversation of a frame or an entry, and a path of it. Raises NotFound, ConversationUnreadable."""
+        if len(ref) < HASH_BYTES:  # the shorter ids are those of frames
+            return await lookup.ledger_with_frame(self._process.store, tenant, ref)
+        return await lookup.ledger_with_entry(self._process.store, tenant, ref)
 
 
 async def _apart(size: int, work: Callable[[], T]) -> T:
@@ -217,7 +232,8 @@ async def _apart(size: int, work: Callable[[], T]) -> T:
 
 
 async def _send(reply: Reply, answer: Mapping[str, Any]) -> None:
-    text = json.dumps(answer).encode()
+    texts = sum(len(text) for each in answer.get("messages", ()) for text in _texts_of(each))
+    text = await _apart(texts, lambda: json.dumps(answer).encode())
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
     await reply.start(HTTPStatus.OK, headers)
     await reply.end(text)
@@ -234,23 +250,23 @@ def _object_in(body: bytes) -> Mapping[str, Any]:
 
 
 # --------------------------------------------------------------------------------------------------------------- words
-def hash_of_frame(frame: str) -> str:
-    """24 hex digits that say which frame: the characters of its id, filled up with zeros."""
-    return frame.encode().ljust(HASH_BYTES, b"\0").hex()
+def hash_of_ref(ref: str) -> str:
+    """24 hex digits that say which frame or entry: the characters of its id, filled up with zeros."""
+    return ref.encode().ljust(HASH_BYTES, b"\0").hex()
 
 
-def frame_of_hash(digits: str) -> str | None:
+def ref_of_hash(digits: str) -> str | None:
     """None for what is no such hash."""
     if not _HASH.fullmatch(digits):
         return None
-    name = bytes.fromhex(digits).rstrip(b"\0")
-    return name.decode() if name.isascii() and name.decode().isalnum() else None
+    ref = bytes.fromhex(digits).rstrip(b"\0").decode("latin-1")
+    return ref if _IS_REF.fullmatch(ref) else None
 
 
 def with_hashes(text: str) -> str:
-    """Our own words for a model that has `headroom_retrieve`."""
-    text = _RECALL_CALL.sub(lambda found: f"{RETRIEVE_TOOL}(hash={hash_of_frame(found[1])}{found[2] or ''})", text)
-    text = _REF.sub(lambda found: f'ref="{found[1]}" hash={hash_of_frame(found[1])}', text)
+    """Our own words for a model that has `headroom_retrieve`. Of a round of a turn the whole turn is named."""
+    text = _RECALL_CALL.sub(lambda found: f"{RETRIEVE_TOOL}(hash={hash_of_ref(found[1])}{found[2] or ''})", text)
+    text = _REF.sub(lambda found: f"{found[0]} hash={hash_of_ref(found[1] or found[2])}", text)
     return _RECALL_WORD.sub(RETRIEVE_TOOL, text)
 
 
@@ -260,10 +276,12 @@ class _HeldBack(dict[str, Any]):
 
 def _with_calls(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """The messages, with a call in front of each result whose call is not there."""
-    called: set[object] = set()
+    called: set[str] = set()
     for message in messages:
         calls = message.get("tool_calls")
-        called.update(call.get("id") for call in calls if isinstance(call, dict)) if isinstance(calls, list) else None
+        for call in calls if isinstance(calls, list) else ():
+            if isinstance(call, dict) and isinstance(call.get("id"), str):
+                called.add(call["id"])
         name = message.get("tool_call_id")
         if message.get("role") == "tool" and isinstance(name, str) and name not in called:
             called.add(name)
@@ -272,18 +290,56 @@ def _with_calls(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, 
         yield message
 
 
-def _rows_for(whole: Sequence[Mapping[str, Any]], sent: Sequence[Any]) -> list[Mapping[str, Any]]:
+def _completed(
+    body: bytes,
+) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]], bytes]:
+    """The messages that came, with the calls that were held back, and both as a request. Raises BadRequest."""
+    given = _object_in(body)
+    messages, tools, model = given.get("messages"), given.get("tools"), given.get("model")
+    if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
+        raise BadRequest('"messages" must be a list of messages, as chat completions have it.')
+    if tools is not None and not isinstance(tools, list):
+        raise BadRequest('"tools" must be a list of tools, as chat completions have it.')
+    named = model if isinstance(model, str) and model else UNNAMED_MODEL
+    whole = list(_with_calls(messages))
+    return messages, whole, slices.encode({"model": named, "messages": whole, "tools": tools or [_TOOL]})
+
+
+def _compared(
+    messages: Sequence[Mapping[str, Any]], whole: Sequence[Mapping[str, Any]], taken: bytes | None
+) -> tuple[Sequence[Mapping[str, Any]], list[str], list[str]]:
+    """The messages as they are to be sent, and the texts from before and after."""
+    found = json.loads(taken) if taken else None
+    sent = found.get("messages") if isinstance(found, dict) else None
+    rows = rows_for(whole, sent) if isinstance(sent, list) else whole
+    compressed = [row for row, own in zip(rows, whole, strict=True) if not isinstance(own, _HeldBack)]
+    before, after = ([replace_surrogates(t) for m in each for t in _texts_of(m)] for each in (messages, compressed))
+    return compressed, before, after
+
+
+def rows_for(whole: Sequence[Mapping[str, Any]], sent: Sequence[Any]) -> list[Mapping[str, Any]]:
     """Each message as it is to be sent, in its place. Of `sent`, what no client wrote stands for the results that left
-    behind it."""
-    theirs, rows, at = {_key(message) for message in whole}, [], 0
-    standing = left = ""
-    for message in whole:
-        while at < len(sent) and not _continues(sent[at], message) and _key(sent[at]) not in theirs:
-            standing = "\n".join(filter(None, (standing, *_texts_of(sent[at]))))
-            at += 1
-        if at < len(sent) and _continues(sent[at], message):
+    behind it, unless it is the result of the same call, in other words."""
+    own = [_key(message) for message in whole]
+    theirs = set(own)
+    keys = [next((key for key in map(_key, (m, _without_our_words(m))) if key in theirs), b"") for m in sent]
+    to_come = Counter(filter(None, map(_answered_call, whole)))
+    rows: list[Mapping[str, Any]] = []
+    at, standing, left = 0, "", ""
+    for message, key in zip(whole, own, strict=True):
+        is_here = False
+        to_come[_answered_call(message)] -= 1
+        while at < len(sent) and not is_here and not keys[at]:
+            answered = _answered_call(sent[at])
+            is_here = _continues(sent[at], message) or bool(answered and answered == _answered_call(message))
+            if not is_here and to_come[answered] > 0:
+                break
+            if not is_here:
+                standing = "\n".join(filter(None, (standing, *_texts_of(sent[at]))))
+                at += 1
+        if is_here or (at < len(sent) and keys[at] == key):
             rows.append(_with_our_words(message, sent[at]))
-            at += 1
+            at, standing = at + 1, ""
             continue
         if message.get("role") != "tool":
             rows.append(message)
@@ -298,7 +354,24 @@ def _rows_for(whole: Sequence[Mapping[str, Any]], sent: Sequence[Any]) -> list[M
 
 
 def _key(message: object) -> bytes:
-    return msgspec.json.encode(message, order="deterministic")
+    try:
+        return msgspec.json.encode(message, order="deterministic")
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(message, sort_keys=True).encode()
+
+
+def _without_our_words(sent: Any) -> Any:
+    """What was sent, up to the first text of ours behind what a client wrote."""
+    content = sent.get("content") if isinstance(sent, dict) else None
+    if isinstance(content, str) and (end := content.find(f"\n\n{OURS_BEGINS}")) > 0:
+        return {**sent, "content": content[:end]}
+    if isinstance(content, list):
+        return {**sent, "content": list(takewhile(lambda part: not _is_ours(part), content))}
+    return sent
+
+
+def _is_ours(part: object) -> bool:
+    return isinstance(part, dict) and str(part.get("text")).startswith(OURS_BEGINS)
 
 
 def _continues(sent: Any, message: Mapping[str, Any]) -> bool:
@@ -307,14 +380,26 @@ def _continues(sent: Any, message: Mapping[str, Any]) -> bool:
         return False
     if _key({**sent, "content": None}) != _key({**message, "content": None}):
         return False
-    return "\n".join(_texts_of(sent)).startswith("\n".join(_texts_of(message)))
+    now, before = "\n".join(_texts_of(sent)), "\n".join(_texts_of(message))
+    if not now.startswith(before):
+        return False
+    rest = now[len(before) :].lstrip()
+    return not rest or rest.startswith(OURS_BEGINS) or message.get("role") in ("system", "developer")
+
+
+def _answered_call(message: Any) -> str:
+    """The id of the call of which this is the result; empty for what is no result."""
+    name = message.get("tool_call_id") if isinstance(message, dict) and message.get("role") == "tool" else None
+    return name if isinstance(name, str) else ""
 
 
 def _with_our_words(message: Mapping[str, Any], sent: Mapping[str, Any]) -> Mapping[str, Any]:
     """As it was sent, with our words for the model that reads them; what the client wrote stays as it is."""
     content, before = sent.get("content"), message.get("content")
-    if isinstance(content, str) and isinstance(before, str):
+    if isinstance(content, str) and isinstance(before, str) and content.startswith(before):
         return {**message, "content": before + with_hashes(content[len(before) :])}
+    if message.get("role") == "tool" and not _continues(sent, message):  # cut, tidied or cleared
+        return {**message, "content": with_hashes("\n".join(_texts_of(sent)))}
     return message
 
 
@@ -328,8 +413,3 @@ def _texts_of(message: Mapping[str, Any]) -> Iterator[str]:
     calls = message.get("tool_calls")
     if isinstance(calls, list):
         yield json.dumps(calls)
-
-
-def _hashes_in(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    found = [digits for message in messages for text in _texts_of(message) for digits in _HASH_IN_TEXT.findall(text)]
-    return list(dict.fromkeys(found))

@@ -224,6 +224,10 @@ class Store(Protocol):
     async def conversation_with_event(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         """The conversation that has an event of this kind about this subject (for example a frame id)."""
 
+    async def conversation_with_entry(self, tenant: str | None, beginning: str) -> Conversation | None:
+        """The newest conversation that has an entry whose id (hex digits) begins so. Looks through the ids of all
+        entries of the tenant."""
+
     async def search_finished_frames(
         self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
     ) -> FrameSearchResult:

@@ -177,6 +177,13 @@ class MemoryStore:
                     return conversation
         return None
 
+    async def conversation_with_entry(self, tenant: str | None, beginning: str) -> Conversation | None:
+        for conversation in self._newest_first(tenant):
+            for value in self._values.get((conversation.tenant, conversation.id), ()):
+                if isinstance(value, Entry) and value.id.startswith(beginning):
+                    return conversation
+        return None
+
     async def search_finished_frames(
         self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
     ) -> FrameSearchResult:

@@ -305,6 +305,20 @@ def conversation_with_event(connection: Connection, tenant: str | None, kind: st
     return rows.conversation_of(row) if row is not None else None
 
 
+def conversation_with_entry(connection: Connection, tenant: str | None, beginning: str) -> Conversation | None:
+    """By a range of ids; `g` is behind all hex digits."""
+    entries, table = schema.entries, schema.conversations
+    query = (
+        select(table)
+        .join(entries, and_(entries.c.tenant == table.c.tenant, entries.c.conversation == table.c.id))
+        .where(entries.c.id >= rows.escape_text(beginning), entries.c.id < rows.escape_text(f"{beginning}g"))
+        .order_by(table.c.created.desc(), table.c.id.desc())
+        .limit(1)
+    )
+    row = connection.execute(_scoped(query, table, tenant)).one_or_none()
+    return rows.conversation_of(row) if row is not None else None
+
+
 def requests(
     connection: Connection, tenant: str | None, conversation: str, limit: int, offset: int
 ) -> tuple[RequestRecord, ...]:

@@ -233,6 +233,9 @@ class SqlStore:
     async def conversation_with_event(self, tenant: str | None, kind: str, subject: str) -> Conversation | None:
         return await self._read(lambda c: reading.conversation_with_event(c, tenant, kind, subject), is_one_query=True)
 
+    async def conversation_with_entry(self, tenant: str | None, beginning: str) -> Conversation | None:
+        return await self._read(lambda c: reading.conversation_with_entry(c, tenant, beginning), is_one_query=True)
+
     async def search_finished_frames(
         self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
     ) -> FrameSearchResult:

@@ -350,6 +350,18 @@ async def test_the_conversation_that_holds_an_event_is_found_by_its_subject(stor
     assert await store.conversation_with_event("a", "pushed", "f2") is None
 
 
+async def test_the_conversation_that_holds_an_entry_is_found_by_the_beginning_of_its_id(store: Store) -> None:
+    store.write("a", opened("c1", entry("3fa85f64aabbcc")))
+    store.write("b", opened("c2", entry("3fa85f64aabbcc"), tenant="b"))
+
+    found = await store.conversation_with_entry("a", "3fa85f64aabb")
+
+    assert found is not None
+    assert found.id == "c1"
+    assert await store.conversation_with_entry("a", "3fa85f64aabc") is None
+    assert await store.conversation_with_entry("c", "3fa85f64aabb") is None
+
+
 # ------------------------------------------------------------------------------------------------------------ requests
 def asked(name: str, conversation: str = "c1", created: int = 1, body: tuple[bytes, ...] = ()) -> RequestRecord:
     return RequestRecord(name, conversation, "t1", "f1", "m1", created, "full", b'{"saved":1}', body)

@@ -238,3 +238,16 @@ def test_a_list_of_models_holds_at_every_door(
     assert not provider.received
     provider.will(says("ok"))
     assert send(HELLO).status == 200
+
+
+@pytest.mark.rows("X-57", "X-66")
+def test_what_the_proxy_answers_itself_is_free_and_asks_for_a_model_of_the_list(keyed: ServedProxy) -> None:
+    send = client(keyed, models=("gpt-5-mini",), usd=1, tokens=1_000)
+    path = f"/v1/retrieve/{'0' * 24}"
+
+    assert send(HELLO, "/v1/compress").json["messages"] == HELLO["messages"]
+    assert code_of(send({**HELLO, "model": "gpt-5"}, "/v1/compress")) == (403, "model_not_allowed")
+    assert code_of(send({"query": "words"}, path)) == (404, "not_found")
+    assert code_of(send(path=path, method="GET")) == (404, "not_found")
+    assert code_of(send(HELLO, "/openai/v1/compress")) == (403, "model_not_allowed")
+    assert code_of(send(path=path, method="DELETE")) == (403, "model_not_allowed")

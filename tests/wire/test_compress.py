@@ -12,7 +12,7 @@ import pytest
 
 from llm_test_provider import ScriptedProvider
 from proxy.auth import issue_key
-from proxy.server.compress_api import frame_of_hash, hash_of_frame, with_hashes
+from proxy.server.compress_api import hash_of_ref, ref_of_hash, rows_for, with_hashes
 from tests.harness import RunningProxy, Stage, running_stage
 
 Json = dict[str, Any]
@@ -138,7 +138,7 @@ def test_what_is_no_such_request_is_answered(stage: Stage) -> None:
         proxy.asked("POST", "/v1/compress", body)[0]
         for body in (b"{", b"[]", b"{}", b'{"messages": "x"}', b'{"messages": [1]}', b'{"messages": [], "tools": 1}')
     ]
-    unknown = [proxy.asked("GET", f"/v1/retrieve/{name}")[0] for name in ("x", "0" * 24, hash_of_frame("fnothere"))]
+    unknown = [proxy.asked("GET", f"/v1/retrieve/{name}")[0] for name in ("x", "0" * 24, hash_of_ref("fnothere"))]
 
     assert answers == [400] * 6
     assert unknown == [404] * 3
@@ -163,10 +163,114 @@ def test_what_a_key_kept_is_no_other_keys(stage: Stage) -> None:
     assert proxy.asked("POST", "/v1/compress", {"messages": []}, {})[0] == 401
 
 
-def test_a_hash_names_a_frame_and_nothing_else() -> None:
-    assert frame_of_hash(hash_of_frame("fd5ekipox")) == "fd5ekipox"
-    assert [frame_of_hash(each) for each in ("", "0" * 24, "F" * 24, "ff" * 12, "66" * 13)] == [None] * 5
-    assert with_hashes('<frame ref="f1">stack_recall(ref="f1", query="a word in it")') == (
-        f'<frame ref="f1" hash={hash_of_frame("f1")}>headroom_retrieve(hash={hash_of_frame("f1")}, '
+@pytest.mark.rows("X-66")
+def test_what_left_of_an_output_can_be_asked_back(stage: Stage) -> None:
+    proxy = stage.proxy(folding="requests", output_cap=500)
+    history = [{"role": "user", "content": "Fix the rounding in the totals."}, *reads(0)]
+    compress(proxy, history)
+    history += reads(1)
+
+    said = compress(proxy, history)
+
+    assert len(said["ccr_hashes"]) == 2
+    assert [row.get("tool_call_id") for row in said["messages"]] == [row.get("tool_call_id") for row in history]
+    for number, row in ((0, said["messages"][2]), (1, said["messages"][4])):
+        (digits,) = re.findall(r"hash=([a-f0-9]{24})", row["content"])
+        assert row["content"].startswith("line 0: ")
+        assert f"marker{number}" in row["content"]
+        found = proxy.asked("GET", f"/v1/retrieve/{digits}?query=marker{number}")[1]["original_content"]
+        assert f"marker{number}" in found
+        assert "line 150: " in proxy.asked("POST", f"/v1/retrieve/{digits}", {"query": "150"})[1]["original_content"]
+    assert proxy.asked("GET", f"/v1/retrieve/{hash_of_ref('0123456789ab')}")[0] == 404
+
+
+@pytest.mark.rows("X-66")
+def test_a_stopped_conversation_is_refused(stage: Stage) -> None:
+    proxy = stage.proxy()
+    messages: list[Json] = [{"role": "user", "content": "Fix the rounding."}, *reads(0)]
+    compress(proxy, messages)
+    at = f"/stack/conversations/{proxy.conversations[0]['id']}"
+    proxy.manage("POST", f"{at}/stop")
+
+    status, said = proxy.asked("POST", "/v1/compress", {"messages": [*messages, *reads(1)], "model": "gpt-5.4"})
+
+    assert (status, said["error"]["code"]) == (499, "stopped")
+    assert proxy.get("/stack/totals")["total"]["requests"] == 2
+
+
+@pytest.mark.rows("X-66")
+def test_no_mode_offers_tools_that_nobody_answers(stage: Stage) -> None:
+    """Not even that of a model, of a header, or of the conversation."""
+    proxy = stage.proxy(mode="passive", **{"models.gpt-*.mode": "active"})
+    messages: list[Json] = [{"role": "system", "content": "Be careful."}, {"role": "user", "content": "Fix it."}]
+    compress(proxy, messages)
+    proxy.manage("PUT", f"/stack/conversations/{proxy.conversations[0]['id']}/mode", {"mode": "active"})
+    messages += reads(0)
+
+    asked = {"messages": messages, "model": "gpt-5.4"}
+    said = proxy.asked("POST", "/v1/compress", asked, {"x-stack-mode": "active"})[1]
+
+    assert said["messages"][:2] == messages[:2]
+    assert "stack_" not in json.dumps(said)
+
+
+@pytest.mark.rows("X-66")
+def test_odd_messages_come_back_as_they_went(stage: Stage) -> None:
+    """Half of a surrogate pair, names of calls that are no texts, and what no dialect reads."""
+    proxy = stage.proxy()
+    odd: list[Json] = [
+        {"role": "user", "content": "an output that was cut \ud83d"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": {}}]},
+        {"role": "tool", "tool_call_id": [], "content": "x \ude00"},
+    ]
+
+    assert compress(proxy, odd[:1])["messages"] == odd[:1]
+    assert compress(proxy, odd)["messages"] == odd
+    assert compress(proxy, [{"role": 5}])["messages"] == [{"role": 5}]
+    told = proxy.page("/metrics")
+    assert 'status="bypass"' in told
+    assert 'status="error"' not in told
+
+
+def tool(name: str, content: str) -> Json:
+    return {"role": "tool", "tool_call_id": name, "content": content}
+
+
+def user(content: str) -> Json:
+    return {"role": "user", "content": content}
+
+
+def test_what_was_sent_stands_in_the_row_that_it_belongs_to() -> None:
+    note, long = '<stack-context note="x">n</stack-context>', "words " * 50
+    gone = "(left the context)"
+
+    assert rows_for([user("yes"), user("yes, go on")], [user("yes, go on")]) == [user("yes"), user("yes, go on")]
+    assert rows_for([user(""), user("go on")], [user(f"go on\n\n{note}")]) == [user(""), user(f"go on\n\n{note}")]
+    assert rows_for([user("yes"), tool("a", long)], [user(f"yes\n\n{note}")]) == [
+        user(f"yes\n\n{note}"),
+        tool("a", gone),
+    ]
+    assert rows_for([tool("a", long), user("b"), tool("c", long)], [user(note), tool("a", long), user("b")]) == [
+        tool("a", long),
+        user("b"),
+        tool("c", gone),
+    ]
+    assert rows_for([tool("a", long), tool("b", long)], [tool("a", "cut"), user(note), tool("b", "short")]) == [
+        tool("a", "cut"),
+        tool("b", "short"),
+    ]
+    assert rows_for([tool("a", long), tool("b", long)], [tool("b", "short")]) == [tool("a", gone), tool("b", "short")]
+
+
+def test_a_hash_names_a_frame_or_an_entry_and_nothing_else() -> None:
+    assert ref_of_hash(hash_of_ref("fd5ekipox")) == "fd5ekipox"
+    assert ref_of_hash(hash_of_ref("fa0123456789")) == "fa0123456789"
+    entry = f"hash={hash_of_ref('3fa85f64aabb')}"
+    for words in ('with ref="3fa85f64aabb"', 'with ref "3fa85f64aabb/2"', "with ref 3fa85f64aabb"):
+        assert with_hashes(f"stack_recall {words}.") == f"headroom_retrieve {words} {entry}."
+    assert with_hashes('<input ref="focus">') == '<input ref="focus">'
+    assert [ref_of_hash(each) for each in ("", "0" * 24, "F" * 24, "ff" * 12, "66" * 13)] == [None] * 5
+    assert with_hashes('<frame ref="fd5ekipox">stack_recall(ref="fd5ekipox", query="a word in it")') == (
+        f'<frame ref="fd5ekipox" hash={hash_of_ref("fd5ekipox")}>headroom_retrieve(hash={hash_of_ref("fd5ekipox")}, '
         'query="a word in it")'
     )

@@ -107,6 +107,17 @@ async def ledger_with_frame(store: Store, scope: TenantScope, frame: str) -> tup
     )
 
 
+async def ledger_with_entry(store: Store, scope: TenantScope, beginning: str) -> tuple[Ledger, PathState]:
+    """The conversation of an entry (the beginning of its id) and the path to it. Raises NotFound,
+    ConversationUnreadable."""
+    owner = await store.conversation_with_entry(scope, beginning)
+    ledger = await load_ledger(store, owner) if owner else None
+    entry = next((e for e in ledger.entries.values() if e.id.startswith(beginning)), None) if ledger else None
+    if ledger is None or entry is None:
+        raise NotFound(f"There is no entry {quote_reference(beginning)}.")
+    return ledger, await asyncio.to_thread(path_state_of_tip, ledger, entry)
+
+
 async def find_frame_in_store(store: Store, scope: TenantScope, reference: str) -> tuple[Ledger, PathState, Frame]:
     """A frame by id, a unique start of one, or a title unique in its conversation; the newest conversation wins. Skips
     unreadable conversations. Raises NotFound."""
