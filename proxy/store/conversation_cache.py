@@ -471,10 +471,9 @@ class ConversationCache:
     async def is_anothers_answer(self, tenant: str, name: str) -> bool:
         """Whether the answer that has this id was given to another tenant, and not to this one. Raises StoreError."""
         key = anchors.response_anchor(name)
-        if (tenant, "", key) in self._anchors:
+        if await self.knows_anchor(tenant, "", [key]):
             return False
-        owners = await self._store.tenants_with_anchor(key)
-        return bool(owners) and tenant not in owners
+        return await self._store.is_anchor_of_others(tenant, key)
 
     async def related_ledgers(
         self, cached: CachedConversation, frames: Iterable[str], delegated: Iterable[str] = ()

@@ -172,10 +172,17 @@ async def names_in(body: bytes) -> tuple[str | None, str]:
     none."""
     try:
         found = await asyncio.to_thread(msgspec.json.decode, body, type=_NamedMembers)
-        model, previous = msgspec.json.decode(found.model), msgspec.json.decode(found.previous_response_id)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return None, ""
-    return (model if isinstance(model, str) else None), (previous if isinstance(previous, str) else "")
+    return _text_in(found.model), _text_in(found.previous_response_id) or ""
+
+
+def _text_in(value: msgspec.Raw) -> str | None:
+    """None for what is no text, or none that can be decoded."""
+    try:
+        return msgspec.json.decode(value, type=str)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return None
 
 
 async def parse_client_request(parts: Services, body: bytes) -> Request:
