@@ -16,7 +16,7 @@ from proxy.exchange.background.scheduler import with_timeout
 from proxy.exchange.rounds import ClientRequest, Services, placement_patience_s
 from proxy.exchange.thread import session_headers as clients
 from proxy.exchange.thread.placement import Placement
-from proxy.store import CachedConversation, LookedUp
+from proxy.store import CachedConversation, ConversationQuery
 from proxy.upstream import Route
 
 MAX_TOLD_ID = 100
@@ -157,7 +157,7 @@ async def _resolve_by_position(
     hint = clients.session_hint(client_request.headers)
     before, depth = request, -1
     while True:
-        asked = LookedUp(client_request.tenant, hint, request, parts.now(), parts.dialect.name)
+        asked = ConversationQuery(client_request.tenant, hint, request, parts.now(), parts.dialect.name)
         cached, found = await parts.conversation_cache.locate(asked)
         if found.depth <= depth:
             return before

@@ -36,7 +36,7 @@ from proxy.store.interface import (
     UsageRecord,
     WrittenRows,
 )
-from proxy.store.statements import MAX_ANCHORS, TogetherQueries, chunks, driver_of, statements_for
+from proxy.store.statements import MAX_ANCHORS, QueryBatch, chunks, driver_of, statements_for
 
 
 def rebuild_ledger(conversation: Conversation, values: Iterable[LedgerItem]) -> Ledger:
@@ -271,9 +271,9 @@ _MESSAGES = _of_owner(
 _ROLES = _of_owner(
     select(schema.messages.c.entry, schema.messages.c.round, schema.messages.c.role), schema.messages
 ).order_by(schema.messages.c.position)
-_WHOLE = TogetherQueries(_CONVERSATION, _MESSAGES, *map(_rows_of, LEDGER_TABLES))
-_OUTLINE = TogetherQueries(_CONVERSATION, _ROLES, *map(_rows_of, LEDGER_TABLES))
-_BEHIND = TogetherQueries(
+_WHOLE = QueryBatch(_CONVERSATION, _MESSAGES, *map(_rows_of, LEDGER_TABLES))
+_OUTLINE = QueryBatch(_CONVERSATION, _ROLES, *map(_rows_of, LEDGER_TABLES))
+_BEHIND = QueryBatch(
     *(
         _rows_of(table) if table is schema.queued else _rows_of(table).where(table.c.place > bindparam("behind"))
         for table in LEDGER_TABLES
