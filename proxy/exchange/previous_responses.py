@@ -16,7 +16,7 @@ from proxy.exchange.background.scheduler import with_timeout
 from proxy.exchange.rounds import ClientRequest, Services, placement_patience_s
 from proxy.exchange.thread import session_headers as clients
 from proxy.exchange.thread.placement import Placement
-from proxy.store import CachedConversation, LookedUp
+from proxy.store import CachedConversation, ConversationQuery
 from proxy.upstream import Route
 
 MAX_TOLD_ID = 100
@@ -32,9 +32,17 @@ class ResponseNotFound(ProxyError):
     code = "response_not_found"
 
 
+class ResponseOwnerUnknown(ProxyError):
+    """The store cannot say to which tenant an answer was given. What keeps tenants apart fails closed."""
+
+    status = 503
+    code = "response_owner_unknown"
+
+
 async def refuse_anothers_answer(parts: Services, client_request: ClientRequest, route: Route, name: str) -> None:
     """Raises ResponseNotFound for the id of an answer that was given to another tenant, where both ask the provider
-    with the operator's key, so that it would tell. An id that nobody here knows passes."""
+    with the operator's key, so that it would tell; and ResponseOwnerUnknown where the store cannot say in time whose it
+    is. An id that nobody here knows passes."""
     is_told_by_provider = parts.dialect.references is not None and route.upstream.settings.key is not None
     if not name or parts.config.tenancy == "single" or not is_told_by_provider:
         return
@@ -42,8 +50,11 @@ async def refuse_anothers_answer(parts: Services, client_request: ClientRequest,
         is_anothers = await with_timeout(
             placement_patience_s(parts), parts.conversation_cache.is_anothers_answer(client_request.tenant, name)
         )
-    except (StoreError, TimeoutError):
-        return
+    except (StoreError, TimeoutError) as error:
+        raise ResponseOwnerUnknown(
+            f"Whether the response {name[:MAX_TOLD_ID]!r} is yours cannot be read from the store of this proxy now. "
+            "Send the request again in a moment."
+        ) from error
     if is_anothers:
         raise ResponseNotFound(f"Response with id {name[:MAX_TOLD_ID]!r} not found.")
 
@@ -146,7 +157,7 @@ async def _resolve_by_position(
     hint = clients.session_hint(client_request.headers)
     before, depth = request, -1
     while True:
-        asked = LookedUp(client_request.tenant, hint, request, parts.now(), parts.dialect.name)
+        asked = ConversationQuery(client_request.tenant, hint, request, parts.now(), parts.dialect.name)
         cached, found = await parts.conversation_cache.locate(asked)
         if found.depth <= depth:
             return before

@@ -65,7 +65,7 @@ from proxy.exchange.thread.conversation_origin import Origin, OriginFinder, fork
 from proxy.exchange.thread.follow_path import KEYWORD_SCAN_BATCH, PathFollower
 from proxy.exchange.thread.holdout import HELD_OUT_MODE, HELD_OUT_REASON, HELD_OUT_STATUS, NO_HOLDOUT, Holdout
 from proxy.exchange.thread.placement import Headers, ParsedRequest, Placement, policy_input_of
-from proxy.store import AnchorRecord, CachedConversation, ConversationCache, LookedUp, Record
+from proxy.store import AnchorRecord, CachedConversation, ConversationCache, ConversationQuery, Record
 
 log = logging.getLogger(__name__)
 
@@ -118,12 +118,12 @@ class Resolver:
 
     async def resolve(self, parsed: ParsedRequest) -> Placement:
         """Raises StoreError when the store cannot be read, BadRequest for an unknown mode."""
-        asked = _mode_from_header(parsed.headers)
+        asked_mode = _mode_from_header(parsed.headers)
         hint = clients.session_hint(parsed.headers)
-        asked_for = self._looked_up(parsed, hint)
-        known = await self.conversation_cache.look_up(asked_for, partial(opening_prompts, parsed.request))
+        query = self._query_of(parsed, hint)
+        candidates = await self.conversation_cache.look_up(query, partial(opening_prompts, parsed.request))
         async with self.conversation_cache.lock(parsed.tenant, hint):
-            cached, found = await self.conversation_cache.locate(asked_for, known)
+            cached, found = await self.conversation_cache.locate(query, candidates)
             if cached is not None and found.path:
                 parsed = parsed.later_than(cached.ledger, found.path[-1])
             part = await self._role_of(parsed, hint, cached, found)
@@ -133,27 +133,27 @@ class Resolver:
             parsed = parsed if request is parsed.request else replace(parsed, request=request)
             new = parsed.request.messages[len(found.path) :]
             whole = len(new) > KEYWORD_SCAN_BATCH and await self._prescan_keywords(
-                parsed, new, self._effective_mode(parsed, asked, "")
+                parsed, new, self._effective_mode(parsed, asked_mode, "")
             )
             if cached is None or part is RequestRole.FORK:
                 origin = (
                     fork_point(cached, found, parsed.request)
                     if cached
-                    else await self.origin_finder.find(parsed, known)
+                    else await self.origin_finder.find(parsed, candidates)
                 )
                 if cached is not None:
                     request = self.origin_finder.with_parents_reasoning(parsed.request, cached, found)
                     parsed = replace(parsed, request=request)
-                arrived = await self._begin_conversation(parsed, origin, hint, asked)
+                arrived = await self._begin_conversation(parsed, origin, hint, asked_mode)
             else:
-                arrived = await self._record_arrival(parsed, cached, found, asked)
+                arrived = await self._record_arrival(parsed, cached, found, asked_mode)
             if (subagent := self.live_settings.subagent).enabled and subagent.parent_context:
                 arrived = await attach_parent_task(arrived, self.conversation_cache, self.note_writer)
             placement = await self._decide(arrived, whole=whole)
             await self.origin_finder.end_returned_subagents(placement)
             return placement
 
-    async def _begin_conversation(self, parsed: ParsedRequest, known: Origin, hint: str, asked: str) -> Placement:
+    async def _begin_conversation(self, parsed: ParsedRequest, known: Origin, hint: str, asked_mode: str) -> Placement:
         bound = await self.origin_finder.positions_bound_elsewhere(parsed, known)
         origin = known if self.live_settings.subagent.enabled else Origin()
         parent = await self.conversation_cache.get(parsed.tenant, known.conversation) if known.conversation else None
@@ -161,7 +161,7 @@ class Resolver:
             parsed,
             self._create_conversation(parsed, hint, origin, parent),
             Match(MatchKind.NEW),
-            asked,
+            asked_mode,
             TakenOver(bound, known.directive, known.directive_at),
         )
         await self.origin_finder.begin_subagent(arrived, origin)
@@ -180,31 +180,31 @@ class Resolver:
         """The mode, and the newest known entry of the path at which a slash command was typed; None if no conversation
         has begun. Records nothing, except for an unknown history, which becomes a conversation. Raises as `resolve`
         does."""
-        asked = _mode_from_header(parsed.headers)
+        asked_mode = _mode_from_header(parsed.headers)
         hint, messages = clients.session_hint(parsed.headers), parsed.request.messages
-        asked_for = self._looked_up(parsed, hint)
-        known = await self.conversation_cache.look_up(asked_for) if messages else None
+        query = self._query_of(parsed, hint)
+        candidates = await self.conversation_cache.look_up(query) if messages else None
         async with self.conversation_cache.lock(parsed.tenant, hint):
             cached, found = None, Match(MatchKind.NEW)
             if messages:
-                cached, found = await self.conversation_cache.locate(asked_for, known)
+                cached, found = await self.conversation_cache.locate(query, candidates)
             if cached is None and any(m.role == "assistant" for m in messages):
                 opened = self._create_conversation(parsed, hint, Origin(), None)
-                placement = await self._record_arrival(parsed, opened, found, asked)
+                placement = await self._record_arrival(parsed, opened, found, asked_mode)
                 return placement.mode, replace(placement, status=ANSWERED_STATUS)
             if cached is None:
-                return self._effective_mode(parsed, asked, ""), None
+                return self._effective_mode(parsed, asked_mode, ""), None
             ledger = cached.ledger
             tip = ledger.entries[found.path[-1].id if found.path else found.adopts]
-            mode = self._effective_mode(parsed, asked, ledger.conversation.chosen_mode)
+            mode = self._effective_mode(parsed, asked_mode, ledger.conversation.chosen_mode)
             path_state = cached.path_state(tip.id)
             return mode, Placement(
                 parsed, cached, path_state, tip.id, tip.thread, ANSWERED_STATUS, match_kind=found.kind, mode=mode
             )
 
-    def _effective_mode(self, parsed: ParsedRequest, asked: str, known: str) -> str:
-        """`asked` comes from the request, `known` from the conversation."""
-        mode = asked or known or parsed.mode or self.config.mode_of(parsed.request.model)
+    def _effective_mode(self, parsed: ParsedRequest, asked_mode: str, stored_mode: str) -> str:
+        """`asked_mode` comes from the request, `stored_mode` from the conversation."""
+        mode = asked_mode or stored_mode or parsed.mode or self.config.mode_of(parsed.request.model)
         return mode if self.has_active or mode != "active" else "passive"
 
     def mode_without_conversation(self, headers: Headers, issued: str, model: str) -> str:
@@ -215,28 +215,28 @@ class Resolver:
     async def resolve_bypassed(self, parsed: ParsedRequest, reason: str) -> Placement | None:
         """Where a request stands that passes for this `reason`; None if it has no conversation. Records nothing."""
         hint = clients.session_hint(parsed.headers)
-        cached, found = await self.conversation_cache.locate(self._looked_up(parsed, hint))
+        cached, found = await self.conversation_cache.locate(self._query_of(parsed, hint))
         beside = self._side_placement(parsed, cached, found) if cached is not None else None
         return replace(beside, status="bypass", reason=reason) if beside else None
 
     async def resolve_beside(self, parsed: ParsedRequest, reason: str) -> Placement | None:
         """Where the whole history of a request stands that is answered from there, `full` if the proxy acts there, but
         leaves nothing on the path; None if its first messages are unknown. Records nothing."""
-        asked, hint = _mode_from_header(parsed.headers), clients.session_hint(parsed.headers)
-        asked_for = self._looked_up(parsed, hint)
-        known = await self.conversation_cache.look_up(asked_for)
+        asked_mode, hint = _mode_from_header(parsed.headers), clients.session_hint(parsed.headers)
+        query = self._query_of(parsed, hint)
+        candidates = await self.conversation_cache.look_up(query)
         async with self.conversation_cache.lock(parsed.tenant, hint):
-            cached, found = await self.conversation_cache.locate(asked_for, known)
+            cached, found = await self.conversation_cache.locate(query, candidates)
             if cached is None or not found.path:
                 return None
             beside = self._side_placement(parsed, cached, found)
-            mode = self._effective_mode(parsed, asked, cached.ledger.conversation.chosen_mode)
+            mode = self._effective_mode(parsed, asked_mode, cached.ledger.conversation.chosen_mode)
             acts = mode in ACTING_MODES and beside.path_state.tree.is_awake
             return replace(beside, mode=mode, status="full") if acts else replace(beside, mode=mode, reason=reason)
 
     # ------------------------------------------------------------------------------------------------------ identity
-    def _looked_up(self, parsed: ParsedRequest, hint: str) -> LookedUp:
-        return LookedUp(parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name)
+    def _query_of(self, parsed: ParsedRequest, hint: str) -> ConversationQuery:
+        return ConversationQuery(parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name)
 
     async def _role_of(
         self, parsed: ParsedRequest, hint: str, cached: CachedConversation | None, found: Match
@@ -273,7 +273,7 @@ class Resolver:
         """A side request is answered beside the thread; nothing of it is kept on the path."""
         tip = found.path[-1].id if found.path else found.adopts
         path_state = cached.path_state(tip)
-        asked, conversation = _mode_from_header(parsed.headers), cached.ledger.conversation
+        asked_mode, conversation = _mode_from_header(parsed.headers), cached.ledger.conversation
         return Placement(
             parsed,
             cached,
@@ -282,7 +282,9 @@ class Resolver:
             cached.ledger.entries[tip].thread,
             "side",
             match_kind=found.kind,
-            group=self._group_of(conversation, self._effective_mode(parsed, asked, conversation.chosen_mode), asked),
+            group=self._group_of(
+                conversation, self._effective_mode(parsed, asked_mode, conversation.chosen_mode), asked_mode
+            ),
         )
 
     def _create_conversation(
@@ -309,8 +311,8 @@ class Resolver:
             )
         )
 
-    def _group_of(self, conversation: Conversation, mode: str, asked: str) -> str:
-        return self.holdout.group_of(conversation, mode, acts=mode in ACTING_MODES, asked=asked)
+    def _group_of(self, conversation: Conversation, mode: str, asked_mode: str) -> str:
+        return self.holdout.group_of(conversation, mode, acts=mode in ACTING_MODES, asked=asked_mode)
 
     # --------------------------------------------------------------------------------------------------------- record
     async def _record_arrival(
@@ -318,7 +320,7 @@ class Resolver:
         parsed: ParsedRequest,
         cached: CachedConversation,
         found: Match,
-        asked: str,
+        asked_mode: str,
         taken: TakenOver = NOTHING_TAKEN_OVER,
     ) -> Placement:
         """Record what is new, and fold the path."""
@@ -332,7 +334,7 @@ class Resolver:
         tip_thread = thread_of_tip(ledger, found)
         before = ledger.threads.get(thread) or tip_thread
         told = changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
-        mode = self._effective_mode(parsed, asked, ledger.conversation.chosen_mode)
+        mode = self._effective_mode(parsed, asked_mode, ledger.conversation.chosen_mode)
         look = fingerprint_of(before) if new and _may_act(request, mode) else None
         path_state, earlier, seen = await in_slices(
             self.path_follower.follow(parsed, cached, found, new, events, told, look, infers=not taken.directive)
@@ -367,7 +369,7 @@ class Resolver:
             mode=mode,
             call_ids=found.call_ids,
             directive_entry=new[taken.at].id if taken.directive else "",
-            group=self._group_of(ledger.conversation, mode, asked),
+            group=self._group_of(ledger.conversation, mode, asked_mode),
         )
 
     async def _decide(self, placement: Placement, *, whole: bool) -> Placement:

@@ -27,11 +27,12 @@ from proxy.exchange.previous_responses import (
     stored_extras_at,
     tombstone,
 )
-from proxy.exchange.rounds import ClientRequest, Services
+from proxy.exchange.rounds import ClientRequest, Services, names_in
 from proxy.store import AnchorRecord, CachedConversation
 from proxy.upstream import outgoing_headers
 
 STORED_RESPONSE_PATH = re.compile(r"(?P<before>.*/responses/)(?P<name>[^/]+)(?P<rest>/cancel|/input_items)?/?")
+RESPONSES_STEP = "responses"
 SERVED_REQUESTS = {("GET", None), ("GET", "/input_items"), ("DELETE", None), ("POST", "/cancel")}
 MAX_PAGE_ITEMS, DEFAULT_PAGE_ITEMS = 100, 20
 """Most and default number of items on a page."""
@@ -56,8 +57,26 @@ class StoredTurn:
 
 def is_stored_response_request(method: str, path: str) -> bool:
     """Whether this is a request about a stored answer. `path` is as the client wrote it."""
-    found = STORED_RESPONSE_PATH.fullmatch(path)
+    found = STORED_RESPONSE_PATH.fullmatch(_plain_path(path))
     return found is not None and (method, found["rest"]) in SERVED_REQUESTS
+
+
+async def refuse_anothers_names(parts: Services, client_request: ClientRequest) -> None:
+    """Raises ResponseNotFound if a request that nothing here handles names an answer of another tenant, in a path below
+    `/responses` however written, or in its body: an upstream may read it as one of the requests that we handle."""
+    steps = _plain_path(client_request.path).split("/")
+    at = next((at for at, step in enumerate(steps) if step.lower() == RESPONSES_STEP), None)
+    if at is None:
+        return
+    model, previous = await names_in(client_request.body)
+    route = parts.routes.choose_for_endpoint(model, client_request.path, client_request.headers)
+    for name in (*steps[at + 1 : at + 2], previous):
+        await refuse_anothers_answer(parts, client_request, route, name)
+
+
+def _plain_path(path: str) -> str:
+    """The path as an upstream may read it that decodes it and leaves out empty steps and those of one dot."""
+    return "/" + "/".join(step for step in unquote(path).split("/") if step not in ("", "."))
 
 
 async def handle_stored_response(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
@@ -67,11 +86,12 @@ async def handle_stored_response(parts: Services, client_request: ClientRequest,
         passes = kept is None or await _provider_can_answer(parts, client_request, kept)
     except StoreError as error:
         route = parts.routes.choose(None, client_request.path)
+        await refuse_anothers_answer(parts, client_request, route, _match_path(client_request)["name"])
         await bypass(PassthroughRequest(parts, client_request, route), reply, error.code)
         return
     if kept is None:
         route = parts.routes.choose(None, client_request.path)
-        await refuse_anothers_answer(parts, client_request, route, unquote(_match_path(client_request)["name"]))
+        await refuse_anothers_answer(parts, client_request, route, _match_path(client_request)["name"])
     if kept is None or passes:
         model = stored_turn.client_model(kept.stored_extras) if kept else None
         await forward(PassthroughRequest(parts, client_request, parts.routes.choose(model, client_request.path)), reply)
@@ -93,7 +113,7 @@ async def handle_stored_response(parts: Services, client_request: ClientRequest,
 
 
 async def _find_turn(parts: Services, client_request: ClientRequest) -> StoredTurn | None:
-    name = unquote(_match_path(client_request)["name"])
+    name = _match_path(client_request)["name"]
     found = await find_turn_by_id(parts, client_request.tenant, name)
     return StoredTurn(name, *found) if found else None
 
@@ -111,7 +131,7 @@ async def _provider_can_answer(parts: Services, client_request: ClientRequest, k
 
 
 def _match_path(client_request: ClientRequest) -> re.Match[str]:
-    found = STORED_RESPONSE_PATH.fullmatch(client_request.path)
+    found = STORED_RESPONSE_PATH.fullmatch(_plain_path(client_request.path))
     if found is None:
         raise BadRequest("This path names no answer.")
     return found
@@ -178,7 +198,7 @@ async def _delete_response(parts: Services, client_request: ClientRequest, reply
     record = new_request_record(parts, client_request, route, "")
     record.add_sent_round((), None)
     headers = outgoing_headers(client_request.headers, route.upstream.settings, readable=True)
-    before = _match_path(client_request)["before"]
+    before = quote(_match_path(client_request)["before"])
     for done in reversed(kept.rounds):
         if RESPONSE_ID_KEY not in done.spoken.extra:
             continue

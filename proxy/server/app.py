@@ -602,6 +602,7 @@ class App:
         if (api := other_api_of(path)) is not None:
             host = dict(client_request.headers).get(b"host", b"").decode("latin-1")
             refuse_other_api(api, self._routes.choose(None, client_request.path).upstream.settings.url, host)
+        await responding.refuse_anothers_names(self._services[OPENAI_RESPONSES.name], client_request)
         some = next(iter(self._services.values()))
         await passing.pass_through(some, client_request, reply, _model_of(client_request.body))
 

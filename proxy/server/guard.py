@@ -361,8 +361,11 @@ def _path_fault(raw_path: bytes) -> str:
     path = raw_path.lower()
     if b"%2f" in path or b"%5c" in path or b"\\" in path or b"%00" in path:
         return "The path hides a slash, a backslash or a zero byte."
-    if b".." in path.replace(b"%2e", b".").split(b"/"):
+    steps = path.replace(b"%2e", b".").split(b"/")
+    if b".." in steps:
         return "The path climbs up with '..'."
+    if b"." in steps:
+        return "The path has a step '.', which other programs leave out."
     return ""
 
 

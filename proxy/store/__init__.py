@@ -1,7 +1,7 @@
 """Append-only storage of conversations and requests, and the cache of conversations over it. `Store` is the interface;
 `open_store` opens the configured one."""
 
-from proxy.store.conversation_cache import CachedConversation, ConversationCache, LookedUp, StoredCandidates
+from proxy.store.conversation_cache import CachedConversation, ConversationCache, ConversationQuery, StoredCandidates
 from proxy.store.failures import as_store_error
 from proxy.store.interface import (
     AnchorRecord,
@@ -32,11 +32,11 @@ __all__ = [
     "Body",
     "CachedConversation",
     "ConversationCache",
+    "ConversationQuery",
     "DeletionResult",
     "FinishedFrame",
     "Health",
     "LedgerRecord",
-    "LookedUp",
     "MemoryStore",
     "Record",
     "RequestRecord",

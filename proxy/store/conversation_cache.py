@@ -159,7 +159,7 @@ class CachedConversation:
         self.path_states.pop(tip, None)
 
 
-class LookedUp(NamedTuple):
+class ConversationQuery(NamedTuple):
     """A request whose conversation is looked for, at `now` (ms), among those of one tenant, session hint and
     dialect."""
 
@@ -190,8 +190,9 @@ class StoredCandidates:
 
 
 @dataclass
-class _Refresh:
-    """Of the conversations of one tenant. `began`: when the last one that is complete began (s, monotonic)."""
+class _RecentRefresh:
+    """When the newest conversations of one tenant were last read. `began`: when the last reading that is complete began
+    (s, monotonic)."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     began: float = -math.inf
@@ -222,7 +223,7 @@ class ConversationCache:
         self._added_bytes = 0
         """Bytes added since the cache was measured."""
         self._in_use: WeakValueDictionary[tuple[str, str], CachedConversation] = WeakValueDictionary()
-        self._refreshes = lru_cache(MAX_LOCKS)(lambda _tenant: _Refresh())
+        self._refreshes = lru_cache(MAX_LOCKS)(lambda _tenant: _RecentRefresh())
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
         self.lock = lru_cache(MAX_LOCKS)(self._lock)
         """Lock of a tenant and session hint: one request at a time changes the state of a scope."""
@@ -241,7 +242,7 @@ class ConversationCache:
         return self._store.is_shared
 
     # ---------------------------------------------------------------------------------------------------------- find
-    async def look_up(self, asked: LookedUp, prompts: Callable[[], Sequence[str]] = tuple) -> StoredCandidates:
+    async def look_up(self, asked: ConversationQuery, prompts: Callable[[], Sequence[str]] = tuple) -> StoredCandidates:
         """Read what other processes wrote that the request may belong to; nothing where the store is not shared. Call
         it before the lock of the scope is taken, so that nobody waits while the store answers. `prompts` are texts that
         a call may have delegated to a new conversation. Raises StoreError."""
@@ -268,11 +269,11 @@ class ConversationCache:
     async def _read_delegating(self, tenant: str, keys: Sequence[str]) -> tuple[str, ...]:
         return await self._store.find_by_anchors(tenant, "", keys) if keys else ()
 
-    async def _read_session(self, asked: LookedUp) -> tuple[str, ...]:
+    async def _read_session(self, asked: ConversationQuery) -> tuple[str, ...]:
         return await self._store.conversations_in_session(asked.tenant, asked.hint) if asked.hint else ()
 
     async def locate(
-        self, asked: LookedUp, known: StoredCandidates | None = None
+        self, asked: ConversationQuery, known: StoredCandidates | None = None
     ) -> tuple[CachedConversation | None, Match]:
         """The conversation of a request and the match in it; (None, NEW) if there is none. `known` is what `look_up`
         returned. Raises StoreError, also if the only candidate cannot be read."""
@@ -288,7 +289,7 @@ class ConversationCache:
             match_found = self._match_restarted(asked)
         return match_found or (None, Match(MatchKind.NEW))
 
-    async def _match_own(self, asked: LookedUp) -> tuple[CachedConversation, Match] | None:
+    async def _match_own(self, asked: ConversationQuery) -> tuple[CachedConversation, Match] | None:
         """The best match where this process alone writes to the store: mostly in memory."""
         unread: list[StoreError] = []
         keys: list[str] = []
@@ -308,7 +309,7 @@ class ConversationCache:
         return match_found
 
     async def _match_looked_up(
-        self, asked: LookedUp, known: StoredCandidates
+        self, asked: ConversationQuery, known: StoredCandidates
     ) -> tuple[CachedConversation, Match] | None:
         """The best match among what was looked up, and what this process recorded since."""
         since = [c for c in self._anchored(asked, known.keys) if c not in known.before]
@@ -322,13 +323,13 @@ class ConversationCache:
             match_found = _match_compacted(named, asked.request)
         return match_found
 
-    def _anchored(self, asked: LookedUp, keys: Iterable[str]) -> list[str]:
+    def _anchored(self, asked: ConversationQuery, keys: Iterable[str]) -> list[str]:
         """Conversations under these keys in memory."""
         return [c for key in keys for c in self._anchors.get((asked.tenant, asked.hint, key), ())]
 
     async def _load_candidates(
         self,
-        asked: LookedUp,
+        asked: ConversationQuery,
         conversations: Iterable[str],
         unread: list[StoreError] | None = None,
         *,
@@ -356,7 +357,7 @@ class ConversationCache:
             unread.append(error)
             return None
 
-    def _match_restarted(self, asked: LookedUp) -> tuple[CachedConversation, Match] | None:
+    def _match_restarted(self, asked: ConversationQuery) -> tuple[CachedConversation, Match] | None:
         """The newest cached conversation that the request opens with a summary of."""
         ours = (s for (owner, _), s in self._conversations.items() if owner == asked.tenant)
         held = [s for s in ours if not (about := s.ledger.conversation).hint and about.dialect == asked.dialect]
@@ -471,10 +472,9 @@ class ConversationCache:
     async def is_anothers_answer(self, tenant: str, name: str) -> bool:
         """Whether the answer that has this id was given to another tenant, and not to this one. Raises StoreError."""
         key = anchors.response_anchor(name)
-        if (tenant, "", key) in self._anchors:
+        if await self.knows_anchor(tenant, "", [key]):
             return False
-        owners = await self._store.tenants_with_anchor(key)
-        return bool(owners) and tenant not in owners
+        return await self._store.is_anchor_of_others(tenant, key)
 
     async def related_ledgers(
         self, cached: CachedConversation, frames: Iterable[str], delegated: Iterable[str] = ()
@@ -630,7 +630,9 @@ class ConversationCache:
             cached_bytes -= gone.ledger.memory_bytes
 
 
-def _best_match(cached: Sequence[CachedConversation], asked: LookedUp) -> tuple[CachedConversation, Match] | None:
+def _best_match(
+    cached: Sequence[CachedConversation], asked: ConversationQuery
+) -> tuple[CachedConversation, Match] | None:
     if asked.opens:
         for candidate in cached:
             if (retry := match_retry(candidate.ledger, asked.request, asked.now)) is not None:
@@ -641,7 +643,9 @@ def _best_match(cached: Sequence[CachedConversation], asked: LookedUp) -> tuple[
     return next(s for s in cached if s.ledger is best[0]), best[1]
 
 
-def _match_stored(cached: Sequence[CachedConversation], asked: LookedUp) -> tuple[CachedConversation, Match] | None:
+def _match_stored(
+    cached: Sequence[CachedConversation], asked: ConversationQuery
+) -> tuple[CachedConversation, Match] | None:
     """The best match among conversations that the store named."""
     return _best_match(cached, asked) or _match_unanswered(cached, asked.request)
 

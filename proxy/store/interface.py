@@ -189,8 +189,8 @@ class Store(Protocol):
     async def find_by_anchors(self, tenant: str, hint: str, keys: Sequence[str], limit: int = 8) -> tuple[str, ...]:
         """Ids of conversations that have one of `keys`: by the first of the keys that they have, then newest first."""
 
-    async def tenants_with_anchor(self, key: str) -> tuple[str, ...]:
-        """Who has a conversation under this key, without a session hint; at most a few, of tenants with usage."""
+    async def is_anchor_of_others(self, tenant: str, key: str) -> bool:
+        """Whether any other tenant has a conversation under this key, without a session hint."""
 
     async def conversations_in_session(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
         """Ids of conversations with this session hint, newest first."""
@@ -262,8 +262,6 @@ class Store(Protocol):
         """Current state; reads no table."""
 
 
-MAX_OWNERS = 8
-"""Tenants that are told of one key."""
 TenantScope = str | None
 """A tenant, or None for all of them."""
 

@@ -13,7 +13,6 @@ from proxy.core.ledger import Conversation, Entry, Ledger, LedgerEvent, LedgerIt
 from proxy.errors import StoreError
 from proxy.store.commit import ConversationKey, memory_size_of, without_bodies
 from proxy.store.interface import (
-    MAX_OWNERS,
     AnchorRecord,
     Changes,
     DeletionResult,
@@ -44,6 +43,8 @@ class MemoryStore:
         self._newest: dict[ConversationKey, int] = {}
         self._values: dict[ConversationKey, list[LedgerItem]] = {}
         self._anchors: dict[tuple[str, str, str], dict[str, int]] = {}
+        self._anchor_owners: dict[str, set[str]] = {}
+        """Tenants that ever had a key without a session hint."""
         self._requests: dict[tuple[str, str], RequestRecord] = {}
         self._sent: dict[tuple[str, str], dict[int, SentRecord]] = {}
         self._settings: dict[tuple[str, str], SettingRecord] = {}
@@ -89,6 +90,8 @@ class MemoryStore:
                 for key in record.keys:
                     held = self._anchors.setdefault((tenant, record.hint, key), {})
                     held[record.conversation] = max(record.created, held.get(record.conversation, record.created))
+                    if not record.hint:
+                        self._anchor_owners.setdefault(key, set()).add(tenant)
                 self._update_newest((tenant, record.conversation), record.created)
             case RequestRecord():
                 known = self._requests.get((tenant, record.id), record)
@@ -133,8 +136,8 @@ class MemoryStore:
             found.update(dict.fromkeys(conversation for conversation, _ in newest_first))
         return tuple(found)[:limit]
 
-    async def tenants_with_anchor(self, key: str) -> tuple[str, ...]:
-        return tuple(tenant for tenant, hint, known in self._anchors if (hint, known) == ("", key))[:MAX_OWNERS]
+    async def is_anchor_of_others(self, tenant: str, key: str) -> bool:
+        return any(owner != tenant and self._anchors[owner, "", key] for owner in self._anchor_owners.get(key, ()))
 
     async def conversations_in_session(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
         return tuple(c.id for c in self._newest_first(tenant) if c.hint == hint)[:limit]

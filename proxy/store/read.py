@@ -27,7 +27,6 @@ from proxy.core.ledger import (
 from proxy.errors import StoreError
 from proxy.store import rows, schema
 from proxy.store.interface import (
-    MAX_OWNERS,
     Body,
     Changes,
     RequestRecord,
@@ -37,7 +36,7 @@ from proxy.store.interface import (
     UsageRecord,
     WrittenRows,
 )
-from proxy.store.statements import MAX_ANCHORS, TogetherQueries, chunks, driver_of, statements_for
+from proxy.store.statements import MAX_ANCHORS, QueryBatch, chunks, driver_of, statements_for
 
 
 def rebuild_ledger(conversation: Conversation, values: Iterable[LedgerItem]) -> Ledger:
@@ -115,13 +114,20 @@ def _anchored_conversations(
     return tuple(map(rows.unescape_text, list(found)[:limit]))
 
 
-def tenants_with_anchor(connection: Connection, key: str) -> tuple[str, ...]:
-    """By the tenants that use the proxy: no index begins with the key."""
-    anchors, users = schema.anchors, select(schema.usage_days.c.tenant).distinct()
-    query = select(anchors.c.tenant).where(
-        anchors.c.tenant.in_(users), anchors.c.hint == "", anchors.c.key == rows.escape_text(key)
+def is_anchor_of_others(connection: Connection, tenant: str, key: str) -> bool:
+    """Looks under each tenant that has anchors, one found behind the other: no index begins with the key."""
+    anchors = schema.anchors
+    owners = select(func.min(anchors.c.tenant).label("tenant")).cte("owners", recursive=True)
+    behind = select(func.min(anchors.c.tenant)).where(anchors.c.tenant > owners.c.tenant).scalar_subquery()
+    owners = owners.union_all(select(behind).where(owners.c.tenant.is_not(None)))
+    query = (
+        select(anchors.c.tenant)
+        .join(owners, owners.c.tenant == anchors.c.tenant)
+        .where(
+            owners.c.tenant != rows.escape_text(tenant), anchors.c.hint == "", anchors.c.key == rows.escape_text(key)
+        )
     )
-    return tuple(map(rows.unescape_text, connection.execute(query.limit(MAX_OWNERS)).scalars()))
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def conversations_in_session(connection: Connection, tenant: str, hint: str, limit: int) -> tuple[str, ...]:
@@ -265,9 +271,9 @@ _MESSAGES = _of_owner(
 _ROLES = _of_owner(
     select(schema.messages.c.entry, schema.messages.c.round, schema.messages.c.role), schema.messages
 ).order_by(schema.messages.c.position)
-_WHOLE = TogetherQueries(_CONVERSATION, _MESSAGES, *map(_rows_of, LEDGER_TABLES))
-_OUTLINE = TogetherQueries(_CONVERSATION, _ROLES, *map(_rows_of, LEDGER_TABLES))
-_BEHIND = TogetherQueries(
+_WHOLE = QueryBatch(_CONVERSATION, _MESSAGES, *map(_rows_of, LEDGER_TABLES))
+_OUTLINE = QueryBatch(_CONVERSATION, _ROLES, *map(_rows_of, LEDGER_TABLES))
+_BEHIND = QueryBatch(
     *(
         _rows_of(table) if table is schema.queued else _rows_of(table).where(table.c.place > bindparam("behind"))
         for table in LEDGER_TABLES

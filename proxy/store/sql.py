@@ -145,13 +145,13 @@ class SqlStore:
             lambda c: reading.find_by_anchors(c, tenant, hint, keys, limit), concerns=anchors, is_one_query=True
         )
 
-    async def tenants_with_anchor(self, key: str) -> tuple[str, ...]:
+    async def is_anchor_of_others(self, tenant: str, key: str) -> bool:
         def tells(batch: Batch) -> bool:
-            return any(
-                isinstance(r, UsageRecord) or (isinstance(r, AnchorRecord) and key in r.keys) for r in batch.records
-            )
+            return batch.tenant != tenant and any(isinstance(r, AnchorRecord) and key in r.keys for r in batch.records)
 
-        return await self._read(lambda c: reading.tenants_with_anchor(c, key), concerns=tells, is_one_query=True)
+        return await self._read(
+            lambda c: reading.is_anchor_of_others(c, tenant, key), concerns=tells, is_one_query=True
+        )
 
     async def conversations_in_session(self, tenant: str, hint: str, limit: int = 8) -> tuple[str, ...]:
         def opens(batch: Batch) -> bool:

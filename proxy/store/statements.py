@@ -105,7 +105,7 @@ class PreparedStatement:
         return driver.exec_driver_sql(self._sql, self._parameters_of(values)).all()
 
 
-class TogetherQueries:
+class QueryBatch:
     """Queries of a fixed form, whose rows are read together. A server is asked for all of them in one round trip."""
 
     def __init__(self, *statements: Select[Any]) -> None:

@@ -16,7 +16,9 @@ from msgspec.structs import replace
 from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Conversation, EntryKind, LedgerEvent, Round, Thread
 from proxy.core.ledger.messages import Message, ModelResponse
+from proxy.core.matching.lookup_keys import response_anchor
 from proxy.errors import InvalidConfiguration, StoreError
+from proxy.store.conversation_cache import ConversationCache
 from proxy.store.interface import (
     AnchorRecord,
     DeletionResult,
@@ -308,13 +310,19 @@ async def test_sessions_are_those_under_the_hint_the_newest_first(store: Store) 
     assert await store.conversations_in_session("a", "h", limit=1) == ("c2",)
 
 
-async def test_who_has_a_key_is_told_of_all_tenants_that_use_the_proxy(store: Store) -> None:
-    for tenant in "ab":
-        store.write(tenant, [*opened("c1", tenant=tenant), AnchorRecord("c1", "", ("x",), 1), UsageRecord(1, 1)])
-    store.write("a", [AnchorRecord("c1", "", ("y",), 1), AnchorRecord("c1", "named", ("z",), 1)])
+async def test_whether_others_have_a_key_is_told_however_many_have_it(store: Store) -> None:
+    key, cache = response_anchor("resp_1"), ConversationCache(store)  # which a server counts anew at each start
+    for number in range(12):
+        store.write(f"t{number}", [*opened("c1", tenant=f"t{number}"), AnchorRecord("c1", "", ("x", key), 1)])
+    store.write("t5", [AnchorRecord("c1", "", ("y",), 1), AnchorRecord("c1", "named", ("z",), 1)])
 
-    assert sorted(await store.tenants_with_anchor("x")) == ["a", "b"]
-    assert [await store.tenants_with_anchor(key) for key in "yz"] == [("a",), ()]
+    assert all([await store.is_anchor_of_others(tenant, "x") for tenant in ("t0", "t11", "unseen")])
+    assert not any([await cache.is_anothers_answer(f"t{number}", "resp_1") for number in range(12)])
+    assert await cache.is_anothers_answer("unseen", "resp_1")
+    assert [await store.is_anchor_of_others(tenant, "y") for tenant in ("t5", "t4", "t6")] == [False, True, True]
+    assert not await store.is_anchor_of_others("t4", "z")
+    await store.delete_conversations("t5", "c1")
+    assert not await store.is_anchor_of_others("t4", "y")
 
 
 async def test_conversations_are_listed_the_newest_first_in_pages(store: Store) -> None:

@@ -349,6 +349,12 @@ def test_an_answer_of_another_key_is_not_found_where_both_ask_with_the_operators
             proxy.asked("POST", "/v1/responses", {**following, "input": []}, bob),
             proxy.asked("GET", f"/v1/responses/{name}", None, bob),
             proxy.asked("DELETE", f"/v1/responses/{name}", None, bob),
+            proxy.asked("GET", f"/v1/responses//{name}", None, bob),
+            proxy.asked("DELETE", f"//v1//responses///{name}/", None, bob),
+            proxy.asked("GET", f"/v1/%72esponses/{name.replace('_', '%5F')}", None, bob),
+            proxy.asked("GET", f"/v1/Responses/{name}/other", None, bob),
+            proxy.asked("POST", "/v1/responses/", following, bob),
+            proxy.asked("POST", "/v1/responses/input_tokens", following, bob),
         ]
         statuses["shared" if proxy is shared else "own"] = [status for status, _ in told]
         if proxy is shared:
@@ -358,5 +364,41 @@ def test_an_answer_of_another_key_is_not_found_where_both_ask_with_the_operators
             proxy.restart()  # nothing is in memory
             assert proxy.asked("GET", f"/v1/responses/{name}", None, bob)[0] == 404
 
-    assert statuses["shared"] == [404] * 4
-    assert 404 not in statuses["own"]
+    assert statuses["shared"] == [404] * 10
+    assert 404 not in statuses["own"][:4]
+
+
+@pytest.mark.rows("X-57")
+def test_an_id_whose_owner_the_store_cannot_tell_is_not_asked_with_the_operators_key(
+    stage: Stage, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patched: a store that fails at this question alone, and one that never answers it."""
+    stage.looks_into_store = False  # which needs a key here
+    shared, own = (
+        stage.proxy(tenancy="key", upstreams__default__key=key, assembly_budget_ms=200) for key in ("sk-operator", None)
+    )
+    provider.when(lambda _: True, says("Fine."), loop=True)
+    provider.reply("/v1/responses/resp_far", FixedReply(200, b"{}"))
+
+    async def fails(*_: Any) -> bool:
+        raise StoreError("the disk is gone")
+
+    async def waits(*_: Any) -> bool:
+        return await asyncio.get_running_loop().create_future()
+
+    following = {"model": "gpt-x", "input": "And?", "previous_response_id": "resp_far"}
+    for trouble in fails, waits:
+        monkeypatch.setattr(ConversationCache, "is_anothers_answer", trouble)
+        for proxy in shared, own:
+            ana = {"authorization": f"Bearer {issue_key(proxy.config.keys_path, trouble.__name__)}"}
+            seen = len(provider.received)
+            told = [
+                proxy.asked("POST", "/v1/responses", following, ana),
+                proxy.asked("GET", "/v1/responses/resp_far", None, ana),
+            ]
+            if proxy is shared:
+                assert [(s, body["error"]["code"]) for s, body in told] == [(503, "response_owner_unknown")] * 2
+                assert "again" in told[0][1]["error"]["message"]
+                assert len(provider.received) == seen
+            else:
+                assert 503 not in [status for status, _ in told]

@@ -69,6 +69,8 @@ REFUSED = {
     "climbing path, escaped": b"GET /v1/%2e%2e/stack HTTP/1.1\r\n" + HOST + b"\r\n",
     "climbing path, half escaped": b"GET /v1/.%2E/stack HTTP/1.1\r\n" + HOST + b"\r\n",
     "climbing path, escaped slash": b"GET /v1/%2e%2e%2fstack HTTP/1.1\r\n" + HOST + b"\r\n",
+    "step of one dot": b"GET /v1/./models HTTP/1.1\r\n" + HOST + b"\r\n",
+    "step of one dot, escaped": b"GET /v1/models/%2E HTTP/1.1\r\n" + HOST + b"\r\n",
     "escaped slash": b"GET /v1%2Fmodels HTTP/1.1\r\n" + HOST + b"\r\n",
     "escaped backslash": b"GET /v1/..%5Cstack HTTP/1.1\r\n" + HOST + b"\r\n",
     "escaped zero byte": b"GET /v1/a%00b HTTP/1.1\r\n" + HOST + b"\r\n",

@@ -4,13 +4,14 @@ refused, what runs in the background is counted before it is fetched, and reques
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import pytest
 
-from llm_test_provider import FixedReply, ScriptedProvider, Usage, says
+from llm_test_provider import FixedReply, ScriptedProvider, Usage, says, stall
 from proxy.auth import UsageLimits, issue_key
 from tests.wire.proxied import ServedProxy
 from tests.wire.stage import Starting
@@ -18,6 +19,7 @@ from tests.wire.talking import CHAT, ReceivedAnswer, ask
 
 Json = dict[str, Any]
 HELLO: Json = {"model": "gpt-5-mini", "messages": [{"role": "user", "content": "hello"}]}
+WAIT_S = 20.0
 SSE = (("content-type", "text/event-stream"),)
 
 
@@ -126,15 +128,21 @@ def test_a_model_whose_output_has_no_price_is_refused_under_a_budget_in_usd(
 
 @pytest.mark.rows("X-57")
 def test_requests_at_once_do_not_pass_a_budget_together(keyed: ServedProxy, provider: ScriptedProvider) -> None:
-    provider.will(*(says("ok", delay_s=0.3) for _ in range(20)))
+    may_end = threading.Event()
+    provider.will(*(stall(says("ok"), until=may_end.is_set) for _ in range(20)))
     send = client(keyed, tokens=5_000)
 
     with ThreadPoolExecutor(20) as pool:
-        answers = list(pool.map(send, [HELLO | {"max_tokens": 10}] * 20))
+        asked = [pool.submit(send, HELLO | {"max_tokens": 10}) for _ in range(20)]
+        try:  # neither of the two that find room ends before all others are refused
+            finished = as_completed(asked, timeout=WAIT_S)
+            refused = [next(finished).result() for _ in range(18)]
+        finally:
+            may_end.set()
+        answered = [each.result() for each in finished]
 
-    answered = [answer for answer in answers if answer.status == 200]
-    refused = [answer for answer in answers if answer.status != 200]
-    assert 1 <= len(answered) <= 2
+    assert [answer.status for answer in answered] == [200, 200]
+    assert len(provider.received) == 2
     assert {code_of(answer) for answer in refused} == {(429, "budget_reserved")}
     assert {answer.header("retry-after") for answer in refused} == {"1"}
     assert not any(answer.header("x-should-retry") for answer in refused)

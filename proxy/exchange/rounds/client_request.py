@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -162,6 +164,9 @@ async def _file_bytes(body: bytes) -> int:
     return total
 
 
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+
+
 class _NamedMembers(msgspec.Struct):
     model: msgspec.Raw = msgspec.Raw(b"null")
     previous_response_id: msgspec.Raw = msgspec.Raw(b"null")
@@ -170,12 +175,37 @@ class _NamedMembers(msgspec.Struct):
 async def names_in(body: bytes) -> tuple[str | None, str]:
     """The model and the earlier answer that a body names, read without the rest of it; None and "" where it names
     none."""
+    return await asyncio.to_thread(_names_in, body)
+
+
+def _names_in(body: bytes) -> tuple[str | None, str]:
     try:
-        found = await asyncio.to_thread(msgspec.json.decode, body, type=_NamedMembers)
-        model, previous = msgspec.json.decode(found.model), msgspec.json.decode(found.previous_response_id)
+        found = msgspec.json.decode(body, type=_NamedMembers)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return _names_read_loosely(body)
+    return _text_in(found.model), _text_in(found.previous_response_id) or ""
+
+
+def _text_in(value: msgspec.Raw) -> str | None:
+    """None for what is no text, or none that can be decoded."""
+    try:
+        return msgspec.json.decode(value, type=str)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return None
+
+
+def _names_read_loosely(body: bytes) -> tuple[str | None, str]:
+    """As many servers read: with a byte order mark, in UTF-16, with half of a surrogate pair."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
         return None, ""
-    return (model if isinstance(model, str) else None), (previous if isinstance(previous, str) else "")
+    named = found if isinstance(found, dict) else {}
+    model, previous = (
+        name if isinstance(name := named.get(key), str) and not _HALF_PAIR.search(name) else None
+        for key in ("model", "previous_response_id")
+    )
+    return model, previous or ""
 
 
 async def parse_client_request(parts: Services, body: bytes) -> Request:

@@ -19,7 +19,8 @@ def payer_headers(client: Headers, settings: UpstreamSettings) -> RawHeaders:
 
 @dataclass
 class PlanPrices:
-    """One for a process. `route_of` finds the upstream of a client's model; raises UnknownModel."""
+    """One for each dialect, asked from the event loop and from threads. `route_of` finds the upstream of a client's
+    model; raises UnknownModel."""
 
     plans: PlanAccounts
     route_of: Callable[[str], Route]
@@ -30,9 +31,11 @@ class PlanPrices:
         """The row of a client's model for a request with these headers; unchanged for who pays by the token."""
         if not self.plans.may_pay(headers):
             return tariff
-        if self._newest[0] is not headers or self._newest[1] != model:
-            self._newest = headers, model, self._account_of(model, headers)
-        return self.plans.gate_row(self._newest[2], tariff)
+        of_headers, of_model, account = self._newest  # read once: another thread may replace it
+        if of_headers is not headers or of_model != model:
+            account = self._account_of(model, headers)
+            self._newest = headers, model, account
+        return self.plans.gate_row(account, tariff)
 
     def _account_of(self, model: str, headers: Headers) -> str:
         try:
