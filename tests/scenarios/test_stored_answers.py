@@ -383,7 +383,7 @@ def test_an_id_whose_owner_the_store_cannot_tell_is_not_asked_with_the_operators
     async def fails(*_: Any) -> bool:
         raise StoreError("the disk is gone")
 
-    async def waits(*_: Any) -> bool:
+    async def waits(*_: Any) -> Any:
         return await asyncio.get_running_loop().create_future()
 
     following = {"model": "gpt-x", "input": "And?", "previous_response_id": "resp_far"}
