@@ -250,6 +250,10 @@ def test_what_was_sent_stands_in_the_row_that_it_belongs_to() -> None:
         user(f"yes\n\n{note}"),
         tool("a", gone),
     ]
+    assert rows_for([user("yes"), tool("a", long)], [user("yes, said a person")]) == [
+        user("yes"),
+        tool("a", "yes, said a person"),
+    ]
     assert rows_for([tool("a", long), user("b"), tool("c", long)], [user(note), tool("a", long), user("b")]) == [
         tool("a", long),
         user("b"),
