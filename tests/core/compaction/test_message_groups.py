@@ -1,7 +1,10 @@
 """Which messages leave together: calls with their results, and whatever shares a link."""
 
+import time
+
 import pytest
 
+from proxy.core.compaction.client_notes import MAX_NOTE_LENGTH, files_noted_in
 from proxy.core.compaction.message_groups import NO_GROUP, group_numbers
 from proxy.core.ledger import Call, Message
 
@@ -48,3 +51,16 @@ def test_the_rounds_of_a_turn_are_one_group() -> None:
 def test_a_long_line_of_links_is_followed_in_linear_time() -> None:
     line = [spoke(links=(str(at), str(at + 1))) for at in range(20_000)]
     assert set(group_numbers(line)) == {1}
+
+
+@pytest.mark.parametrize(
+    "filler", ["x", " ", "1", ".", "a.", "[{", "</a>", "\u2718 ", "file ", "\nNote: b.py was modified"]
+)
+def test_a_note_is_read_in_linear_time(filler: str) -> None:
+    text = "Note: a.py was modified. "
+    text += filler * ((MAX_NOTE_LENGTH - len(text)) // len(filler))
+    began = time.process_time()
+
+    files_noted_in(Message("system", b"", "", text))
+
+    assert time.process_time() - began < 1
