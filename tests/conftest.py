@@ -132,9 +132,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)  # an environment without pytest-xdist does not know it
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """A quick run waits on sockets and clocks for a third of its time: `-n auto` is one process more than cores."""
-    return (os.cpu_count() or 1) + 1 if config.getoption("--take") == "quick" else None
+def pytest_xdist_auto_num_workers() -> int:
+    """A run waits on sockets and clocks for a third of its time: `-n auto` is one process more than cores."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -63,12 +63,12 @@ def test_no_trace_tells_a_request_as_part_of_another(session: Session, provider:
     session.plays(THREE_REQUESTS)
     provider.will(says("ok"))
     session.chat.says("Next task: draw a logo for the site")
-    traces = told_by_us(provider, "The texts of its files and outputs are gone from here.")
+    traces = told_by_us(provider, "one from here")  # "gone from here", of a single call "Gone from here"
 
     assert traces
     for trace in traces:
         assert not any(f" in {title}" in trace for title in (LEDGER, EXPORT, PLUGINS, PLUGINS.capitalize(), "Thanks"))
-    assert any(PLUGINS in trace for trace in traces)
+    assert any(PLUGINS.capitalize() in trace for trace in traces)
 
 
 @pytest.mark.rows("S0-52")
@@ -89,7 +89,7 @@ def test_a_greeting_is_no_task(chat: Conversation, provider: ScriptedProvider) -
     chat.says("Hello! Please fix the parser of dates")
     chat.returns("dates.py")
 
-    assert next(iter(chat.proxy.frames())) == "fix the parser of dates"
+    assert next(iter(chat.proxy.frames())) == "Fix the parser of dates"
     assert "<title>Hello" not in as_one_text(provider.received[1].messages)
 
 

@@ -327,7 +327,7 @@ SESSIONS = {
         says: There is a token bucket in src/limit.py.
         """,
         """
-        root in_progress: what can you do?
+        root in_progress: What can you do?
             user: Hello, what can you do?
             says: I can read, edit and run things in your
             user: Explain the difference between a mutex a
