@@ -12,7 +12,7 @@ import socket
 import stat
 import subprocess
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -175,16 +175,15 @@ def test_a_stream_that_the_end_of_the_drain_cuts_says_so(shell: Shell, started: 
     settings = ("--set", "drain_s=1", "--set", "wake_at_tokens=0")
     proxy = Proxy(started("serve", "--upstream", f"{model[0]}/v1", "--port", "0", "--data", str(shell.data), *settings))
     address = urlsplit(proxy.url)
-    client = http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)
     offered = {"tools": [{"type": "function", "function": {"name": "look", "parameters": {}}}]} if tools else {}
     body = {"model": "gpt-5.4", "messages": [{"role": "user", "content": "hi"}], "stream": True, **offered}
-    client.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
-    answer = client.getresponse()
-    seen = answer.read1()
-
-    proxy.process.send_signal(signal.SIGUSR1)
-    with pytest.raises(http.client.IncompleteRead) as cut:
-        answer.read()
+    with closing(http.client.HTTPConnection(address.hostname or "", address.port, timeout=20)) as client:
+        client.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})
+        with client.getresponse() as answer:
+            seen = answer.read1()
+            proxy.process.send_signal(signal.SIGUSR1)
+            with pytest.raises(http.client.IncompleteRead) as cut:
+                answer.read()
     seen += cut.value.partial
 
     assert seen.endswith(b": callstack: The proxy was stopped before the answer was whole. Send it again.\n\n")
