@@ -185,11 +185,11 @@ def _frame_inside(tree: Tree, opened: str, diff: PlanDiff) -> str:
 
 
 def _frame_in_ended_item(tree: Tree, diff: PlanDiff) -> str:
-    """The outermost frame of the model on the active path that was pushed in an item that is ticked off: the client's
-    list is taken as stated, and the frame goes on beside what ended. Empty without one."""
-    ended = {item.frame for item in diff.completed}
-    if not ended or diff.removed:
-        return ""  # what was said in an item that the client took off its list leaves with it
+    """The outermost frame of the model on the active path that was pushed in an item which ends now: the client's list
+    is taken as stated, and the frame goes on beside what ended. Empty without one."""
+    ended = {item.frame for item in (*diff.completed, *diff.removed)}
+    if not ended:
+        return ""
     pushed = (frame for frame in path_to(tree, tree.active) if frame.opening and not frame.is_inferred)
     frame = next((frame for frame in pushed if any(a.id in ended for a in ancestors(tree, frame.id))), None)
     return frame.id if frame and frame.status is Status.IN_PROGRESS else ""
