@@ -191,8 +191,7 @@ def _frame_in_ended_item(tree: Tree, diff: PlanDiff) -> str:
     if not ended:
         return ""
     pushed = (frame for frame in path_to(tree, tree.active) if frame.opening and not frame.is_inferred)
-    frame = next((frame for frame in pushed if any(a.id in ended for a in ancestors(tree, frame.id))), None)
-    return frame.id if frame and frame.status is Status.IN_PROGRESS else ""
+    return next((frame.id for frame in pushed if any(a.id in ended for a in ancestors(tree, frame.id))), "")
 
 
 def _items_changed(diff: PlanDiff) -> tuple[MirroredItem, ...]:
