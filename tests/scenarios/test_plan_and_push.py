@@ -63,34 +63,6 @@ def test_of_a_plan_and_a_push_in_one_message_the_item_stands_above(
     assert titles(chat) == ["Build the formatter.", "Lexer", "Parser", "Read the grammar"], "no item is made twice"
 
 
-@pytest.mark.rows("S1-76", "S0-55")
-@pytest.mark.parametrize("ticked", ["[x] Lexer | [>] Parser", "[x] Lexer | [ ] Parser"])
-def test_an_item_is_done_when_it_is_ticked_off_while_a_frame_pushed_in_it_goes_on(
-    chat: Conversation, provider: ScriptedProvider, ticked: str
-) -> None:
-    """What the model reads from then on says so, and the list that says it stays when the frame returns."""
-    provider.will(does(todo(LIST)), does(push("Read the grammar")), does(bash("cat grammar.txt")))
-    chat.says("Build the formatter.")
-    chat.returns("Plan updated.")
-    provider.will(does(todo(ticked), text="The lexer is in lexer.py."), does(push("Count the rules")), does(bash("wc")))
-    chat.returns("rule: ...")
-    chat.returns("Plan updated.")
-    statuses = chat.proxy.statuses()
-    begun = "Parser" if "[>]" in ticked else ""
-    assert (statuses["Lexer"], statuses["Parser"]) == ("completed", "in_progress" if begun else "planned")
-    assert chat.proxy.frames()["Lexer"]["results"] == "The lexer is in lexer.py."
-    assert parent_of(chat, "Read the grammar") == (begun or "Build the formatter.")
-    block = str(provider.received[-1].messages[-1]["content"])
-    assert re.search(r'<frame ref="\w+" status="completed"[^>]*>\s*<title>Lexer</title>', block)
-
-    provider.will(does(pop("12")), does(pop("It has 12 rules.")), does(bash("make parser")), says("ok"))
-    chat.returns("12 rules")
-    line = as_one_text(provider.received[-1].messages)
-    assert "rule: ..." not in line
-    assert "The lexer is in lexer.py." in line
-    assert chat.proxy.active() == (begun or "Build the formatter.")
-
-
 @pytest.mark.rows("S1-76", "S0-04")
 def test_a_push_in_front_of_a_plan_takes_the_items_inside(chat: Conversation, provider: ScriptedProvider) -> None:
     provider.will(does(push("Read the grammar"), todo(LIST)), does(bash("cat grammar.txt")))

@@ -157,10 +157,8 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
         diff = reconcile_plan(_mirrored_items(inference.tree), change)
         is_behind = not opened or answered.get(change.entry, "") in behind
         around = _frame_inside(inference.tree, opened, diff) if is_behind else opened
-        if not opened:
-            around = _frame_in_ended_item(inference.tree, diff)
         _apply_plan_diff(inference, diff, group, message.text, around)
-        if around and opened and any(item.frame for item in _items_changed(diff)):
+        if around and any(item.frame for item in _items_changed(diff)):
             inference.add_event(BlockStale((opened,)))  # it was written when the call was made
 
 
@@ -182,16 +180,6 @@ def _frame_inside(tree: Tree, opened: str, diff: PlanDiff) -> str:
     where all that is changed is the frame's own."""
     above = (ancestors(tree, item.frame) for item in _items_changed(diff) if item.frame)
     return opened if opened and any(all(a.id != opened for a in each) for each in above) else ""
-
-
-def _frame_in_ended_item(tree: Tree, diff: PlanDiff) -> str:
-    """The outermost frame of the model on the active path that was pushed in an item which ends now: the client's list
-    is taken as stated, and the frame goes on beside what ended. Empty without one."""
-    ended = {item.frame for item in (*diff.completed, *diff.removed)}
-    if not ended:
-        return ""
-    pushed = (frame for frame in path_to(tree, tree.active) if frame.opening and not frame.is_inferred)
-    return next((frame.id for frame in pushed if any(a.id in ended for a in ancestors(tree, frame.id))), "")
 
 
 def _items_changed(diff: PlanDiff) -> tuple[MirroredItem, ...]:
@@ -263,9 +251,6 @@ def _apply_plan_diff(inference: _Inference, changes: PlanDiff, group: tuple[str,
     if around:
         _enter_items_around(inference, [new_frame_ids.get(item, item.frame) for item in changes.entered], around)
         _move_out_of_ended_items(inference, (*changes.completed, *changes.paused, *changes.removed), around)
-        if group:  # no part of the frame that goes on: the list is the client's, and stays when that returns
-            above = inference.tree.frames[inference.tree.frames[around].parent]
-            inference.add_event(replace(_enter_event(above, group), around=around))
     for item in changes.removed:
         if inference.tree.frames[item.frame].parent != home:
             continue  # it belongs to an earlier request, and stays as it was left there
@@ -314,7 +299,7 @@ def _move_out_of_returned_frames(inference: _Inference, changes: PlanDiff, home:
 
 
 def _enter_items_around(inference: _Inference, items: Iterable[str], around: str) -> None:
-    """Begin items above a frame of the model that goes on in them."""
+    """Begin items above a frame that a later call of the same message opened."""
     for item in items:
         frame = inference.tree.frames[item]
         if _may_enter(inference.tree, frame, inference.tree.frames[around].parent):
