@@ -126,7 +126,7 @@ def output_of(item: JsonItem) -> str:
 def parts_of(body: Mapping[str, Any], items: Sequence[JsonItem], count: Counter) -> tuple[PromptPart, ...]:
     """Tools, instructions, items. This API has no markers: a cache that wants them finds one behind the head and one
     at the end, as in chat completions."""
-    tools = [tool for tool in body.get("tools") or () if not (isinstance(tool, dict) and tool.get("defer_loading"))]
+    tools = [tool for tool in mappings(body.get("tools")) if not tool.get("defer_loading")]
     head = [(canonical(["tools", tools]), count(json.dumps(tools)))] if tools else []
     instructions = body.get("instructions")
     if instructions:
