@@ -17,6 +17,7 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
+from proxy.core.compaction.detours import DetourHistory, detour_history
 from proxy.core.compaction.facts import (
     artifacts_in_facts,
     describe_returned_frames,
@@ -27,6 +28,7 @@ from proxy.core.compaction.facts import (
     with_noted_facts,
 )
 from proxy.core.compaction.fold_cost import (
+    NO_FOLDS,
     PRESSURE_SHARE,
     TAIL_REWRITE_SHARE,
     CachePrices,
@@ -114,7 +116,7 @@ class CompactionInput(msgspec.Struct, frozen=True):
     provider edits the context itself, so its cache is unknown and nothing is folded to save money. `wake_is_appended`:
     waking changes no earlier message. `voids_reasoning`: waking comes together with a fold, and all earlier reasoning
     becomes invalid. `paid` is what the conversation has cost so far without us, in fresh input tokens, where waking may
-    cost only a share of it.
+    cost only a share of it. `history` says what followed earlier folds.
     """
 
     newest_entry: str
@@ -131,6 +133,7 @@ class CompactionInput(msgspec.Struct, frozen=True):
     wake_is_appended: bool = False
     voids_reasoning: bool = False
     paid: float | None = None
+    history: DetourHistory = NO_FOLDS
 
     @property
     def shortest_part(self) -> int:
@@ -243,6 +246,7 @@ def plan_compaction(path_state: PathState, compaction_input: CompactionInput, wr
         segments = [s for s in segments if not s.is_part or (s.is_summarized and early)]
     if not any(s.path_entries for s in segments) and compaction_input.added_tokens is None:
         return CompactionPlan()
+    compaction_input = replace(compaction_input, history=detour_history(path_state, writer.names))
     chosen, verdict = _choose_segments(segments, by_place, compaction_input)
     if not chosen and compaction_input.added_tokens is None:
         return CompactionPlan()
@@ -390,6 +394,7 @@ def _evaluate_candidates(
         compaction_input.requests,
         cold=compaction_input.cold,
         window=compaction_input.window,
+        history=compaction_input.history,
     )
     if breaks_prefix:
         verdict = within_outlay(verdict, compaction_input.paid, cold=compaction_input.cold)

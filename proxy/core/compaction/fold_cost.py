@@ -1,7 +1,8 @@
 """The cost gate: whether a rewrite of the context pays, in tokens at the full input price.
 
 A cached token costs a tenth of a fresh one or less, so removing tokens is no saving by itself: everything behind the
-cut has to be written to the provider's cache again. A rewrite passes if it pays within the requests still expected, if
+cut has to be written to the provider's cache again. What left may be read again or recalled, which costs a request. A
+rewrite passes if it pays within the requests still expected, if
 the cache is cold, or if the window is nearly full. Where long requests cost more, staying short is worth what that
 costs. Every verdict carries its figures, so that receipts can show them.
 """
@@ -14,6 +15,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
+from proxy.core.compaction.detours import DetourHistory
 from proxy.core.ledger import Message
 
 EXPECTED_REQUESTS = 50
@@ -21,9 +23,9 @@ EXPECTED_REQUESTS = 50
 medians of recorded conversations."""
 EXPECTED_REQUESTS_LATER = 35
 YOUNG_CONVERSATION_REQUESTS = 60
-RECALL_PROBABILITY = 0.1
-"""Probability that removed text is recalled once."""
-RECALL_TOKENS = 2_000
+DETOUR_TOKENS = 2_000
+"""What a detour brings back: a file read again, or a recall."""
+NO_FOLDS = DetourHistory()
 PRESSURE_SHARE = 0.6
 """A context longer than this share of the window is folded at any cost."""
 TAIL_REWRITE_SHARE = 0.25
@@ -101,10 +103,17 @@ def expected_requests(done: int) -> int:
     return EXPECTED_REQUESTS if done <= YOUNG_CONVERSATION_REQUESTS else EXPECTED_REQUESTS_LATER
 
 
-def evaluate_rewrite(
-    rewrite: ContextRewrite, prices: CachePrices, requests: int, *, cold: bool, window: int = 0
+def evaluate_rewrite(  # noqa: PLR0913  one question, and what it depends on
+    rewrite: ContextRewrite,
+    prices: CachePrices,
+    requests: int,
+    *,
+    cold: bool,
+    window: int = 0,
+    history: DetourHistory = NO_FOLDS,
 ) -> GateVerdict:
-    """`cold` means that the provider caches nothing of the context. `window` is in tokens, 0 if unknown."""
+    """`cold` means that the provider caches nothing of the context. `window` is in tokens, 0 if unknown. `history` says
+    how earlier folds of the conversation went."""
     saved = rewrite.removed - rewrite.compaction - rewrite.added
     dear = _paid_for_length(rewrite, saved, prices)
     band = dear * prices.read * _requests_below(rewrite.context_tokens - saved, prices, requests) if dear else 0.0
@@ -113,12 +122,11 @@ def evaluate_rewrite(
         gain += saved * (prices.write - prices.read)
         band += dear * (prices.write - prices.read)
     resend = 0.0 if cold else rewrite.behind * (prices.write - prices.read)
-    recall = (
-        RECALL_PROBABILITY * (RECALL_TOKENS * prices.write + rewrite.context_tokens * prices.read)
-        if rewrite.removed
-        else 0.0
-    )
-    cost = resend + (rewrite.compaction + rewrite.added) * prices.write + recall + rewrite.reasoning
+    detours = 0.0
+    if rewrite.removed:
+        gain *= history.gain_share
+        detours = history.expected * (DETOUR_TOKENS * prices.write + rewrite.context_tokens * prices.read)
+    cost = resend + (rewrite.compaction + rewrite.added) * prices.write + detours + rewrite.reasoning
     if window and rewrite.context_tokens > window * PRESSURE_SHARE and saved > 0:
         reason = GateReason.PRESSURE
     elif gain + band <= cost:

@@ -198,7 +198,7 @@ def test_little_work_stays_and_the_gate_says_so() -> None:
 @pytest.mark.rows("S4-65")
 def test_a_fold_whose_trace_comes_out_too_long_is_told_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """S4-65: the estimate takes 120 tokens for it."""
-    watched = worked("Build the formatter.", groups=2, tokens=25, requests=200)
+    watched = worked("Build the formatter.", groups=2, tokens=25, requests=300)
     monkeypatch.setattr(compaction_plan, "trace_text", lambda *_, **__: "word " * 150)
     (decision,) = watched.fold().decisions
 

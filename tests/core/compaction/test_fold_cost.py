@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from proxy.core.compaction.detours import DETOURS_PER_FOLD, DetourHistory
 from proxy.core.compaction.fold_cost import (
+    DETOUR_TOKENS,
     EXPECTED_REQUESTS,
     EXPECTED_REQUESTS_LATER,
     PRESSURE_SHARE,
-    RECALL_PROBABILITY,
-    RECALL_TOKENS,
     YOUNG_CONVERSATION_REQUESTS,
     CachePrices,
     ContextRewrite,
@@ -32,8 +32,8 @@ def test_a_warm_fold_is_weighed_as_design_says() -> None:
     verdict = evaluate_rewrite(FOLD, WARM, 50, cold=False)
 
     assert verdict.gain == pytest.approx(9_000 * 0.1 * 50)
-    recall = RECALL_PROBABILITY * (RECALL_TOKENS * 1.25 + 40_000 * 0.1)
-    assert verdict.cost == pytest.approx(2_000 * 1.15 + 1_000 * 1.25 + recall)
+    detours = DETOURS_PER_FOLD * (DETOUR_TOKENS * 1.25 + 40_000 * 0.1)
+    assert verdict.cost == pytest.approx(2_000 * 1.15 + 1_000 * 1.25 + detours)
     assert (verdict.is_worth_it, verdict.reason) == (True, GateReason.GATE)
 
 
@@ -43,6 +43,20 @@ def test_much_behind_the_cut_is_not_worth_it() -> None:
 
     assert (verdict.is_worth_it, verdict.reason) == (False, GateReason.NOT_YET)
     assert verdict.cost > verdict.gain
+
+
+@pytest.mark.rows("S0-53")
+def test_detours_of_earlier_folds_are_weighed_too() -> None:
+    def weighed(folds: int, detours: int, since_newest: int = 0) -> tuple[float, float]:
+        verdict = evaluate_rewrite(FOLD, WARM, 50, cold=False, history=DetourHistory(folds, detours, since_newest))
+        return verdict.gain, verdict.cost
+
+    gain, cost = weighed(0, 0)
+    detour = DETOUR_TOKENS * 1.25 + 40_000 * 0.1
+    assert weighed(4, 0) == pytest.approx((gain, cost - DETOURS_PER_FOLD / 2 * detour))
+    assert weighed(4, 8) == pytest.approx((gain, cost + (1.2 - DETOURS_PER_FOLD) * detour))
+    assert weighed(4, 8, 1)[0] == pytest.approx(gain / 2)
+    assert weighed(4, 8, 3)[0] == pytest.approx(gain / 8)
 
 
 BANDED = CachePrices(0.1, 1.25, LongRequestPrice(above=100_000, factor=5.0))

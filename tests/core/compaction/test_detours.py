@@ -1,0 +1,44 @@
+"""Which steps were taken only because work had left the context."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.core.compaction.detours import DetourHistory, detour_history
+from proxy.core.observers import DEFAULT_TOOL_ROLES
+from tests.core.working import GrowingConversation, bash, padded
+
+READ = ("read", {"filePath": "src/part0.py"})
+OTHER = ("read", {"filePath": "src/other.py"})
+RECALL = ("stack_recall", {"ref": "src/part0.py"})
+
+
+def history(*later: tuple[str, Any], folds: bool = True) -> DetourHistory:
+    """A request that read and tested, has ended and left; then another one with these calls."""
+    watched = GrowingConversation(folds=False).user("Find the leak.")
+    watched.does(READ, results=[padded("text", 400)])
+    for n in range(3):
+        watched.does(bash(f"pytest {n}"), results=[padded(f"output {n}", 400)])
+    watched.says("It is the counter.").user("Unrelated: translate the onboarding email into French.")
+    watched.arrives()
+    if folds:
+        assert watched.fold().events
+    for call in later:
+        watched.does(call, results=["x"])
+    watched.arrives()
+    return detour_history(watched.story, DEFAULT_TOOL_ROLES)
+
+
+@pytest.mark.rows("S0-53")
+@pytest.mark.parametrize(
+    ("later", "detours"),
+    [((), 0), ((OTHER,), 0), ((OTHER, OTHER), 0), ((READ,), 1), ((READ, READ, OTHER), 1), ((RECALL, READ), 2)],
+)
+def test_a_read_of_what_left_is_a_detour_once(later: tuple[tuple[str, Any], ...], detours: int) -> None:
+    assert history(*later) == DetourHistory(1, detours, detours)
+
+
+def test_without_a_fold_there_is_none() -> None:
+    assert history(READ, folds=False) == DetourHistory()
