@@ -1,10 +1,12 @@
 """Counts the detours of a conversation: steps that were taken only because work had left the context.
 
-A file that the model reads although its newest text left with a fold, and a recall, are detours. What the same agent
-would have read again anyway is counted too, since the two look alike.
+A recall is a detour, and so is reading a file whose newest text left with a fold. Some agents read again what they
+have in sight: as many of these readings are not counted.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import msgspec
 
@@ -56,11 +58,23 @@ def detour_history(path_state: PathState, tool_roles: ToolRoles) -> DetourHistor
         and path_entry.entry.seq > first
         and any(map(is_recall, path_entry.round.spoken.message.calls))
     ]
-    homes: dict[str, str] = {}
+    unneeded, needed = _readings_again(path_state, ends, tool_roles)
+    detours += needed[unneeded:]
+    return DetourHistory(len(ends), len(detours), sum(seq > newest for seq in detours))
+
+
+def _readings_again(path_state: PathState, ends: Mapping[str, int], tool_roles: ToolRoles) -> tuple[int, list[int]]:
+    """How many files were read again while their text was in sight, and the sequence numbers of the readings of those
+    whose text had left, oldest first. `ends` has the last number of each segment that left."""
+    unneeded, needed = 0, []
+    newest: dict[str, tuple[str, bool]] = {}
     for path_entry, file in iter_touched_files(path_state.entries, tool_roles):
         home = owner_of(path_state, path_entry)
-        before = homes.get(file.path, home)
-        if file.how == READ and before != home and path_entry.entry.seq > ends.get(before, path_entry.entry.seq):
-            detours.append(path_entry.entry.seq)
-        homes[file.path] = home
-    return DetourHistory(len(ends), len(detours), sum(seq > newest for seq in detours))
+        before, was_read = newest.get(file.path, ("", False))
+        if file.how == READ and before:
+            if before != home and path_entry.entry.seq > ends.get(before, path_entry.entry.seq):
+                needed.append(path_entry.entry.seq)
+            else:
+                unneeded += was_read
+        newest[file.path] = home, file.how == READ
+    return unneeded, needed

@@ -34,10 +34,16 @@ def history(*later: tuple[str, Any], folds: bool = True) -> DetourHistory:
 @pytest.mark.rows("S0-53")
 @pytest.mark.parametrize(
     ("later", "detours"),
-    [((), 0), ((OTHER,), 0), ((OTHER, OTHER), 0), ((READ,), 1), ((READ, READ, OTHER), 1), ((RECALL, READ), 2)],
+    [((), 0), ((OTHER,), 0), ((OTHER, OTHER), 0), ((READ,), 1), ((READ, OTHER), 1), ((RECALL, READ), 2)],
 )
 def test_a_read_of_what_left_is_a_detour_once(later: tuple[tuple[str, Any], ...], detours: int) -> None:
     assert history(*later) == DetourHistory(1, detours, detours)
+
+
+@pytest.mark.rows("S0-53")
+def test_an_agent_that_reads_again_what_it_sees_would_have_done_so_anyway() -> None:
+    assert history(OTHER, OTHER, READ) == DetourHistory(1, 0, 0)
+    assert history(OTHER, OTHER, READ, RECALL) == DetourHistory(1, 1, 1)
 
 
 def test_without_a_fold_there_is_none() -> None:
