@@ -8,12 +8,18 @@ from importlib import import_module
 
 from proxy.cli import statusline
 
+INTERRUPTED = 130
+"""What a shell tells of a program that an interrupt ended."""
+
 
 def main() -> None:
-    if sys.argv[1:2] == [statusline.NAME] and (options := statusline.read_options(sys.argv[2:])) is not None:
-        statusline.print_status_line(options)
-    else:
-        import_module("proxy.cli.main").run_program()  # 0.5 s of imports
+    try:
+        if sys.argv[1:2] == [statusline.NAME] and (options := statusline.read_options(sys.argv[2:])) is not None:
+            statusline.print_status_line(options)
+        else:
+            import_module("proxy.cli.main").run_program()  # 0.5 s of imports
+    except KeyboardInterrupt:  # in the middle of these imports; the program itself knows what to do
+        raise SystemExit(INTERRUPTED) from None
 
 
 if __name__ == "__main__":

@@ -207,7 +207,7 @@ async def usage_rows(store: Store, scope: str | None, by: BudgetPeriod, since: s
     try:
         first = days_since_1970(datetime.combine(date.fromisoformat(since), datetime.min.time(), UTC)) if since else 0
     except ValueError:
-        raise BadRequest(f"since: {since[:40]!r} is no day; write it as 2026-11-01") from None
+        raise BadRequest(f"since: {since[:40]!r} is no day. Write it as 2026-11-01.") from None
     sums: dict[tuple[str, str], UsageRecord] = {}
     for tenant, used in await store.usage_days(scope, first):
         day = datetime.fromtimestamp(used.day * 86_400, UTC).date().isoformat()
