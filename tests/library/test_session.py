@@ -61,7 +61,7 @@ def opening(text: str = "Fix the rounding in the totals.") -> list[Json]:
 
 def run_agent(session: Session, ask: Callable[..., Json], history: list[Json], requests: int = 99) -> list[Any]:
     """A loop as docs/library.md shows it; the figures of each of its steps."""
-    figures = []
+    figures: list[Any] = []
     while len(figures) < requests:
         messages, tools = session.context(history, TOOLS)
         step = session.answer(ask(messages, tools))
