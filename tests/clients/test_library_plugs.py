@@ -9,10 +9,10 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, call, calls, says
 from tests.clients.test_langgraph import PACKAGES as LANGGRAPH
+from tests.clients.test_litellm_guardrail import LITELLM
 from tests.harness import does, pop, push, recall
 
 HOUSE = Path(__file__).resolve().parents[2]
-LITELLM = "litellm==1.110.2"
 TASKS = ("Fix the rounding in the totals.", "Now write a letter to the accountants, something else entirely.")
 SETTINGS = {"wake_at_tokens": 0, "folding": "full", "assembly_budget_ms": 10_000}
 OURS = f"""
@@ -73,7 +73,7 @@ usage = [row.usage_metadata["input_tokens"] for row in history if row.type == "a
 print(json.dumps({"said": said, "usage": usage}))
 """
 JOBS = [
-    pytest.param("litellm-sdk", (LITELLM,), WITH_LITELLM, id="litellm"),
+    pytest.param("litellm-proxy", (LITELLM,), WITH_LITELLM, id="litellm"),
     pytest.param("langgraph", LANGGRAPH, WITH_LANGCHAIN, id="langchain"),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import urllib.request
@@ -16,6 +17,7 @@ from openai.types.chat import ChatCompletionMessage
 
 from callstack_proxy import AsyncSession, Engine, Refused, Session
 from callstack_proxy.engine import PRESENCE_LOCK as OURS
+from callstack_proxy.engine import configuration
 from llm_test_provider import ScriptedProvider, call, calls, says
 from proxy.cli.context import PRESENCE_LOCK
 from proxy.errors import BadRequest, InvalidConfiguration, NotAllowed
@@ -202,6 +204,22 @@ def test_a_program_that_closes_nothing_loses_nothing_and_loads_no_server(tmp_pat
 
     assert (done.stdout, done.stderr) == (b"[]\n", b"")
     assert [each["status"] for each in receipts_in(tmp_path)] == ["asleep"]
+
+
+@pytest.mark.rows("X-67")
+def test_the_loop_of_the_page_on_the_library_works(
+    provider: ScriptedProvider, ask: Callable[..., Json], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider.will(does(push("Find the bug")), does(call("read", path="a.py")), does(pop("In a.py.")), says("Fixed."))
+    (code,) = re.findall(r"```python\n(.*?)```", (HOUSE / "docs/library.md").read_text(), re.DOTALL)
+    scope: Json = {}
+    exec(code, scope)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("callstack_proxy.session.configuration", lambda data, _: configuration(data, SETTINGS))
+
+    assert scope["run_agent"](ask, result_of, opening(), TOOLS) == "Fixed."
+    assert len(code.strip().splitlines()) <= 20
+    assert len(provider.received) == 4
 
 
 @pytest.mark.rows("X-67")
