@@ -60,6 +60,8 @@ class OpenEngine:
     store: Store
     services: Mapping[str, Services]
     deferred_tasks: DeferredTasks
+    secret: bytes
+    """Of the store."""
     presence: int | None
     """A descriptor that is open as long as the data directory is in use."""
 
@@ -111,7 +113,7 @@ async def open_engine(config: Config, upstream: Upstream) -> OpenEngine:
     await counter.preload()
     await _delete_expired(store, config.retention_days)
     services = {api: build_services(process, spoken) for api, path in PATHS.items() if (spoken := dialect_at(path))}
-    return OpenEngine(config, store, services, deferred, presence)
+    return OpenEngine(config, store, services, deferred, secret, presence)
 
 
 def new_request(path: str, body: bytes, headers: list[tuple[bytes, bytes]]) -> ClientRequest:

@@ -145,7 +145,7 @@ class _SessionCore:
 
     def _context_in(self, request: Json, sent: Json) -> tuple[list[Any], list[Any]]:
         rows = "input" if self.api == "responses" else "messages"
-        return list(sent[rows]), list(sent.get("tools", request.get("tools", [])))
+        return list(sent[rows]), list(sent.get("tools") or request.get("tools") or ())
 
     async def _prepare(self, request: Mapping[str, Any], body: bytes) -> Json:
         """The request as it is to be sent to the model."""
