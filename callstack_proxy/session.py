@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import json
 import logging
 import os
 import threading
@@ -16,6 +15,8 @@ from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
+
+import msgspec
 
 from callstack_proxy.engine import PATHS, configuration, new_request, open_engine
 from callstack_proxy.turn import CallerAnswer, CallerUpstream, Turn
@@ -158,7 +159,7 @@ class _SessionCore:
         if sent is None or sent == body:
             return dict(request)
         kept = {name: request[name] for name in ("stream", "stream_options") if name in request}
-        return {**json.loads(sent), **kept}
+        return {**msgspec.json.decode(sent), **kept}
 
     async def _begin(self, body: bytes) -> bytes | None:
         """None where the engine cannot help. Raises ProxyError where a person or a rule forbids the request."""

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from proxy.dialects import raw_json
+import msgspec
+
 from proxy.errors import BadRequest, ProxyError
 
 Json = dict[str, Any]
@@ -45,7 +46,7 @@ def _error_in(body: bytes) -> tuple[str, str]:
 class Dumpable(Protocol):
     """A value of an SDK, such as pydantic's."""
 
-    def model_dump(self) -> Any: ...
+    def model_dump(self, *, exclude_none: bool) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,32 +97,42 @@ class Step:
 
 def plain(value: Any) -> Any:
     """The same as JSON values: those of an SDK become what they are on the wire. Raises BadRequest for what is none."""
-    if isinstance(value, Dumpable) and not isinstance(value, type):
-        dumped = value.model_dump()
-        return {name: plain(each) for name, each in dumped.items() if each is not None}
+    return msgspec.json.decode(encoded(value))
+
+
+def encoded(value: Any) -> bytes:
+    """The same as JSON text. Raises BadRequest for what JSON does not have."""
+    try:
+        try:
+            return msgspec.json.encode(value, enc_hook=_dumped)
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return json.dumps(value, default=_dumped, separators=(",", ":")).encode()
+    except (RecursionError, OverflowError):
+        raise BadRequest("A message is nested too deep, or holds itself.") from None
+    except (TypeError, ValueError) as error:
+        raise BadRequest(f"A message holds what JSON does not have: {error}") from None
+
+
+def _dumped(value: Any) -> Any:
+    if isinstance(value, Dumpable):
+        return value.model_dump(exclude_none=True)
     if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
-    if isinstance(value, str) or value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
-        return [plain(each) for each in value]
-    raise BadRequest(f"A message holds a value of type {type(value).__name__}, which JSON does not have.")
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(f"a value of type {type(value).__name__}")
 
 
 def body_of(request: Mapping[str, Any]) -> bytes:
     """A request as it stands on the wire, asked for in one piece. Raises BadRequest."""
-    try:
-        made = plain(request)
-        rows = made.get("messages", made.get("input"))
-        if isinstance(rows, list) and not all(isinstance(row, dict) for row in rows):
-            raise BadRequest('Each message is a mapping, such as {"role": "user", "content": "hello"}.')
-        if not isinstance(rows, list | str):
-            raise BadRequest("The messages come as a list, the oldest first.")
-        if not isinstance(made.get("tools") or [], list):
-            raise BadRequest("The tools come as a list, as the API of the model has it.")
-        return raw_json.encode({name: each for name, each in made.items() if name not in ("stream", "stream_options")})
-    except RecursionError:
-        raise BadRequest("A message is nested too deep, or holds itself.") from None
+    rows = request.get("messages", request.get("input"))
+    if isinstance(rows, list) and not all(isinstance(row, Mapping | Dumpable) for row in rows):
+        raise BadRequest('Each message is a mapping, such as {"role": "user", "content": "hello"}.')
+    if not isinstance(rows, list | str):
+        raise BadRequest("The messages come as a list, the oldest first.")
+    if not isinstance(request.get("tools") or [], list):
+        raise BadRequest("The tools come as a list, as the API of the model has it.")
+    return encoded({name: each for name, each in request.items() if name not in ("stream", "stream_options")})
 
 
 def answer_body(answer: Any, usage: Any, api: Api, model: str) -> bytes:
@@ -136,14 +147,14 @@ def answer_body(answer: Any, usage: Any, api: Api, model: str) -> bytes:
         raise BadRequest(f'An answer of the API {api} has "{known}", a list; this one has {_names(said)}.')
     if usage is not None:
         said = {**said, "usage": plain(usage)}
-    return raw_json.encode(said)
+    return encoded(said)
 
 
 def refusal_body(error: Any) -> bytes:
     """A provider's error as its body: the bytes or the text of it, or what stands in them."""
     if isinstance(error, bytes):
         return error
-    return error.encode() if isinstance(error, str) else raw_json.encode(plain(error))
+    return error.encode() if isinstance(error, str) else encoded(error)
 
 
 def _completion_with(message: Json, model: str) -> Json:
@@ -165,7 +176,7 @@ def _names(said: Json) -> str:
 def step_with(body: bytes, api: Api, figures: Figures) -> Step:
     """What is for the application in a whole answer. Raises BadRequest where it is none."""
     try:
-        response = json.loads(body)
+        response = msgspec.json.decode(body)
         if api == "responses":
             calls = [item for item in response["output"] if item.get("type") == "function_call"]
             return Step(again=False, calls=tuple(calls), response=response, figures=figures)
@@ -174,7 +185,7 @@ def step_with(body: bytes, api: Api, figures: Figures) -> Step:
         else:
             message = response["choices"][0]["message"]
         return Step(again=False, message=message, calls=tuple(calls_in(message)), response=response, figures=figures)
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError):  # msgspec's error is a ValueError
         raise BadRequest("The model's answer is none that this API knows.", code="unreadable_answer") from None
 
 
