@@ -1,6 +1,7 @@
 """A callback for LiteLLM: `litellm.callbacks = [CallstackCallback(data="...")]`. Each `litellm.acompletion` that is not
 streamed is then asked with a rewritten context, and has its stack calls answered. It needs litellm, so nothing else
-imports this module. Tried with litellm 1.110.2.
+imports this module. Tried with litellm 1.108.7 and
+1.110.2.
 
 LiteLLM calls `async_pre_call_deployment_hook` before the provider is asked, and `async_run_agentic_loop` behind it,
 whose errors reach the caller (those of its other hooks do not, which would show a stack call to the application).
@@ -19,6 +20,7 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from callstack_proxy.session import AsyncSession, Engine
 from callstack_proxy.values import Json, plain
+from proxy.errors import BadRequest
 
 _BODY_KEYS = (
     "messages",
@@ -30,6 +32,8 @@ _BODY_KEYS = (
     "n",
     "functions",
 )
+MAX_PENDING = 1_000
+"""Calls that wait for their answer. One that LiteLLM's cache answers is never heard of again."""
 _CHAT_CALLS = ("acompletion",)
 _ASKS_AGAIN: ContextVar[bool] = ContextVar("asks_again", default=False)
 """Whether the call that is being made is one of our own."""
@@ -64,9 +68,14 @@ class CallstackCallback(CustomLogger):  # type: ignore[misc] # litellm is not th
             return None
         session = self.engine.async_session(str(kwargs["model"]))
         body = {"model": session.model, **{key: kwargs[key] for key in _BODY_KEYS if kwargs.get(key) is not None}}
-        sent = await session.request(body)
+        try:
+            sent = await session.request(body)
+        except BadRequest:  # messages in a form of its own: LiteLLM says what it thinks of them
+            return None
         arguments = {key: value for key, value in kwargs.items() if not key.startswith("litellm_")}
         self._pending[name] = _Pending(session, body, arguments)
+        if len(self._pending) > MAX_PENDING:
+            del self._pending[next(iter(self._pending))]
         return {**kwargs, **_without_model(sent)}
 
     async def async_post_call_failure_deployment_hook(self, request_data: Any, exception: Any, call_type: Any) -> None:
