@@ -8,6 +8,7 @@ before the agent sees them.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from langchain_core.messages import AIMessage, SystemMessage, convert_to_message
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from callstack_proxy.session import Engine
-from callstack_proxy.values import Json, Step
+from callstack_proxy.values import Json, Refused, Step, refusal_in
 
 _NAMES = ("model_name", "model")
 """Where models of LangChain keep their name."""
@@ -41,7 +42,16 @@ class CallstackMiddleware(AgentMiddleware):  # type: ignore[misc] # langchain is
         session, body = self.engine.session(_model_of(request)), _body_of(request)
         try:
             while True:
-                response = handler(_rewritten(request, body, session.request(body)))
+                asked = _rewritten(request, body, session.request(body))
+                try:
+                    response = handler(asked)
+                except Exception as error:  # each provider has its own
+                    again = False
+                    with suppress(Refused):
+                        again = session.refused(*refusal_in(error)).again
+                    if not again:
+                        raise
+                    continue
                 step = session.answer(*_answer_in(response))
                 if not step.again:
                     return _shown(response, step)
@@ -54,7 +64,16 @@ class CallstackMiddleware(AgentMiddleware):  # type: ignore[misc] # langchain is
         session, body = self.engine.async_session(_model_of(request)), _body_of(request)
         try:
             while True:
-                response = await handler(_rewritten(request, body, await session.request(body)))
+                asked = _rewritten(request, body, await session.request(body))
+                try:
+                    response = await handler(asked)
+                except Exception as error:  # each provider has its own
+                    again = False
+                    with suppress(Refused):
+                        again = (await session.refused(*refusal_in(error))).again
+                    if not again:
+                        raise
+                    continue
                 step = await session.answer(*_answer_in(response))
                 if not step.again:
                     return _shown(response, step)

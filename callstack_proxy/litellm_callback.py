@@ -1,25 +1,27 @@
 """A callback for LiteLLM: `litellm.callbacks = [CallstackCallback(data="...")]`. Each `litellm.acompletion` that is not
 streamed is then asked with a rewritten context, and has its stack calls answered. It needs litellm, so nothing else
-imports this module. Tried with litellm 1.108.7 and
-1.110.2.
+imports this module. Tried with litellm 1.108.7 and 1.110.2.
 
-LiteLLM calls `async_pre_call_deployment_hook` before the provider is asked, and `async_run_agentic_loop` behind it,
-whose errors reach the caller (those of its other hooks do not, which would show a stack call to the application).
+LiteLLM calls `async_pre_call_deployment_hook` before the provider is asked, and `async_run_agentic_loop` behind it.
+What that raises, such as the provider's refusal of a further round, reaches the caller with 1.110.2; 1.108.7 logs it,
+and shows the first round.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import litellm
+import msgspec
 from litellm.integrations.custom_logger import CustomLogger
 
 from callstack_proxy.session import AsyncSession, Engine
-from callstack_proxy.values import Json, plain
+from callstack_proxy.values import Json, Refused, encoded, plain, refusal_in, without_stack_calls
 from proxy.errors import BadRequest
 
 _BODY_KEYS = (
@@ -90,9 +92,21 @@ class CallstackCallback(CustomLogger):  # type: ignore[misc] # litellm is not th
         pending, response = self._pending.pop(about["kwargs"]["litellm_call_id"]), about["response"]
         usage = plain(response).get("usage", {})
         step = await pending.session.answer(response)
+        if step.again:  # some versions show the response as it is where this fails, so it may hold no call of ours
+            shown = msgspec.json.decode(without_stack_calls(encoded(response), "chat"))["choices"][0]
+            response.choices[0].message = litellm.Message(**shown["message"])
+            response.choices[0].finish_reason = shown.get("finish_reason")
         while step.again:
             sent = await pending.session.request(pending.body)
-            response = await _ask_again({**pending.arguments, **_without_model(sent)})
+            try:
+                response = await _ask_again({**pending.arguments, **_without_model(sent)})
+            except Exception as error:  # each provider has its own
+                again = False
+                with suppress(Refused):
+                    again = (await pending.session.refused(*refusal_in(error))).again
+                if not again:
+                    raise
+                continue
             usage = _sum_of(usage, plain(response).get("usage", {}))
             step = await pending.session.answer(response)
         choice = step.response["choices"][0]

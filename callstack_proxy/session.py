@@ -20,7 +20,18 @@ import msgspec
 
 from callstack_proxy.engine import PATHS, configuration, new_request, open_engine
 from callstack_proxy.turn import CallerAnswer, CallerUpstream, Turn
-from callstack_proxy.values import Api, Json, Refused, Step, answer_body, body_of, figures_of, refusal_body, step_with
+from callstack_proxy.values import (
+    Api,
+    Json,
+    Refused,
+    Step,
+    answer_body,
+    body_of,
+    figures_of,
+    refusal_body,
+    step_with,
+    without_stack_calls,
+)
 from proxy.errors import BadRequest, NotAllowed, ProxyError
 
 log = logging.getLogger(__name__)
@@ -197,7 +208,7 @@ class _SessionCore:
         except Exception:  # the edge of our own work: the agent must not notice
             log.exception("answer could not be kept", extra={"request": turn.request.id})
             self._turn = None
-            return step_with(body, self.api, figures_of({}))
+            return step_with(without_stack_calls(body, self.api), self.api, figures_of({}))
         self._turn = None
         if turn.reply.status >= 400 or turn.reply.was_aborted:
             raise Refused(turn.reply.status or 502, turn.reply.body)

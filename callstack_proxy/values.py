@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
+from proxy.core.ledger import is_stack_tool
 from proxy.errors import BadRequest, ProxyError
 
 Json = dict[str, Any]
@@ -150,6 +151,16 @@ def answer_body(answer: Any, usage: Any, api: Api, model: str) -> bytes:
     return encoded(said)
 
 
+def refusal_in(error: Exception) -> tuple[int, Json]:
+    """Status and body of a provider's refusal that an SDK raised. Raises the error itself where it is another one."""
+    status, told = getattr(error, "status_code", None), getattr(error, "body", None)
+    if not isinstance(status, int) or status < 400:
+        raise error
+    if isinstance(told, dict) and "error" in told:
+        return status, told
+    return status, {"error": told if isinstance(told, dict) else {"message": str(error)}}
+
+
 def refusal_body(error: Any) -> bytes:
     """A provider's error as its body: the bytes or the text of it, or what stands in them."""
     if isinstance(error, bytes):
@@ -187,6 +198,24 @@ def step_with(body: bytes, api: Api, figures: Figures) -> Step:
         return Step(again=False, message=message, calls=tuple(calls_in(message)), response=response, figures=figures)
     except (ValueError, LookupError, TypeError, AttributeError):  # msgspec's error is a ValueError
         raise BadRequest("The model's answer is none that this API knows.", code="unreadable_answer") from None
+
+
+def without_stack_calls(body: bytes, api: Api) -> bytes:
+    """A whole answer less the calls of our tools, for an application that cannot have them answered."""
+    response = msgspec.json.decode(body)
+    if api == "chat":
+        for choice in response["choices"]:
+            message = choice["message"]
+            kept = [call for call in message.get("tool_calls") or () if not is_stack_tool(call["function"]["name"])]
+            choice["message"] = {name: each for name, each in message.items() if name != "tool_calls"}
+            if kept:
+                choice["message"]["tool_calls"] = kept
+            elif choice.get("finish_reason") == "tool_calls":
+                choice["finish_reason"] = "stop"
+    else:
+        name = "content" if api == "messages" else "output"
+        response[name] = [item for item in response[name] if not is_stack_tool(item.get("name") or "")]
+    return encoded(response)
 
 
 def calls_in(message: Json) -> list[Json]:

@@ -257,6 +257,12 @@ def test_what_the_engine_cannot_help_with_comes_back_as_it_was(monkeypatch: pyte
         async def breaks(*_: object) -> None:
             raise ZeroDivisionError
 
+        session.context([image], TOOLS)
+        monkeypatch.setattr("callstack_proxy.turn.Turn.next", breaks)
+        own = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+        ours = {"id": "c2", "type": "function", "function": {"name": "stack_recall", "arguments": "{}"}}
+        assert session.answer({**said, "tool_calls": [own, ours]}).message == {**said, "tool_calls": [own]}
+        monkeypatch.undo()
         monkeypatch.setattr("callstack_proxy.engine.pipeline.handle", breaks)
         assert session.context([image], TOOLS)[0] == [image]
         assert session.answer(said).message == said
