@@ -15,7 +15,7 @@ DOCUMENTS = (
     "README.md", "docs/configuration.md", "docs/export.md", "docs/how-it-works.md", "docs/loops.md", "docs/money.md",
     "docs/autonomy.md", "docs/looking-back.md", "docs/speaking.md",
     "docs/operation.md", "docs/probes.md", "docs/provider.md", "docs/replay.md", "docs/summaries.md",
-    "docs/savings.md", "docs/wrap.md", "docs/console.md",
+    "docs/savings.md", "docs/wrap.md", "docs/library.md", "docs/console.md",
     "CONTRIBUTING.md", "Dockerfile",
 )  # fmt: skip
 

@@ -1,0 +1,162 @@
+"""Opens the proxy's services in this process: a store, and the same exchange that a running proxy sends requests
+through. No web server, no management API, no background tasks but the deletion of what is too old.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from proxy.accounting import Accountant, TokenCounter
+from proxy.auth import LOCAL_TENANT
+from proxy.config import Config, LiveSettings, load_config
+from proxy.core.matching import RETRY_WINDOW_MS
+from proxy.dialects import dialect_at
+from proxy.errors import InvalidConfiguration, StoreError
+from proxy.exchange import AppServices, ClientRequest, DeferredTasks, Reply, Services, build_services, pipeline
+from proxy.store import ConversationCache, Store, open_store
+from proxy.upstream import ContextWindows, Routes, Upstream
+
+log = logging.getLogger(__name__)
+
+PATHS: Mapping[str, str] = {
+    "chat": "/v1/chat/completions",
+    "messages": "/v1/messages",
+    "responses": "/v1/responses",
+}
+"""Where a client of each API posts its requests."""
+PRESENCE_LOCK = "running.lock"
+"""In the data directory. A proxy that runs on it holds a shared lock on this file, and so does an open engine."""
+DAY_MS = 86_400_000
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def configuration(data: str | Path | None, settings: Mapping[str, object] | None) -> Config:
+    """The configuration of an engine: `settings` by the keys of proxy.yaml (dotted where they are nested), the rest as
+    it is by default. Without `data` nothing is written to disk. Raises InvalidConfiguration."""
+    flags = dict(settings or {})
+    if data is not None:
+        flags["data"] = str(data)
+    elif "data" not in flags and "store" not in flags:
+        flags["store"] = "memory:"
+    return load_config(flags, asks_upstreams=False)
+
+
+@dataclass(frozen=True)
+class OpenEngine:
+    """Serves requests on the event loop that opened it. `services` are by API."""
+
+    config: Config
+    store: Store
+    services: Mapping[str, Services]
+    deferred_tasks: DeferredTasks
+    secret: bytes
+    """Of the store."""
+    presence: int | None
+    """A descriptor that is open as long as the data directory is in use."""
+
+    async def handle(self, request: ClientRequest, reply: Reply, api: str) -> None:
+        """Answer one request. Raises ProxyError where it is refused before the model is asked."""
+        await pipeline.handle(self.services[api], request, reply)
+
+    async def close(self) -> None:
+        """Write everything to disk."""
+        self.deferred_tasks.run_pending()
+        with suppress(StoreError):  # at the exit of the interpreter, when `close` can start no thread to wait in
+            await self.store.wait_until_durable(self.store.write(LOCAL_TENANT.id, ()))
+        await self.store.close()
+        if self.presence is not None:
+            os.close(self.presence)
+
+
+async def open_engine(config: Config, upstream: Upstream) -> OpenEngine:
+    """Open the store and build the services; all models are asked through `upstream`. Raises StoreError where the store
+    cannot be opened, and InvalidConfiguration where another process uses it."""
+    presence = _hold_presence(config)
+    store, counter = open_store(config.store, config.data), TokenCounter()
+    try:
+        await store.start()
+        secret, newest = await store.secret(), await store.conversations(None, limit=1)
+    except StoreError:
+        await store.close()
+        if presence is not None:
+            os.close(presence)
+        raise
+    live = LiveSettings(config.subagent, store, now_ms)
+    with suppress(StoreError):
+        await live.refresh()
+    deferred = DeferredTasks()
+    process = AppServices(
+        config=config,
+        live_settings=live,
+        store=store,
+        conversation_cache=ConversationCache(store, ask_until=(newest[0].created if newest else 0) + RETRY_WINDOW_MS),
+        routes=_routes(config, upstream),
+        counter=counter,
+        context_windows=ContextWindows(time.monotonic, config.tariff_of),
+        accountant=Accountant(now_ms, counter.name, config.tariff_of),
+        secret=secret,
+        now=now_ms,
+        new_id=lambda: secrets.token_hex(16),
+        deferred_tasks=deferred,
+    )
+    await counter.preload()
+    await _delete_expired(store, config.retention_days)
+    services = {api: build_services(process, spoken) for api, path in PATHS.items() if (spoken := dialect_at(path))}
+    return OpenEngine(config, store, services, deferred, secret, presence)
+
+
+def new_request(path: str, body: bytes, headers: list[tuple[bytes, bytes]]) -> ClientRequest:
+    """A request of this process. What a user types is for the model: it is no command."""
+    name = "r" + secrets.token_hex(10)
+    return ClientRequest(name, LOCAL_TENANT.id, "POST", path, b"", headers, body, takes_slash_commands=False)
+
+
+def _routes(config: Config, upstream: Upstream) -> Routes:
+    routes = Routes(config.model_copy(update={"upstreams": {}}))
+    routes.upstreams = dict.fromkeys((*config.upstreams, upstream.name), upstream)
+    return routes
+
+
+async def _delete_expired(store: Store, days: int) -> None:
+    """Age counts from the newest record, because a clock may be wrong."""
+    try:
+        if days and (newest := await store.newest_record_time()):
+            await store.delete_conversations(None, before=min(now_ms(), newest) - days * DAY_MS)
+    except StoreError as error:
+        log.warning("retention failed", extra={"reason": error.code})
+
+
+def _hold_presence(config: Config) -> int | None:
+    """Say that the data directory is in use. None for a store that several may use, or where the file system has no
+    locks. Raises InvalidConfiguration where a proxy or another engine uses it."""
+    if config.store_path is None:
+        return None
+    try:
+        config.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(config.data / PRESENCE_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise InvalidConfiguration(f"data: {config.data} cannot be used: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # as a proxy holds it, which would wait for an exclusive one
+    except BlockingIOError:
+        os.close(descriptor)
+        raise InvalidConfiguration(
+            f"data: {config.data} is in use by a proxy or another engine, and keeps conversations for one alone; share "
+            "one Engine between sessions, name another directory, or set store to a PostgreSQL server"
+        ) from None
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
