@@ -25,6 +25,7 @@ COPY requirements.lock pyproject.toml README.md LICENSE proxy.yaml ./
 RUN /build/bin/pip wheel --require-hashes --wheel-dir /wheels -r requirements.lock \
     && /build/bin/pip install --no-index --find-links /wheels hatchling
 COPY proxy ./proxy
+COPY callstack_proxy ./callstack_proxy
 COPY llm_test_provider ./llm_test_provider
 RUN /build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels .
 # ... and only what the package asks for goes on, from that folder alone: its builder stays behind.

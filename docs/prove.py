@@ -25,7 +25,7 @@ from pathlib import Path
 
 HOUSE = Path(__file__).resolve().parents[1]
 DATA = "docs/constants.toml"
-COPIED = ("proxy", "llm_test_provider", "tests", "docs", "pyproject.toml", "proxy.yaml", "README.md")
+COPIED = ("proxy", "callstack_proxy", "llm_test_provider", "tests", "docs", "pyproject.toml", "proxy.yaml", "README.md")
 PROOF, TOUCH = "pytest.mark.proves", "pytest.mark.rows"
 TESTS_FAILED = 1
 """The exit code of pytest where tests ran and some failed."""

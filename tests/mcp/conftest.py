@@ -6,8 +6,7 @@ import json
 import os
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,11 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from callstack_proxy.mcp.server import Ask, Memory, build_server
 from llm_test_provider import ScriptedCall, ScriptedProvider, answers, call, says
 from proxy.auth import issue_key
+from proxy.cli.context import project_folders
+from proxy.cli.mcp.reach import OwnProxy
 from proxy.config import load_config
 from tests.clients.serving import AWAKE, ROOT, Served, serve
 
@@ -116,22 +118,31 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Work]:
         yield made
 
 
-Connects = Callable[..., AbstractAsyncContextManager[Client]]
+def environment(**more: str) -> dict[str, str]:
+    return {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **more}
 
 
-def connected(*words: str, folder: Path, **environment: str) -> AbstractAsyncContextManager[Client]:
-    """The official client of `callstack mcp WORDS` over stdio, started in a folder."""
-    settings = {"PYTHONPATH": str(ROOT), "PATH": os.environ["PATH"], **environment}
-    started = StdioServerParameters(
-        command=sys.executable, args=["-W", "error", "-m", "proxy", "mcp", *words], env=settings, cwd=folder
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-W", "error", "-m", "proxy", "mcp", *words]
+
+
+def over_stdio(*words: str, folder: Path, **more: str) -> Client:
+    """The client of `callstack mcp WORDS`, which starts it in a folder."""
+    program, *arguments = command(*words)
+    return Client(
+        stdio_client(StdioServerParameters(command=program, args=arguments, env=environment(**more), cwd=folder))
     )
 
-    @asynccontextmanager
-    async def connect() -> AsyncIterator[Client]:
-        async with Client(stdio_client(started)) as client:
-            yield client
 
-    return connect()
+def in_process(ask: Ask, folder: Path) -> Client:
+    """The client of the same server in this process."""
+    return Client(build_server(Memory(ask, lambda named: project_folders(Path(named)), str(folder)), "1.0"))
+
+
+def own_proxy(data: Path, key: str = "") -> OwnProxy:
+    """As the command reaches the proxy of a data directory, or its store."""
+    flags = {"data": str(data), "tenancy": "key"}
+    return OwnProxy(load_config(flags, asks_upstreams=False), key)
 
 
 async def said(client: Client, tool: str, **arguments: Any) -> str:
