@@ -102,9 +102,9 @@ def told(work: Work) -> None:
 def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Work]:
     """While its proxy runs. With client keys, so that people see only their own."""
     home = tmp_path_factory.mktemp("work")
-    folders = [home / "shop", home / "bank"]
-    for folder in folders:
-        folder.mkdir()
+    shop, bank = home / "shop", home / "bank"
+    shop.mkdir()
+    bank.mkdir()
     settings = load_config(
         {"data": str(home / "data"), "tenancy": "key", "upstreams.default.url": "http://127.0.0.1:9"}
     )
@@ -113,7 +113,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Work]:
         ScriptedProvider() as provider,
         serve(provider.url, settings.data, "tenancy=key", *AWAKE) as served,
     ):
-        made = Work(served, provider, settings.data, *folders, keys)
+        made = Work(served, provider, settings.data, shop, bank, keys)
         told(made)
         yield made
 
