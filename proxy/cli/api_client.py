@@ -11,7 +11,7 @@ import http.client
 import json
 import secrets
 import time
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from starlette.types import ASGIApp
@@ -28,16 +28,31 @@ from proxy.store import ConversationCache, Store
 ERRORS_BY_STATUS = {400: InvalidConfiguration, 404: NotFound, 409: NotAllowed}
 
 
-def call(settings: Config, method: str, path: str, body: object = None) -> Any:
-    """The API's answer, parsed from JSON. Raises the error that the API answers with, or ProxyError for silence."""
+def call(
+    settings: Config,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    credentials: Mapping[str, str] | None = None,
+    as_text: bool = False,
+) -> Any:
+    """The API's answer, parsed from JSON. `credentials` are headers of somebody else, who sees what their key may see;
+    without them it is the owner of the data directory who asks. Raises the error that the API answers with, or
+    ProxyError for silence."""
     server = find_running_proxy(settings.data)
     if server is None:
-        return asyncio.run(_call_in_process(settings, method, path, body))
+        if credentials is not None and settings.tenancy != "single":
+            raise InvalidConfiguration(
+                f"no proxy runs on {settings.data}, and only a running one can tell whose key that is; start "
+                "`callstack serve` there"
+            )
+        return asyncio.run(_call_in_process(settings, method, path, body, as_text=as_text))
     try:
-        status, answer = send_request(server, method, path, body, DELETION_TIMEOUT_S)
+        status, answer = send_request(server, method, path, body, DELETION_TIMEOUT_S, credentials)
     except (OSError, http.client.HTTPException) as error:
         raise ProxyError(f"the proxy at {server.url} did not answer: {error}", code="proxy_silent") from None
-    return _parsed(status, answer)
+    return parse_answer(status, answer, as_text=as_text)
 
 
 def conversation_path(settings: Config, reference: str) -> str:
@@ -61,17 +76,21 @@ def frame_path(settings: Config, reference: str) -> str:
     return f"/stack/frames/{asyncio.run(find())}"
 
 
-def _parsed(status: int, answer: bytes) -> Any:
+def parse_answer(status: int, answer: bytes, *, as_text: bool = False) -> Any:
+    """What the API answered: JSON, or text where that was asked for. Raises the error that it answered with."""
+    if as_text and status < http.client.BAD_REQUEST:
+        return answer.decode("utf-8", "backslashreplace")
     value = json.loads(answer)
     if status < http.client.BAD_REQUEST:
         return value
     raise ERRORS_BY_STATUS.get(status, StoreError)(value["error"]["message"], code=value["error"]["code"])
 
 
-async def _call_in_process(settings: Config, method: str, path: str, body: object) -> Any:
+async def _call_in_process(settings: Config, method: str, path: str, body: object, *, as_text: bool) -> Any:
     async with opened_store(settings) as store:
         # Errors are raised inside the block, which adds to them where the store lies.
-        return _parsed(*await _send_to_app(await _build_app(settings, store), method, path, body))
+        status, answer = await _send_to_app(await _build_app(settings, store), method, path, body)
+        return parse_answer(status, answer, as_text=as_text)
 
 
 async def _build_app(settings: Config, store: Store) -> ASGIApp:

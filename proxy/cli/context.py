@@ -272,16 +272,25 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def send_request(server: ServerInfo, method: str, path: str, body: object, timeout_s: float) -> tuple[int, bytes]:
-    """Send one request, past any HTTP proxy of the environment, because it carries a token. First the other end has to
-    prove, on the same connection, that it has that token already. Raises NotProven."""
+def send_request(
+    server: ServerInfo,
+    method: str,
+    path: str,
+    body: object,
+    timeout_s: float,
+    credentials: Mapping[str, str] | None = None,
+) -> tuple[int, bytes]:
+    """Send one request, past any HTTP proxy of the environment, because it carries the token, or instead of it
+    `credentials`, headers of somebody else. First the other end has to prove, on the same connection, that it has the
+    token already. Raises NotProven."""
     address = urlsplit(server.url)
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=timeout_s)
     try:
         connection.connect()
         connection.auto_open = 0  # a new connection would lead to whoever listens then
         _require_proof(connection, server)
-        headers = {"x-stack-key": server.token, "content-type": "application/json"}
+        known_by = {"x-stack-key": server.token} if credentials is None else credentials
+        headers = {"content-type": "application/json", **known_by}
         connection.request(method, path, json.dumps(body) if body is not None else None, headers)
         answer = connection.getresponse()
         return answer.status, answer.read()

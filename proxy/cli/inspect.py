@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -25,7 +26,7 @@ from proxy.accounting import (
     percent_saved,
     plan_lines,
 )
-from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, settings_at
+from proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, project_folders, settings_at
 from proxy.cli.output import (
     one_line,
     output_width,
@@ -521,12 +522,15 @@ def _section(title: str, lines: Iterator[str] | list[str]) -> Iterator[str]:
 def search(
     words: Annotated[list[str], typer.Argument(help="What it was about; quotes and signs mean nothing.")],
     limit: Annotated[int, typer.Option("--limit", min=1, max=MAX_RESULTS, help="At most so many.")] = 10,
+    project: Annotated[
+        Path | None, typer.Option("--project", help="Only of agents that worked in this folder, or below it.")
+    ] = None,
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
     """Finished frames with these words, of all conversations, the best first."""
-    view = asyncio.run(_load_results(settings_at(config, data), " ".join(words), limit))
+    view = asyncio.run(_load_results(settings_at(config, data), " ".join(words), limit, project_folders(project)))
     if as_json:
         print_json(view)
         return
@@ -534,9 +538,9 @@ def search(
         print_line(line)
 
 
-async def _load_results(config: Config, query: str, limit: int) -> SearchResults:
+async def _load_results(config: Config, query: str, limit: int, project: Sequence[str]) -> SearchResults:
     async with opened_store(config) as store:
-        return await search_frames(store, None, query, limit)
+        return await search_frames(store, None, query, limit, project=project)
 
 
 def search_results_text(view: SearchResults) -> Iterator[str]:

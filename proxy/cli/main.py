@@ -69,6 +69,7 @@ COMMANDS = {
     "user": ("settings", "Limits of the users whom a proxy in front names: limit, list, usage."),
     "doctor": ("doctor", "Check port, upstream, store, tokenizer and configuration."),
     "statusline": ("statusline.command", "One line for Claude Code's status line, or tmux."),
+    "mcp": ("mcp.command", "Tools for agents: search, recall and tree of a project, over MCP."),
     "provider": ("programs", "Serve a scripted model, to try things against."),
 }
 """Command -> its module, which has a function or group of that name, and one line of help."""
@@ -118,6 +119,7 @@ EXAMPLES = {
     "user": "user limit ana@example.org --usd 50",
     "doctor": "doctor --upstream https://api.example.com",
     "statusline": "statusline --settings",
+    "mcp": "mcp --project ~/shop",
     "provider": "provider scenario.yaml --port 9000",
 }
 """Command -> an example of it, shown below its help."""
@@ -130,7 +132,7 @@ OVERVIEW = {
 }
 """What the first screen of help shows, in its order."""
 
-UNLISTED = ("provider", "migrate", "user", "statusline", "on", "off")
+UNLISTED = ("provider", "migrate", "user", "statusline", "mcp", "on", "off")
 """Commands that only docs name: for trying the proxy without a model, for teams, for other programs, and for good."""
 
 _INSPECT = ("resume", "explain", "map", "loops", "regrets", "tariffs")

@@ -28,6 +28,14 @@ def test_a_search_as_json_is_what_the_api_answers(stocked: Stocked) -> None:
     assert [row["title"] for row in told["frames"]] == ["Fix rounding"]
 
 
+@pytest.mark.rows("X-68")
+def test_a_search_keeps_to_a_project(stocked: Stocked) -> None:
+    """The agents of this store told no folder, so they belong to none."""
+    elsewhere = stocked.shell.on_data("search", "rounding", "--project", "/repos/shop")
+
+    assert (elsewhere.code, elsewhere.out) == (0, "No finished frame has any of these words.\n")
+
+
 def test_nothing_found_is_said(stocked: Stocked) -> None:
     close = stocked.shell.on_data("search", "decimal", "xylophone")
     nothing = stocked.shell.on_data("search", "NEAR(", "*", '"')

@@ -55,7 +55,10 @@ class Responses(TestDialect):
             body["instructions"] = JOINT.join(message["content"] for message in head)
         body["input"] = [item for message in said for item in _items(message)]
         if tools := rest.pop("tools", None):
-            body["tools"] = [{"type": "function", **each["function"], "strict": False} for each in tools]
+            body["tools"] = [
+                {"type": "function", **each["function"], "strict": False} if "function" in each else each
+                for each in tools
+            ]
         body |= {"store": False, "include": [SEALED]}
         return json.dumps(body | _options(asked) | rest, separators=AS_CLIENTS_DO).encode()
 

@@ -134,6 +134,10 @@ def test_a_sealed_item_is_a_message_by_itself_known_by_what_is_in_it(type_: str)
 # ------------------------------------------------------------------------------------------------------------- calls
 CALLS = {
     "function": (CALL, ("c1", "bash", '{"cmd": "ls", "a": 1}')),
+    "in a namespace that has a tool like one of ours": (
+        CALL | {"namespace": "mcp__callstack", "name": "stack_recall"},
+        ("c1", "mcp__callstack.stack_recall", '{"cmd": "ls", "a": 1}'),
+    ),
     "in a namespace": (CALL | {"namespace": "agents"}, ("c1", "bash", '{"cmd": "ls", "a": 1}')),
     "arguments as an object": (CALL | {"arguments": {"b": 1, "a": 2}}, ("c1", "bash", '{"a":2,"b":1}')),
     "freeform": (CUSTOM, ("c2", "apply_patch", "*** Begin Patch\n")),

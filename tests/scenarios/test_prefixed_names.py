@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from llm_test_provider import ScriptedCall, ScriptedProvider, call, says
-from tests.client_dialects import CHAT, MESSAGES
-from tests.harness import Stage, bash, does, pop, push
+from tests.client_dialects import CHAT, MESSAGES, RESPONSES
+from tests.harness import Stage, bash, does, pop, push, tool
 
 pytestmark = pytest.mark.rows("X-49")
 PREFIXES = ("functions.", "default_api.", "default_api:", "functions:")
@@ -87,3 +87,27 @@ def test_where_the_client_has_a_tool_of_that_name_it_is_the_clients(
 
     assert asked.stack_status == "asleep; reason=name_clash"
     assert [told for told, _ in asked.calls] == [name]
+
+
+@pytest.mark.rows("X-68")
+def test_a_tool_of_the_clients_in_a_namespace_may_be_called_as_ours_are(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """Codex puts the tools of an MCP server into a namespace, those of ours into `mcp__callstack`."""
+    if stage.tongue is not RESPONSES:
+        pytest.skip("other APIs have no namespaces")
+    stage.judged = False  # a law is that no client sees `stack_`, and here it is the client's own
+    theirs = {"type": "function", "name": "stack_search", "parameters": {"type": "object"}}
+    chat = stage.chat()
+    namespace = {"type": "namespace", "name": "mcp__callstack", "description": "", "tools": [theirs]}
+    chat.options["tools"] = [tool("bash"), namespace]
+    provider.will(does(push("Auth")), does(call("stack_search", words="login")), does(pop("found it")), says("Done."))
+
+    asked = chat.says("add a login")
+    answer = chat.returns("It was done before.")
+
+    assert asked.stack_status == "full"
+    assert [name for name, _ in asked.calls] == ["stack_search"]
+    assert b'"namespace":"mcp__callstack"' in asked.raw.replace(b" ", b"")
+    assert answer.text == "Done."
+    assert chat.proxy.statuses()["Auth"] == "completed"

@@ -119,6 +119,15 @@ def find_target(tool_context: ToolContext, reference: str, *, searched: bool) ->
     )
 
 
+def has_stored_text(tool_context: ToolContext, reference: str) -> bool:
+    """Whether a ref stands for anything here."""
+    try:
+        find_target(tool_context, _strip_decoration(reference), searched=False)
+    except ToolError:
+        return False
+    return True
+
+
 def _titled_note(frames: Sequence[Frame]) -> str:
     """Which frames have the title that is a file's path too."""
     if len(frames) == 1:

@@ -43,6 +43,7 @@ class ItemFields(msgspec.Struct, gc=False):
     id: str | None = None
     call_id: str | None = None
     name: str | None = None
+    namespace: str | None = None
     arguments: Any = None
     input: Any = None
 

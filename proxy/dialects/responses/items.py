@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
+from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of, is_stack_tool, name_in_namespace
 from proxy.dialects import raw_json as slices
 from proxy.dialects.chat.message import join_contents, joined_message, text_of
 from proxy.dialects.links import APPROVAL_REQUEST, APPROVAL_REQUEST_ID, links_of
@@ -159,7 +159,7 @@ def _client_calls(items: Iterable[Mapping[str, Any]]) -> tuple[Call, ...]:
         if type_.endswith(OUTPUT_SUFFIX):
             answered.add(_text(item, "call_id"))
         elif call_id and item.get("execution") != "server":
-            name = "" if type_ == APPROVAL_REQUEST else _text(item, "name")
+            name = "" if type_ == APPROVAL_REQUEST else name_of_tool(_text(item, "name"), item.get("namespace"))
             calls.append(Call(call_id, name or type_.removesuffix(CALL_SUFFIX), _arguments(item)))
     return tuple(call for call in calls if call.id not in answered)
 
@@ -476,6 +476,14 @@ def as_result_of(result: Message, call_type: str) -> bytes:
 # ------------------------------------------------------------------------------------------------------------- tools
 STACK_NAMESPACE = "stack"
 """Where our tools stand when all tools beside them stand in namespaces."""
+
+
+def name_of_tool(name: str, namespace: object) -> str:
+    """The name by which a tool is known. A client's tool in a namespace of its own may be called as one of ours is, as
+    those of `callstack mcp` are: its namespace tells them apart."""
+    if isinstance(namespace, str) and namespace not in ("", STACK_NAMESPACE) and is_stack_tool(name):
+        return name_in_namespace(namespace, name)
+    return name
 
 
 def is_tools_item(wire: bytes) -> bool:

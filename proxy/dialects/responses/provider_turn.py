@@ -19,6 +19,7 @@ from proxy.dialects.responses.items import (
     OUTPUT_SUFFIX,
     STACK_NAMESPACE,
     content_text,
+    name_of_tool,
     user_message,
 )
 from proxy.dialects.responses.output import parse_or_none
@@ -118,7 +119,11 @@ def _without_ours(item: bytes, ours: set[str]) -> Iterator[bytes]:
 
 def is_own_call(told: Mapping[str, Any]) -> bool:
     name = told.get("name")
-    return str(told.get("type")).endswith(CALL_SUFFIX) and isinstance(name, str) and is_stack_tool(name)
+    return (
+        str(told.get("type")).endswith(CALL_SUFFIX)
+        and isinstance(name, str)
+        and is_stack_tool(name_of_tool(name, told.get("namespace")))
+    )
 
 
 def _is_own_tool(told: Mapping[str, Any]) -> bool:

@@ -49,6 +49,7 @@ from proxy.dialects.responses.items import (
     items_by_id,
     joined,
     message_item,
+    name_of_tool,
     own_tools_in,
     parse_outlines,
     parse_tools_run,
@@ -193,7 +194,13 @@ def _tools(fields: Mapping[str, bytes], added: Sequence[bytes]) -> Iterator[Any]
     """The tools of the member and of the input, those in namespaces by themselves."""
     for tool in chain(list_in(fields, "tools"), *map(tools_in, added)):
         inside = tool.get("tools") if isinstance(tool, dict) and tool.get("type") == "namespace" else None
-        yield from inside if isinstance(inside, list) else [tool]
+        yield from (_in_namespace(each, tool) for each in inside) if isinstance(inside, list) else [tool]
+
+
+def _in_namespace(tool: Any, namespace: Mapping[str, Any]) -> Any:
+    name = tool.get("name") if isinstance(tool, dict) else None
+    known = name_of_tool(name, namespace.get("name")) if isinstance(name, str) else name
+    return tool if known == name else {**tool, "name": known}
 
 
 def _choice(fields: Mapping[str, bytes]) -> str:

@@ -38,7 +38,7 @@ from proxy.dialects.responses.events import (
     parse_item,
     parse_response,
 )
-from proxy.dialects.responses.items import CALL_SUFFIX, REASONING, compaction_identities, read_run
+from proxy.dialects.responses.items import CALL_SUFFIX, REASONING, compaction_identities, name_of_tool, read_run
 from proxy.dialects.responses.output import (
     CUSTOM_TOOL_CALL,
     FUNCTION_CALL,
@@ -223,7 +223,7 @@ class ResponsesRoundReader(RoundReader):
         elif call.argument_parts:
             written = ""
         # A name that is told again is no second piece of it.
-        self.calls.add_part(item.order, "", "" if call.name else said.name or "", written)
+        self.calls.add_part(item.order, "", "" if call.name else name_of_tool(said.name or "", said.namespace), written)
 
     def _add_delta(self, item: OutputItem, told: ResponsesEvent) -> bool:
         """Take in what an event says of the inside of an item: a delta (True), or all of a part."""

@@ -31,7 +31,7 @@ from proxy.errors import BadRequest, ProxyError, RateLimited
 from proxy.exchange import Inbox
 from proxy.management.api.openapi import methods_at
 from proxy.management.api.status_line import StatusLines
-from proxy.management.views import MAX_TIMESTAMP_MS, quote_reference
+from proxy.management.views import MAX_TIMESTAMP_MS, ProjectConversations, quote_reference
 from proxy.store import Store
 from proxy.telemetry import EventBus
 from proxy.upstream import LearnedTrait
@@ -166,6 +166,7 @@ class ApiContext:
     learned_traits: Callable[[], Sequence[LearnedTrait]] = tuple
     """What the upstreams' refusals have taught this process."""
     status_lines: StatusLines = field(default_factory=StatusLines)
+    project_conversations: ProjectConversations = field(default_factory=ProjectConversations)
 
 
 ResponseDocs = dict[int | str, dict[str, Any]]
@@ -204,6 +205,14 @@ Offset = Annotated[int, Query(ge=0, le=MAX_TIMESTAMP_MS, description="Leave out 
 Id = Annotated[str, Path(json_schema_extra={"pattern": "^[A-Za-z0-9_-]{1,64}$"})]
 """The pattern is documentation only: any other value is answered like an unknown id."""
 Thread = Annotated[str, Query(description="The path of this thread instead of the one that grew last")]
+Projects = Annotated[
+    list[str],
+    Query(
+        alias="project",
+        max_length=8,
+        description="Only of agents in a folder of this name or below it; several are names of one",
+    ),
+]
 AsOf = Annotated[
     str, Query(description="As it was known then: ms since the epoch, or an ISO time (UTC without a zone)")
 ]

@@ -15,18 +15,23 @@ from proxy.management.api.base import (
     CurrentCaller,
     Id,
     JsonResponse,
+    Projects,
     Thread,
     now_ms,
     respond_in_thread,
 )
 from proxy.management.views import (
     MAX_RESULTS,
+    RecalledText,
+    RecallRequest,
+    RecallSources,
     SearchResults,
     SeenFilesView,
     contexts,
     explain,
     lookup,
     path_state_of,
+    recall_text,
     search_frames,
     seen_files_view,
 )
@@ -133,7 +138,37 @@ async def search(
     caller: CurrentCaller,
     q: Annotated[str, Query(min_length=1, max_length=MAX_QUERY_LENGTH, description="Words; no syntax")],
     limit: Annotated[int, Query(ge=1, le=MAX_RESULTS, description="At most so many, the best first")] = 10,
+    project: Projects = [],  # noqa: B006  FastAPI copies it
+    evidence: Annotated[bool, Query(description="With results, files, and commands with how they ended")] = False,
 ) -> Response:
     """Finished frames that have all these words in title, criteria, results, files or decisions; where none has, those
     that come close."""
-    return JsonResponse(await search_frames(caller.context.store, caller.scope, q, limit))
+    context = caller.context
+    found = await search_frames(
+        context.store,
+        caller.scope,
+        q,
+        limit,
+        project=project,
+        folders=context.project_conversations,
+        evidence=context.config.observed_tools if evidence else None,
+    )
+    return JsonResponse(found)
+
+
+@router.get("/recall", response_model=RecalledText, responses=NOT_FOUND_RESPONSE)
+async def recall(
+    caller: CurrentCaller,
+    ref: Annotated[str, Query(max_length=MAX_QUERY_LENGTH, description="Id, title or file path")] = "",
+    q: Annotated[str, Query(max_length=MAX_QUERY_LENGTH, description="Words in it")] = "",
+    page: Annotated[str, Query(max_length=40, description="2, or 2-4")] = "",
+    conversation: Annotated[str, Query(description="Only there")] = "",
+    project: Projects = [],  # noqa: B006  FastAPI copies it
+) -> Response:
+    """What was said, as `stack_recall` gives it to the model: in pages, unchanged between markers. A title, a path or
+    the beginning of an id is looked for in the newest conversations of the project."""
+    context = caller.context
+    sources = RecallSources(
+        context.store, caller.scope, context.project_conversations, context.config, context.count_tokens
+    )
+    return JsonResponse(await recall_text(sources, RecallRequest(ref.strip(), q.strip(), page, conversation, project)))

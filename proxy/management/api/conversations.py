@@ -30,6 +30,7 @@ from proxy.management.api.base import (
     JsonResponse,
     Limit,
     Offset,
+    Projects,
     Thread,
     now_ms,
     respond_in_thread,
@@ -130,11 +131,21 @@ class ModeBody(BaseModel):
 
 
 @router.get("/conversations", response_model=ConversationList)
-async def list_conversations(caller: CurrentCaller, limit: Limit = 200, offset: Offset = 0) -> Response:
-    """Conversations, the newest first."""
-    return JsonResponse(
-        {"conversations": await conversations.conversation_rows(caller.context.store, caller.scope, limit, offset)}
-    )
+async def list_conversations(
+    caller: CurrentCaller,
+    limit: Limit = 200,
+    offset: Offset = 0,
+    project: Projects = [],  # noqa: B006  FastAPI copies it
+) -> Response:
+    """Conversations, the newest first; of a project, those that were active last first."""
+    store, scope = caller.context.store, caller.scope
+    if not project:
+        rows = await conversations.conversation_rows(store, scope, limit, offset)
+    else:
+        folders = caller.context.project_conversations
+        inside = await folders.recently_active(store, scope, project, limit + offset)
+        rows = await conversations.conversation_rows_of(store, inside[offset:])
+    return JsonResponse({"conversations": rows})
 
 
 @router.delete("/conversations", response_model=DeletedConversations)

@@ -47,6 +47,13 @@ from proxy.management.views.lookup import (
 )
 from proxy.management.views.loop_warnings import clear_loop_warnings, loop_rows
 from proxy.management.views.messages import in_flight_rows, message_rows
+from proxy.management.views.project_memory import (
+    ProjectConversations,
+    RecalledText,
+    RecallRequest,
+    RecallSources,
+    recall_text,
+)
 from proxy.management.views.resume import ResumeView, resume_view
 from proxy.management.views.schemas import (
     CallState,
@@ -129,7 +136,11 @@ __all__ = [
     "MessagePosition",
     "MessageRow",
     "NamedChanges",
+    "ProjectConversations",
     "ProofView",
+    "RecallRequest",
+    "RecallSources",
+    "RecalledText",
     "ReceiptView",
     "RequestDetail",
     "RequestDiff",
@@ -184,6 +195,7 @@ __all__ = [
     "path_state_of_tip",
     "proof_view",
     "quote_reference",
+    "recall_text",
     "recent_conversation_rows",
     "requests",
     "resume",

@@ -3,24 +3,33 @@ own frames even where the model may not (`recall_across`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Literal
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
+from proxy.core.observers import ToolRoles
 from proxy.core.text import cut_at_word
-from proxy.management.views.lookup import TenantScope
-from proxy.store import FinishedFrame, Store, query_words, words_in
+from proxy.errors import NotFound
+from proxy.management.views.lookup import ConversationUnreadable, TenantScope, ledger_with_frame
+from proxy.management.views.project_memory import FrameEvidence, ProjectConversations, frame_evidence
+from proxy.store import FinishedFrame, FrameSearchResult, Store, query_words, words_in
 
 MAX_RESULTS = 100
 """Frames in one answer."""
+MATCHES_READ = 200
+"""Frames that are looked at a time for those of a project."""
+MAX_RESULTS_LENGTH = 600
+"""Characters of what a frame came to, where evidence is asked for."""
 EXCERPT_LENGTH = 240
 CHARACTERS_BEFORE_MATCH = 60
 """Characters of a long line before the first match."""
 
 
 class SearchResultRow(TypedDict):
-    """A finished frame. `ended` is ms since the epoch; `excerpt` is the line that says most of what was looked for."""
+    """A finished frame. `ended` is ms since the epoch; `excerpt` is the line that says most of what was looked for.
+    `results` and `evidence` are there where they were asked for, and can be read."""
 
     frame: str
     conversation: str
@@ -28,6 +37,8 @@ class SearchResultRow(TypedDict):
     status: Literal["completed", "failed"]
     ended: int
     excerpt: str
+    results: NotRequired[str]
+    evidence: NotRequired[FrameEvidence]
 
 
 class SearchResults(TypedDict):
@@ -37,11 +48,61 @@ class SearchResults(TypedDict):
     all_words: bool
 
 
-async def search_frames(store: Store, scope: TenantScope, query: str, limit: int) -> SearchResults:
-    """Best match first."""
-    matches = await store.search_finished_frames(scope, query, limit)
+async def search_frames(  # noqa: PLR0913  whose frames, which of them, and how they are told
+    store: Store,
+    scope: TenantScope,
+    query: str,
+    limit: int,
+    *,
+    project: Collection[str] = (),
+    folders: ProjectConversations | None = None,
+    evidence: ToolRoles | None = None,
+) -> SearchResults:
+    """Best match first. `project`: only of agents that worked in the folder with one of these names, or below it;
+    `folders` remembers where they worked. `evidence`: the names of tools by which to tell what each frame did."""
+    matches = await _matches(store, scope, query, limit, project, folders or ProjectConversations())
     words = query_words(query)
-    return {"frames": [_row(frame, words) for frame in matches.frames], "all_words": matches.whole}
+    rows = [_row(frame, words) for frame in matches.frames]
+    if evidence is not None:
+        for row, frame in zip(rows, matches.frames, strict=True):
+            await _add_evidence(store, row, frame, evidence)
+    return {"frames": rows, "all_words": matches.whole}
+
+
+async def _matches(  # noqa: PLR0913  as above
+    store: Store,
+    scope: TenantScope,
+    query: str,
+    limit: int,
+    project: Collection[str],
+    folders: ProjectConversations,
+) -> FrameSearchResult:
+    """Conversations that turn out to be of other projects are left out, and it is searched again: so what has all the
+    words is looked for in the project's own before what has some."""
+    outside: set[str] = set()
+    while True:
+        matches = await store.search_finished_frames(
+            scope, query, max(limit, MATCHES_READ) if project else limit, outside
+        )
+        found = {(frame.tenant, frame.conversation) for frame in matches.frames}
+        others = {
+            conversation
+            for tenant, conversation in found
+            if not await folders.is_inside(store, tenant, conversation, project)
+        }
+        inside = tuple(frame for frame in matches.frames if frame.conversation not in others)
+        if not others or len(inside) >= limit:
+            return FrameSearchResult(inside[:limit], matches.whole)
+        outside |= others
+
+
+async def _add_evidence(store: Store, row: SearchResultRow, frame: FinishedFrame, names: ToolRoles) -> None:
+    row["results"] = cut_at_word(frame.results, MAX_RESULTS_LENGTH)
+    try:
+        _, path_state = await ledger_with_frame(store, frame.tenant, frame.frame)
+    except (NotFound, ConversationUnreadable):  # forgotten meanwhile, or damaged: it was found all the same
+        return
+    row["evidence"] = await asyncio.to_thread(frame_evidence, path_state, frame.frame, names)
 
 
 def _row(frame: FinishedFrame, words: Sequence[str]) -> SearchResultRow:

@@ -73,6 +73,7 @@ ASKED: dict[str, How] = {
     ),
     "PATCH /stack/config": How({"minMessageCount": 4}),  # the owner is an operator
     "GET /stack/search": How(query="?q=rounding"),
+    "GET /stack/recall": How(query="?ref=rounding"),
     "GET /stack/events": How(query="?follow=false"),  # else it never ends
 }
 
