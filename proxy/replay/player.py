@@ -29,6 +29,7 @@ from proxy.replay.brief_heads import usual_brief_tokens
 from proxy.replay.cache_markers import MarkerCostTracker
 from proxy.replay.loss import LossTracker, NameReader, ObservedRequest
 from proxy.replay.outcome import MarkerCosts, ReplayResult
+from proxy.replay.reads_needed import ReadsNeeded
 from proxy.replay.recording import Json, RecordedStep, Recording
 from proxy.replay.services import TENANT, build_replay
 from proxy.upstream import RawHeaders
@@ -80,6 +81,7 @@ class _Player:
         self._api = APIS[recording.dialect]
         self._replay = build_replay(config, self._api)
         self._loss = LossTracker(NameReader())
+        self._reads = ReadsNeeded(config.tariff_of(recording.model), config.observed_tools)
         self._played = ReplayResult(
             name=recording.name,
             file=file,
@@ -148,6 +150,7 @@ class _Player:
             path = tuple(entry.id for entry in cached.ledger.path(tip.id))
             seen = replace(seen, path=path, story=cached.path_state(tip.id))
         self._loss.observe(seen)
+        self._reads.observe(seen)
 
     def _parse(self, body: bytes) -> Request:
         """The request as the proxy reads it, with token counts."""
@@ -177,6 +180,7 @@ class _Player:
         played.events = dict(sum((_event_counts(ledger) for ledger in ledgers), Counter()))
         if self._marked:
             played.by_markers = MarkerCosts(cost=self._marked.cost, cost_untouched=self._marked.cost_untouched)
+        played.row.set_caused(self._reads.times, self._reads.cost)
         played.left, played.needs, played.missed = self._loss.left, self._loss.needs, self._loss.missed
         return played
 

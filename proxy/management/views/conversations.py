@@ -102,6 +102,7 @@ async def conversation_row(
         "cost_untouched": money.cost_untouched,
         "saved": money.saved,
         "saved_percent": money.saved_percent,
+        "cost_caused": money.cost_caused,
     }
 
 
@@ -127,6 +128,7 @@ async def _unreadable_row(store: Store, conversation: Conversation, reason: str)
         "cost_untouched": money.cost_untouched,
         "saved": money.saved,
         "saved_percent": money.saved_percent,
+        "cost_caused": money.cost_caused,
         "unreadable": reason,
     }
 
