@@ -65,9 +65,12 @@ class CapturedReply:
         return next((value.decode("latin-1") for key, value in self.headers if key == name), "")
 
 
-async def play_recording(recording: Recording, config: Config, file: str, on_step: Callable[[], None]) -> ReplayResult:
-    """Play the recording; `on_step` is called after each request. Raises what `on_step` raises."""
-    player = _Player(recording, config, file)
+async def play_recording(
+    recording: Recording, config: Config, file: str, on_step: Callable[[], None], *, by_markers: bool = True
+) -> ReplayResult:
+    """Play the recording; `on_step` is called after each request. Raises what `on_step` raises. `by_markers`: also
+    price the cache markers of its requests, where its API has them."""
+    player = _Player(recording, config, file, by_markers=by_markers)
     for number, step in enumerate(recording.steps, 1):
         await player.play_step(number, step)
         on_step()
@@ -76,7 +79,7 @@ async def play_recording(recording: Recording, config: Config, file: str, on_ste
 
 
 class _Player:
-    def __init__(self, recording: Recording, config: Config, file: str) -> None:
+    def __init__(self, recording: Recording, config: Config, file: str, *, by_markers: bool = True) -> None:
         self._recording = recording
         self._api = APIS[recording.dialect]
         self._replay = build_replay(config, self._api)
@@ -98,7 +101,8 @@ class _Player:
         self._played.folder = recording.folder
         self._copied: set[str] = set()
         """Ids of requests that are counted elsewhere."""
-        self._marked = MarkerCostTracker(self._replay.clock, config.tariff_of) if self._api is MESSAGES else None
+        has_markers = by_markers and self._api is MESSAGES
+        self._marked = MarkerCostTracker(self._replay.clock, config.tariff_of) if has_markers else None
 
     async def play_step(self, number: int, step: RecordedStep) -> None:
         """Send one request of the client and record what happened."""
