@@ -3,9 +3,8 @@
 import msgspec
 import pytest
 
-from proxy.accounting import ReadAgain, Receipt, format_balance, format_statement, sum_balances, sum_receipts
+from proxy.accounting import CacheUse, ReadAgain, Receipt, format_balance, format_statement, sum_balances, sum_receipts
 from proxy.accounting.read_again import MIN_REQUESTS, USUAL_RATE
-from proxy.accounting.receipt_fields import CacheUse
 from proxy.core.ledger import Usage
 
 pytestmark = pytest.mark.rows("X-64")
@@ -24,7 +23,8 @@ def receipt(status: str = "full", rereads: int = 0, gone: int = 0, cost: float =
 def test_what_is_read_again_at_the_usual_rate_is_no_fold_s_cost() -> None:
     again = ReadAgain(requests=1000, rereads=round(1000 * USUAL_RATE), gone=20, cost=8.0)
 
-    assert (again.caused, again.cost_caused) == (pytest.approx(0.0, abs=0.5), pytest.approx(0.0, abs=0.2))
+    assert again.caused < 0.5
+    assert again.cost_caused < 0.2
 
 
 def test_what_is_above_it_is_told_by_number_and_price_and_never_more_than_had_left() -> None:

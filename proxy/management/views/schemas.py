@@ -18,7 +18,7 @@ class ConversationRow(TypedDict):
     is there, and says why, where it is damaged or was written by a newer version: then nothing is told of what it
     holds. `cost`, `cost_untouched` and `saved` are USD so far; `saved` and `saved_percent` are after `cost_caused`,
     which came of files that were read again because they had left, and negative for a loss; `saved_percent` is null
-    where the untouched run cost nothing."""
+    where the untouched run cost nothing. `plan`: what was taken of the plan that paid for all of it, or empty."""
 
     id: str
     parent: str | None
@@ -39,6 +39,7 @@ class ConversationRow(TypedDict):
     saved: float
     saved_percent: float | None
     cost_caused: float
+    plan: str
     unreadable: NotRequired[str]
 
 
