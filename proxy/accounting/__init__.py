@@ -56,6 +56,7 @@ from proxy.accounting.proof import (
     compare_groups,
 )
 from proxy.accounting.proof_table import format_proof
+from proxy.accounting.read_again import ReadAgain
 from proxy.accounting.reasons import STATUS_MEANINGS, decision_meaning, outcome_meaning, reason_meaning
 from proxy.accounting.receipt_fields import (
     ANSWERED_STATUS,
@@ -148,6 +149,7 @@ __all__ = [
     "PromptChain",
     "PromptPiece",
     "Proof",
+    "ReadAgain",
     "ReasoningBinding",
     "Receipt",
     "ReceiptTotals",

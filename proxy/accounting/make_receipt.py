@@ -99,6 +99,7 @@ class RequestAccount:
         self._price_factor: float | None = None
         """What bills came to, as a multiple of list prices; None where no bill of this upstream is known."""
         self._own = (0, 0, 0)
+        self._reread_tokens: int | None = 0
         self._brief_tools = 0
         self._first_chain = line
         """What was sent in the first round."""
@@ -144,6 +145,10 @@ class RequestAccount:
         self._own = (own_tools, own_texts, own_traces)
         self._brief_tools = brief_tools
         self.tokens_sent += line.total
+
+    def add_rereads(self, tokens: int, *, nothing_else: bool) -> None:
+        """The request brings so many tokens that had left the context, and `nothing_else`."""
+        self._reread_tokens = None if nothing_else else tokens
 
     def switch_model(self, key: CacheKey) -> None:
         """The last round went to another model instead, which has neither request in its cache unless it had it
@@ -248,6 +253,7 @@ class RequestAccount:
             cost=cost,
             cost_untouched=cost + saved,
             saved=saved,
+            cost_rereads=0.0 if came_to_nothing or not rounds else self._cost_of_rereads(cost + saved),
             basis=basis,
             priced=tariff.known or self._price_factor is not None,
             output_priced=tariff.output is not None or self._price_factor is not None,
@@ -262,6 +268,14 @@ class RequestAccount:
             counter=self._accountant.counter,
             plan=weighed,
         )
+
+    def _cost_of_rereads(self, untouched: float) -> float:
+        """USD of `untouched`: all of a request that was made for nothing else, or what its new tokens cost."""
+        if self._reread_tokens is None:
+            return untouched
+        tariff = self._tariff.for_input(self.tokens_in)
+        tokens = self._reread_tokens * self._accountant.counts.newest(self._key).new
+        return min(untouched, (self._price_factor or 1.0) * tokens * tariff.write * tariff.input / MILLION)
 
     def _plan_cost(
         self, plan: PlanState, billed: Sequence[BilledRound], basis: str, *, saves_nothing: bool, failed: bool

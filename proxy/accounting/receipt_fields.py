@@ -121,6 +121,10 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Shadow: tokens that would have been sent."""
     decisions: tuple[GateDecision, ...] = ()
     """What the gate was asked with this request, in order."""
+    rereads: int = 0
+    """Files that had been read before, whose content came with this request."""
+    rereads_gone: int = 0
+    """Of `rereads`, those of text that the proxy had taken out of the context."""
     lost_reasoning: int = 0
     """Tokens of reasoning that the client sent and that had to be left out; the model may think them again."""
     form: str = ""
@@ -176,6 +180,8 @@ class Receipt(RequestOutcome, frozen=True, kw_only=True, gc=False):
     """False: the output price is not known, output counts as free on both sides."""
     tariffs_as_of: str = ""
     """The day the prices were seen; empty where nobody said."""
+    cost_rereads: float = 0.0
+    """Of `cost_untouched`, what came of `rereads_gone`: all of it where the request brought nothing else."""
     price_factor: float = 1.0
     """What bills of this upstream came to, as a multiple of the list's prices: the row is corrected by it here."""
     billed: bool = False

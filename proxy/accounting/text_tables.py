@@ -96,7 +96,7 @@ def format_table(
     """A line for each row. `by` says what the rows stand for; without `money` no amounts are told."""
     is_id = by in _KEYED_BY_ID
     title_width = TIMED_TITLE if by == "request" else TITLE
-    amounts = [amount for row in rows for amount in (row.cost, row.cost_untouched, row.saved)]
+    amounts = [amount for row in rows for amount in (row.cost, row.cost_untouched, row.saved_after)]
 
     def counted(name: str, of: Callable[[ReceiptTotals], int], rank: int = 0) -> TableColumn:
         return TableColumn(name, tuple(f"{of(row):,}" for row in rows), rank)
@@ -139,7 +139,8 @@ def format_table(
             (
                 paid("cost $", lambda row: row.cost),
                 paid("untouched $", lambda row: row.cost_untouched, 3),
-                paid("saved $", lambda row: row.saved),
+                paid("caused $", lambda row: row.cost_caused, 17),
+                paid("saved $", lambda row: row.saved_after),
             )
             if money
             else ()
@@ -150,7 +151,7 @@ def format_table(
 
 def format_statement(row: ReceiptTotals, *, fixed: bool = True) -> str:
     """All of it: what came, what was sent, what of that is ours, what the provider says, what was saved."""
-    cost, untouched, saved = format_amounts([row.cost, row.cost_untouched, row.saved])
+    cost, untouched, saved, caused = format_amounts([row.cost, row.cost_untouched, row.saved_after, row.cost_caused])
     came = "came from clients" if fixed else "came, less the fixed part"
     known = [
         (came, row.tokens_in, row.untouched_cached, row.untouched_written, row.untouched_uncached, untouched),
@@ -163,6 +164,8 @@ def format_statement(row: ReceiptTotals, *, fixed: bool = True) -> str:
         told = (row.reported_input, row.reported_cached, row.reported_written)
         rest = max(0, row.reported_input - row.reported_cached - row.reported_written)
         cells.append(("provider's usage", *(f"{count:,}" for count in (*told, rest)), ""))
+    if row.cost_caused:
+        cells.append(("caused by folds", "", "", "", "", caused))
     cells.append(("saved", f"{row.tokens_saved:,}", "", "", "", saved))
     headings = ("", "tokens", "cached", "written", "uncached", "USD")
     columns = [
@@ -181,6 +184,8 @@ def _explanations(row: ReceiptTotals) -> list[str]:
         told_by = f" ({by})" if by else ""
         of_ours = f", {row.rereads_gone:,} of them after it had left the context{told_by}" if row.rereads_gone else ""
         words.append(f"{row.rereads:,} reads of what had been read before{of_ours}")
+    if row.caused:
+        words.append(f"{caused_words(row.caused, row.cost_caused)}; what was saved is after that")
     if row.own:
         texts = f"texts {row.own_texts:,}" + (f" (traces {row.own_traces:,})" if row.own_traces else "")
         words.append(f"ours: tools {row.own_tools:,}, {texts}, hidden rounds {row.own_rounds:,}")
@@ -203,12 +208,21 @@ def _explanations(row: ReceiptTotals) -> list[str]:
     return words
 
 
-def format_balance(saved: float, untouched: float, when: str = "so far") -> str:
-    """`saved so far: $0.0312 of $0.2690 (11.6 %)`; a loss has a minus."""
-    amount, whole = format_amounts([abs(saved), untouched])
+def format_balance(saved: float, untouched: float, when: str = "so far", caused: float = 0.0) -> str:
+    """`saved so far: $0.0312 of $0.2690 (11.6 %)`; a loss has a minus. `caused`: what of it was taken off before."""
+    amount, whole, before = format_amounts([abs(saved), untouched, abs(saved + caused)])
     percent = percent_saved(saved, untouched)
     share = "" if percent is None else f" ({percent:.1f} %)"
-    return f"saved {when}: {'-' if saved < 0 else ''}${amount} of ${whole}{share}"
+    after = f"; ${before} before what folds caused" if caused and before != amount else ""
+    return f"saved {when}: {'-' if saved < 0 else ''}${amount} of ${whole}{share}{after}"
+
+
+def caused_words(times: float, cost: float) -> str:
+    """`$0.0040 came of 3 files that were read again because they had left`."""
+    (amount,) = format_amounts([cost])
+    count = max(1, round(times))
+    words = "file that was read again because it" if count == 1 else "files that were read again because they"
+    return f"${amount} came of {count:,} {words} had left the context"
 
 
 def dearer_sentence(rows: Sequence[ReceiptTotals], noun: str) -> str:
@@ -227,7 +241,8 @@ def _share(row: ReceiptTotals) -> str:
     """How much of the money was saved."""
     if not row.cost_untouched:
         return ""
-    return f"; {100 * abs(row.saved) / row.cost_untouched:.0f} % of the money {'lost' if row.saved < 0 else 'saved'}"
+    saved = row.saved_after
+    return f"; {100 * abs(saved) / row.cost_untouched:.0f} % of the money {'lost' if saved < 0 else 'saved'}"
 
 
 def format_reported_input(row: ReceiptTotals) -> str:

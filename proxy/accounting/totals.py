@@ -1,6 +1,7 @@
 """Receipts added up by request, frame, conversation, model, day, client or project.
 
-The sum over the rows is the sum over the receipts. `without_fixed` leaves out the client's tools and system text on
+The sum over the rows is the sum over the receipts; only what folds caused is above a rate, which single rows may not
+be. `without_fixed` leaves out the client's tools and system text on
 both sides at the same price, so that no saving changes. Days are in the time zone that the caller passes.
 """
 
@@ -15,6 +16,7 @@ import msgspec
 
 from proxy.accounting.project import NO_PROJECT
 from proxy.accounting.prompt_cache import CacheUse
+from proxy.accounting.read_again import ReadAgain
 from proxy.accounting.receipt_fields import ANSWERED_STATUS, OWN_REQUEST_STATUSES, Receipt
 from proxy.core.ledger import Usage
 from proxy.core.recall import RereadCount
@@ -27,15 +29,28 @@ EVEN_SHARE = 0.001
 
 
 class Balance(msgspec.Struct, kw_only=True, gc=False):
-    """The money of a receipt, or of many: USD, and `saved` is negative for a loss."""
+    """The money of many receipts: USD. `saved` is after what folds caused, and negative for a loss."""
 
     cost: float = 0.0
     cost_untouched: float = 0.0
     saved: float = 0.0
+    cost_caused: float = 0.0
 
     @property
     def saved_percent(self) -> float | None:
         return percent_saved(self.saved, self.cost_untouched)
+
+
+class _Amounts(msgspec.Struct, kw_only=True, gc=False):
+    """What is asked of a stored receipt for a balance."""
+
+    status: str = ""
+    cost: float = 0.0
+    cost_untouched: float = 0.0
+    saved: float = 0.0
+    rereads: int = 0
+    rereads_gone: int = 0
+    cost_rereads: float = 0.0
 
 
 def percent_saved(saved: float, untouched: float) -> float | None:
@@ -45,19 +60,22 @@ def percent_saved(saved: float, untouched: float) -> float | None:
 
 def sum_balances(receipts: Iterable[bytes]) -> Balance:
     """The balance of stored receipts. Those of requests that are still being answered count nothing."""
-    total = Balance()
+    total, again = Balance(), ReadAgain()
     for raw in receipts:
         try:
-            part = _decode_balance(raw)
+            part = _decode_amounts(raw)
         except msgspec.MsgspecError:
             continue
         total.cost += part.cost
         total.cost_untouched += part.cost_untouched
         total.saved += part.saved
+        again.add(part.status, part.rereads, part.rereads_gone, part.cost_rereads)
+    total.cost_caused = again.cost_caused
+    total.saved -= total.cost_caused
     return total
 
 
-_decode_balance = msgspec.json.Decoder(Balance).decode
+_decode_amounts = msgspec.json.Decoder(_Amounts).decode
 
 
 class ReceiptTotals(msgspec.Struct, kw_only=True):
@@ -114,6 +132,14 @@ class ReceiptTotals(msgspec.Struct, kw_only=True):
     saved: float = 0.0
     saved_percent: float | None = None
     """Of `cost_untouched`, negative for a loss; None where the untouched run cost nothing."""
+    read_again: ReadAgain = msgspec.field(default_factory=ReadAgain)
+    caused: float = 0.0
+    """Files read again because their text had left, above the rate at which agents do so where nothing left."""
+    cost_caused: float = 0.0
+    """What these took of `cost_untouched`."""
+    saved_after: float = 0.0
+    """`saved` less `cost_caused`: what sentences tell as saved."""
+    saved_after_percent: float | None = None
     cost_fixed: float = 0.0
     """Of `cost_untouched`, and taken to be as much of `cost`: the client's tools and system text."""
     estimated: int = 0
@@ -127,8 +153,15 @@ class ReceiptTotals(msgspec.Struct, kw_only=True):
         for name, amount in _AMOUNT_BY_NAME.items():
             setattr(self, name, getattr(self, name) + amount(receipt))
         self.saved_percent = percent_saved(self.saved, self.cost_untouched)
+        self.read_again.add(receipt.status, receipt.rereads, receipt.rereads_gone, receipt.cost_rereads)
+        self.set_caused(self.read_again.caused, self.read_again.cost_caused)
         self.peak_in = max(self.peak_in, receipt.tokens_in)
         self.peak_sent = max(self.peak_sent, receipt.tokens_last)
+
+    def set_caused(self, times: float, cost: float) -> None:
+        """What folds caused, in USD."""
+        self.caused, self.cost_caused, self.saved_after = times, cost, self.saved - cost
+        self.saved_after_percent = percent_saved(self.saved_after, self.cost_untouched)
 
     def add_rereads(self, again: RereadCount) -> None:
         self.rereads = (self.rereads or 0) + again.total

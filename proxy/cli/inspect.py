@@ -131,7 +131,7 @@ async def _print_tree(config: Config, reference: str, moment_ms: int | None, *, 
         awake = "awake" if row["awake"] else "asleep"
         mode = f", mode {row['mode']}" if row["mode"] else ""
         print_line(f"{row['id']}  {pluralize(row['requests'], 'request')}, {awake}{mode}", "cyan")
-        print_balance(row["saved"], row["cost_untouched"])
+        print_balance(row["saved"], row["cost_untouched"], caused=row["cost_caused"])
         print_line(conversations.tree_text(ledger, path_state, details=details))
 
 
@@ -261,7 +261,9 @@ def receipt_text(receipt: ReceiptView, tariff: Tariff) -> list[str]:
     percent = percent_saved(abs(receipt["saved"]), receipt["cost_untouched"])
     share = "" if percent is None else f" ({percent:.1f} %)"
     balance = f"{'lost' if receipt['saved'] < 0 else 'saved'} ${saved}{share}" if float(saved) else "nothing saved"
-    lost = receipt.get("lost_reasoning", 0)
+    lost, gone = receipt.get("lost_reasoning", 0), receipt.get("rereads_gone", 0)
+    (again,) = format_amounts([receipt.get("cost_rereads", 0.0)])
+    files = f"{gone:,} file{'' if gone == 1 else 's'}"
     priced = [f"it cost ${cost}, and untouched it would have cost ${untouched}: {balance}"]
     plan = receipt.get("plan")
     taken = plan_lines(msgspec.convert(plan, PlanCost)) if plan else []
@@ -270,6 +272,7 @@ def receipt_text(receipt: ReceiptView, tariff: Tariff) -> list[str]:
         *(taken or priced),
         f"{receipt['tokens_in']:,} tokens came, {receipt['tokens_sent']:,} were sent",
         *(prices if receipt["rounds"] else []),
+        *([f"{files} had to be read again, for ${again} of what untouched would have cost"] if gone else []),
         *([f"{lost:,} tokens of reasoning had to be left out"] if lost else []),
         *map(_decision_text, receipt.get("decisions", [])),
     ]

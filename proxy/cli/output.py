@@ -110,9 +110,10 @@ def print_line(text: str = "", color: str | None = None, *, to_copy: bool = Fals
     typer.secho("\n".join(wrap_text(escape_unsafe(text), None if to_copy else output_width())), fg=color)
 
 
-def print_balance(saved: float, untouched: float, when: str = "so far") -> None:
+def print_balance(saved: float, untouched: float, when: str = "so far", caused: float = 0.0) -> None:
     """Print what was saved (USD), green for a gain and red for a loss."""
-    print_line(format_balance(saved, untouched, when), "green" if saved > 0 else "red" if saved < 0 else "cyan")
+    text = format_balance(saved, untouched, when, caused)
+    print_line(text, "green" if saved > 0 else "red" if saved < 0 else "cyan")
 
 
 def print_error(message: str) -> None:

@@ -151,10 +151,17 @@ def conclusion_lines(done: Sequence[ReplayResult], *, details: bool) -> Iterator
 
 
 def _money_sentence(row: ReceiptTotals) -> str:
-    share = f" ({100 * abs(row.saved) / row.cost_untouched:.1f} %)" if row.cost_untouched else ""
-    word = "saved" if row.saved >= 0 else "lost"
+    saved = row.saved_after
+    share = f" ({100 * abs(saved) / row.cost_untouched:.1f} %)" if row.cost_untouched else ""
+    word = "saved" if saved >= 0 else "lost"
     both = f"${row.cost:.4f} with the proxy, ${row.cost_untouched:.4f} untouched"
-    return f"Money: {both}: {word} ${abs(row.saved):.4f}{share}."
+    return f"Money: {both}: {word} ${abs(saved):.4f}{share}{_reads_text(row)}."
+
+
+def _reads_text(row: ReceiptTotals) -> str:
+    if not row.caused:
+        return ""
+    return f", less ${row.cost_caused:.4f} to read again, before {row.caused:,.0f} edits, text that had left"
 
 
 def _marker_sentences(done: Sequence[ReplayResult]) -> Iterator[str]:

@@ -207,7 +207,7 @@ def _nothing_text(chosen: _Chosen) -> str:
 
 def _print_answer(whole: ReceiptTotals, receipts: Sequence[Receipt], period: Period) -> None:
     """Prints what was saved, and which conversations cost more than they would have."""
-    print_balance(whole.saved, whole.cost_untouched, period.words)
+    print_balance(whole.saved_after, whole.cost_untouched, period.words, whole.cost_caused)
     worse = dearer_conversations(receipts)
     print_line(dearer_sentence(worse, "conversation"))
     for row in worse[:MAX_DEARER_SHOWN]:

@@ -105,6 +105,8 @@ class Resolver:
     notes: tuple[Note, ...]
     new_id: Callable[[], str]
     holdout: Holdout = NO_HOLDOUT
+    passed_notes: tuple[Note, ...] = ()
+    """Of `notes`, those that look at requests that pass untouched."""
     has_active: bool = True
     """Whether there is mode `active`, or `passive` instead of it."""
 
@@ -376,9 +378,10 @@ class Resolver:
         """`whole`: a long new history came at once; it is decided in a thread so that other requests are served."""
         request = placement.request
         if placement.mode == HELD_OUT_MODE:
+            placement = apply_notes(placement, self.passed_notes)
             return replace(placement, status=HELD_OUT_STATUS, reason=HELD_OUT_REASON)
         if placement.mode not in ACTING_MODES:
-            return replace(placement, status=placement.mode)
+            return replace(apply_notes(placement, self.passed_notes), status=placement.mode)
         if request.choice_count > 1:
             return replace(placement, status="side", reason="several_answers")
         if reason := _tool_conflict(request):

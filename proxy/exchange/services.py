@@ -25,6 +25,7 @@ from proxy.exchange.background.summarizer import Summarizer
 from proxy.exchange.notes.base import NoteWriter
 from proxy.exchange.notes.note_list import build_notes
 from proxy.exchange.notes.people_messages import MessageDelivery
+from proxy.exchange.notes.reread_counts import RereadCounter
 from proxy.exchange.previous_responses import round_to_store
 from proxy.exchange.resolver import Resolver, tool_settings
 from proxy.exchange.rounds import REFUSALS_IGNORED_MS, Services
@@ -156,6 +157,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
     hearing = MessageDelivery(
         process.conversation_cache, process.in_flight, writer, process.metrics, kit.forbids_user_after_result
     )
+    notes = build_notes(note_writer, actor, config, process.metrics, hearing)
     return Services(
         config=config,
         dialect=dialect,
@@ -170,9 +172,10 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
             dialect,
             actor,
             note_writer,
-            build_notes(note_writer, actor, config, process.metrics, hearing),
+            notes,
             process.new_id,
             Holdout(config.holdout, process.secret),
+            tuple(note for note in notes if isinstance(note, RereadCounter)),
         ),
         toolkit=kit,
         recorder=Recorder(

@@ -23,8 +23,8 @@ from proxy.dialects.messages import CACHE_CONTROL_BYTES, MEMBER, REASONING, TEXT
 
 MILLION = 1_000_000
 HOUR_TTL = b'"1h"'
-BLOCK_CACHE_SIZE, ARRAY_CACHE_SIZE = 65_536, 64
-"""Entries of the caches of block digests (messages) and of markers (arrays)."""
+BLOCK_CACHE_SIZE, ARRAY_CACHE_SIZE = 8_192, 64
+"""Entries of the caches of block digests (messages, whose bytes are kept) and of markers (arrays)."""
 
 
 @dataclass

@@ -9,6 +9,7 @@ process was faster. Never more than a few sessions are held in memory.
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -154,7 +155,12 @@ def _play(
     recording: Recording, options: ReplayOptions, path: Path, share: float, advance: Callable[[float], None]
 ) -> ReplayResult:
     step = partial(advance, share / (len(recording.steps) or 1))
-    return asyncio.run(play_recording(recording, options.config, str(path), step))
+    # No log holds the markers that its client had set.
+    played = asyncio.run(play_recording(recording, options.config, str(path), step, by_markers=False))
+    # The services of a replay refer to each other, and hold every request: few objects, which the collector seldom
+    # visits by itself, and tens of megabytes.
+    gc.collect()
+    return played
 
 
 def _as_copy(path: Path, known: SessionFormat, session: Session) -> ReplayResult:

@@ -81,7 +81,7 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     dialect: str
     """The API it was replayed in: chat, messages, responses."""
     row: ReceiptTotals
-    """Its receipts, added up."""
+    """Its receipts, added up; `caused` is what the agent would have had to read again (`reads_needed`)."""
     brief_tokens: int = 0
     """Tokens of descriptions of the client's tools that `client_tools: brief` would leave out of a request; 0 where it
     is on, or nothing is known of the tools."""
@@ -132,9 +132,10 @@ def sum_rows(played: Iterable[ReplayResult]) -> ReceiptTotals:
     for result in played:
         for name in ReceiptTotals.__struct_fields__:
             so_far, value = getattr(total, name), getattr(result.row, name)
-            if isinstance(value, int | float) and name != "saved_percent":  # no texts, no None, no ratio
+            if isinstance(value, int | float) and not name.endswith("_percent"):  # no texts, no None, no ratio
                 setattr(total, name, max(so_far, value) if name.startswith("peak_") else so_far + value)
         total.saved_percent = percent_saved(total.saved, total.cost_untouched)
+        total.saved_after_percent = percent_saved(total.saved_after, total.cost_untouched)
     return total
 
 

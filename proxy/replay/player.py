@@ -29,6 +29,7 @@ from proxy.replay.brief_heads import usual_brief_tokens
 from proxy.replay.cache_markers import MarkerCostTracker
 from proxy.replay.loss import LossTracker, NameReader, ObservedRequest
 from proxy.replay.outcome import MarkerCosts, ReplayResult
+from proxy.replay.reads_needed import ReadsNeeded
 from proxy.replay.recording import Json, RecordedStep, Recording
 from proxy.replay.services import TENANT, build_replay
 from proxy.upstream import RawHeaders
@@ -64,9 +65,12 @@ class CapturedReply:
         return next((value.decode("latin-1") for key, value in self.headers if key == name), "")
 
 
-async def play_recording(recording: Recording, config: Config, file: str, on_step: Callable[[], None]) -> ReplayResult:
-    """Play the recording; `on_step` is called after each request. Raises what `on_step` raises."""
-    player = _Player(recording, config, file)
+async def play_recording(
+    recording: Recording, config: Config, file: str, on_step: Callable[[], None], *, by_markers: bool = True
+) -> ReplayResult:
+    """Play the recording; `on_step` is called after each request. Raises what `on_step` raises. `by_markers`: also
+    price the cache markers of its requests, where its API has them."""
+    player = _Player(recording, config, file, by_markers=by_markers)
     for number, step in enumerate(recording.steps, 1):
         await player.play_step(number, step)
         on_step()
@@ -75,11 +79,12 @@ async def play_recording(recording: Recording, config: Config, file: str, on_ste
 
 
 class _Player:
-    def __init__(self, recording: Recording, config: Config, file: str) -> None:
+    def __init__(self, recording: Recording, config: Config, file: str, *, by_markers: bool = True) -> None:
         self._recording = recording
         self._api = APIS[recording.dialect]
         self._replay = build_replay(config, self._api)
         self._loss = LossTracker(NameReader())
+        self._reads = ReadsNeeded(config.tariff_of(recording.model), config.observed_tools)
         self._played = ReplayResult(
             name=recording.name,
             file=file,
@@ -96,7 +101,8 @@ class _Player:
         self._played.folder = recording.folder
         self._copied: set[str] = set()
         """Ids of requests that are counted elsewhere."""
-        self._marked = MarkerCostTracker(self._replay.clock, config.tariff_of) if self._api is MESSAGES else None
+        has_markers = by_markers and self._api is MESSAGES
+        self._marked = MarkerCostTracker(self._replay.clock, config.tariff_of) if has_markers else None
 
     async def play_step(self, number: int, step: RecordedStep) -> None:
         """Send one request of the client and record what happened."""
@@ -148,6 +154,7 @@ class _Player:
             path = tuple(entry.id for entry in cached.ledger.path(tip.id))
             seen = replace(seen, path=path, story=cached.path_state(tip.id))
         self._loss.observe(seen)
+        self._reads.observe(seen)
 
     def _parse(self, body: bytes) -> Request:
         """The request as the proxy reads it, with token counts."""
@@ -177,6 +184,7 @@ class _Player:
         played.events = dict(sum((_event_counts(ledger) for ledger in ledgers), Counter()))
         if self._marked:
             played.by_markers = MarkerCosts(cost=self._marked.cost, cost_untouched=self._marked.cost_untouched)
+        played.row.set_caused(self._reads.times, self._reads.cost)
         played.left, played.needs, played.missed = self._loss.left, self._loss.needs, self._loss.missed
         return played
 

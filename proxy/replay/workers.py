@@ -8,6 +8,7 @@ or for one file to be read.
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import logging
 import multiprocessing
@@ -110,6 +111,7 @@ def _init_worker(done: Synchronized[float], over: Synchronized[int]) -> None:
     """Runs in each process before its first file."""
     global _done, _over
     _done, _over = done, over
+    gc.freeze()  # what was imported stays: collections need not walk through it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.getLogger("proxy").setLevel(QUIET)
 

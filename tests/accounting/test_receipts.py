@@ -21,6 +21,7 @@ from proxy.accounting import (
     PlanCost,
     PlanWindowUse,
     PromptCacheModel,
+    ReadAgain,
     Receipt,
     ReceiptTotals,
     RequestOutcome,
@@ -921,8 +922,10 @@ def any_receipt(draw: st.DrawFn) -> Receipt:
     return account.settle(outcome, [usage] * rounds)
 
 
-NO_SUMS = ("key", "title", "saved_percent", "status", "peak_in", "peak_sent", "rereads_gone_by")
-WHOLE = [name for name in ReceiptTotals.__struct_fields__ if name not in NO_SUMS]
+NO_SUMS = ("key", "title", "saved_percent", "status", "peak_in", "peak_sent", "rereads_gone_by", "read_again")
+AFTER = ("caused", "cost_caused", "saved_after", "saved_after_percent")
+"""What is above a rate in many receipts may not be in each of them."""
+WHOLE = [name for name in ReceiptTotals.__struct_fields__ if name not in (*NO_SUMS, *AFTER)]
 TOOLS = st.sampled_from([(), ("read",), ("read", "view", "read")])
 
 
@@ -944,6 +947,9 @@ def test_totals_are_the_sums_of_their_rows_whatever_they_are_grouped_by(
         rows = group_receipts(made, by, again=again)
         for name in WHOLE:
             assert getattr(whole, name) == pytest.approx(sum(getattr(row, name) for row in rows), abs=1e-12)
+        for name in ReadAgain.__struct_fields__:
+            counts = [getattr(row.read_again, name) for row in rows]
+            assert getattr(whole.read_again, name) == pytest.approx(sum(counts), abs=1e-12)
         by_tool = sum((Counter(row.rereads_gone_by or {}) for row in rows), Counter())
         assert whole.rereads_gone_by == dict(by_tool)
         assert whole.peak_in == max((row.peak_in for row in rows), default=0)

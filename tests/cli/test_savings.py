@@ -182,7 +182,7 @@ def test_projects_are_told_apart_and_copies_once(shell: Shell) -> None:
 @pytest.mark.rows("X-65")
 def test_a_terminal_shows_the_sum_so_far(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """What is piped has the last sum alone: the line is written for terminals."""
-    row = ReceiptTotals(key="", requests=3, cost=1.0, cost_untouched=2.0)
+    row = ReceiptTotals(key="", requests=3, cost=1.0, cost_untouched=2.0, saved_after=1.0)
     session = ReplayResult(name="", file="", model="", dialect="chat", row=row)
     told = "1 of 4 files, 2 sessions so far: $4.00, $2.00 with the proxy, 50 % saved"
     for is_terminal, shown in ((True, told), (False, "")):

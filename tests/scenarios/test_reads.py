@@ -40,7 +40,7 @@ AGAIN = """
 """
 
 
-@pytest.mark.rows("S2-15")
+@pytest.mark.rows("S2-15", "X-64")
 def test_a_file_read_again_after_its_fold_is_told_as_our_cost(stage: Stage, provider: ScriptedProvider) -> None:
     """S2-15: per finished frame and per conversation, apart from what was read again while it still stood there."""
     session = Session(stage.chat(tools=TOOLS), provider)
@@ -57,6 +57,23 @@ def test_a_file_read_again_after_its_fold_is_told_as_our_cost(stage: Stage, prov
     (conversation,) = (reads for title, reads in told(proxy, "conversation").items() if title != "total")
     assert conversation == (2, 1)
     assert told(proxy, "day")["total"] == (None, None)
+
+    total = proxy.get("/stack/totals?by=day")["total"]
+    again = total["read_again"]
+    assert (again["rereads"], again["gone"], again["passed"]) == (2, 1, 0)
+    assert 0 < total["cost_caused"] <= again["cost"] < total["cost_untouched"]
+    assert total["saved_after"] == pytest.approx(total["saved"] - total["cost_caused"])
+
+
+@pytest.mark.rows("X-64")
+def test_what_is_read_again_in_shadow_tells_what_is_usual(stage: Stage, provider: ScriptedProvider) -> None:
+    session = Session(stage.chat(stage.proxy(mode="shadow"), tools=TOOLS), provider)
+
+    session.plays(TWO_TASKS + AGAIN)
+
+    total = session.chat.proxy.get("/stack/totals?by=day")["total"]
+    again = total["read_again"]
+    assert (again["passed_rereads"], again["gone"], total["cost_caused"]) == (2, 0, 0)
 
 
 @pytest.mark.rows("S2-44")

@@ -37,15 +37,15 @@ svg { display: block; width: 100%; height: auto; } svg text { font: 13px system-
 def savings_page(done: Sequence[ReplayResult], summary: Sequence[str], limits: str) -> str:
     """The page as HTML. `summary` and `limits` are the sentences of the command."""
     row = sum_rows(done)
-    kind, word = ("good", "saved") if row.saved >= 0 else ("bad", "lost")
-    share = f"{100 * abs(row.saved) / row.cost_untouched:.0f} % {word}" if row.cost_untouched else word
+    kind, word = ("good", "saved") if row.saved_after >= 0 else ("bad", "lost")
+    share = f"{100 * abs(row.saved_after) / row.cost_untouched:.0f} % {word}" if row.cost_untouched else word
     sentences = "".join(f"<p>{escape(line)}</p>" for line in summary)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>What callstack would have saved</title><style>{STYLE}</style></head><body><main>"
         "<h1>What callstack would have saved</h1>"
-        f'<p class="big {kind}">{format_dollars(abs(row.saved), (row.cost_untouched,))} {word}</p>'
+        f'<p class="big {kind}">{format_dollars(abs(row.saved_after), (row.cost_untouched,))} {word}</p>'
         f'<p class="soft">{share}, of '
         f"{format_dollars(row.cost_untouched)}</p>{sentences}"
         f"<h2>By agent</h2>{_legend()}{_bars(done)}<h2>By session</h2>{_table(done)}"
@@ -88,7 +88,7 @@ def _table(done: Sequence[ReplayResult]) -> str:
 def _session(one: ReplayResult, beside: Sequence[float]) -> str:
     row = one.row
     began = datetime.fromtimestamp(one.started_s, UTC).strftime("%Y-%m-%d %H:%M") if one.started_s else "-"
-    share = f"{100 * row.saved / row.cost_untouched:.0f} %" if row.cost_untouched else "-"
+    share = f"{100 * row.saved_after / row.cost_untouched:.0f} %" if row.cost_untouched else "-"
     name = f"{one.client or one.dialect} {one.name.partition(' ')[2][:12]}"
     amounts = (format_dollars(row.cost_untouched, beside), format_dollars(row.cost, beside), share)
     return _line("td", (name, began, f"{row.requests:,}", f"{row.peak_in:,}", *amounts))

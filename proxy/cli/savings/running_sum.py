@@ -53,7 +53,7 @@ class RunningSum:
             return f"{self._done:,} of {pluralize(self._files, 'file')} ..."
         before, after = self._row.cost_untouched, self._row.cost
         amounts = [format_dollars(amount, (before, after)) for amount in (before, after)]
-        share = f", {100 * (before - after) / before:.0f} % saved" if before else ""
+        share = f", {100 * self._row.saved_after / before:.0f} % saved" if before else ""
         return (
             f"{self._done:,} of {pluralize(self._files, 'file')}, {pluralize(self._sessions, 'session')} so far: "
             f"{amounts[0]}, {amounts[1]} with the proxy{share}, at list prices ..."

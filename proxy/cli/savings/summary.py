@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from proxy.accounting import NO_PROJECT, dearer_sentence
+from proxy.accounting import NO_PROJECT, ReceiptTotals, dearer_sentence
 from proxy.cli.output import align_columns, format_dollars, one_line, pluralize
 from proxy.replay import ReplayResult, brief_gain, sum_needs, sum_rows
 
@@ -21,7 +21,7 @@ def summary_lines(done: Sequence[ReplayResult], copies: int = 0) -> Iterator[str
     requests that stand in the logs more than once."""
     row = sum_rows(done)
     yield f"{_found(done)} with {pluralize(row.requests, 'request')}.{_copies_text(copies)}"
-    yield _money(row.cost, row.cost_untouched)
+    yield _money(row)
     yield dearer_sentence([one.row for one in done], "session")
     yield _context(done)
     yield from _brief_tools(done)
@@ -47,13 +47,18 @@ def client_of(one: ReplayResult) -> str:
     return one.client or "other recordings"
 
 
-def _money(cost: float, untouched: float) -> str:
-    share = f" ({100 * abs(untouched - cost) / untouched:.0f} %)" if untouched else ""
-    word = "saved" if untouched >= cost else "lost"
-    before, after, between = (
-        format_dollars(amount, (untouched, cost)) for amount in (untouched, cost, abs(untouched - cost))
+def _money(row: ReceiptTotals) -> str:
+    cost, untouched, saved = row.cost, row.cost_untouched, row.saved_after
+    share = f" ({100 * abs(saved) / untouched:.0f} %)" if untouched else ""
+    word = "saved" if saved >= 0 else "lost"
+    before, after, between, caused = (
+        format_dollars(amount, (untouched, cost)) for amount in (untouched, cost, abs(saved), row.cost_caused)
     )
-    return f"They cost {before} as they were, and {after} with the proxy: {between}{share} {word}."
+    told = f"They cost {before} as they were, and {after} with the proxy: {between}{share} {word}"
+    if not row.caused:
+        return f"{told}."
+    times = f"{row.caused:,.0f} file{'' if row.caused == 1 else 's'}"
+    return f"{told}, after {caused} to read {times} again before an edit, whose text had left the context."
 
 
 def _context(done: Sequence[ReplayResult]) -> str:
@@ -143,7 +148,7 @@ def project_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
             f"{count:,}",
             format_dollars(row.cost_untouched, costs),
             format_dollars(row.cost, costs),
-            f"{round(100 * row.saved / row.cost_untouched)} %" if row.cost_untouched else "-",
+            f"{round(100 * row.saved_after / row.cost_untouched)} %" if row.cost_untouched else "-",
         )
         for folder, count, row in sums
     ]
@@ -179,5 +184,5 @@ def costs_of(done: Sequence[ReplayResult]) -> list[float]:
 
 def _amounts(one: ReplayResult, beside: Sequence[float]) -> tuple[str, str, str]:
     row = one.row
-    share = f"{round(100 * row.saved / row.cost_untouched)} %" if row.cost_untouched else "-"
+    share = f"{round(100 * row.saved_after / row.cost_untouched)} %" if row.cost_untouched else "-"
     return format_dollars(row.cost_untouched, beside), format_dollars(row.cost, beside), share

@@ -49,7 +49,7 @@ def screen_lines(view: TopView, width: int, height: int) -> list[Text]:
 
 def _header(view: TopView, width: int) -> Text:
     cost, untouched = (sum(row[key] for row in view.rows) for key in ("cost", "cost_untouched"))
-    saved = untouched - cost
+    saved = sum(row["saved"] for row in view.rows)
     share = f"{100 * saved / untouched:.0f} % " if untouched else ""
     told = f"callstack top  {pluralize(len(view.rows), 'conversation')}  paid ${cost:.2f} of ${untouched:.2f}"
     balance = f"  {share}{'saved' if saved >= 0 else 'lost'}"

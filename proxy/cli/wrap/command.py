@@ -29,6 +29,7 @@ from proxy.accounting import (
     percent_saved,
     plan_words,
     reason_meaning,
+    sum_balances,
 )
 from proxy.cli.context import (
     ConfigFile,
@@ -354,16 +355,17 @@ def outcome_text(receipts: Sequence[Mapping[str, Any]], flag: str, forecast: Rec
 
 
 def _balance_text(receipts: Sequence[Mapping[str, Any]]) -> str:
-    saved, untouched = (sum(receipt.get(key, 0.0) for receipt in receipts) for key in ("saved", "cost_untouched"))
+    total = sum_balances(map(msgspec.json.encode, receipts))
+    saved, untouched = total.saved, total.cost_untouched
     amount = _amount_text(saved, untouched)
     return f"{'lost' if saved < 0 else 'saved'} {amount}" if amount else "nothing saved"
 
 
 def _forecast_text(active: ReceiptTotals) -> str:
-    amount = _amount_text(active.saved, active.cost_untouched)
+    amount = _amount_text(active.saved_after, active.cost_untouched)
     if not amount:
         return "mode active would save nothing"
-    return f"mode active would {'lose' if active.saved < 0 else 'save'} {amount}"
+    return f"mode active would {'lose' if active.saved_after < 0 else 'save'} {amount}"
 
 
 def _amount_text(saved: float, untouched: float) -> str:

@@ -1,6 +1,7 @@
 """A map of the files that the model has read or written, with their most referenced definitions. It shows only contents
 that passed through the proxy, which reads no disk."""
 
+from proxy.core.filemap.changes import FileEdit, file_changes_of
 from proxy.core.filemap.contents import SeenFile
 from proxy.core.filemap.file_map import DEFAULT_MAP_TOKENS, build_file_map, file_map_text
 from proxy.core.filemap.page_rank import RankedFile
@@ -11,11 +12,13 @@ from proxy.core.filemap.symbols import FileSymbols, build_symbols
 __all__ = [
     "DEFAULT_MAP_TOKENS",
     "PARTIAL_FILE_SUFFIX",
+    "FileEdit",
     "FileSymbols",
     "RankedFile",
     "SeenFile",
     "build_file_map",
     "build_symbols",
+    "file_changes_of",
     "file_map_text",
     "fit_to_budget",
     "language_of",

@@ -12,7 +12,14 @@ from proxy.core.recall.recalled_texts import (
     recalled_frame_ids,
     recently_recalled_entries,
 )
-from proxy.core.recall.reread_stats import RereadCount, count_rereads, reread_tools
+from proxy.core.recall.reread_stats import (
+    NO_REREADS,
+    NewRereads,
+    RereadCount,
+    count_rereads,
+    new_rereads,
+    reread_tools,
+)
 from proxy.core.recall.stored_texts import (
     ENTRY_ID_CHARACTERS,
     StoredPiece,
@@ -36,8 +43,10 @@ from proxy.core.recall.work_stats import WorkCounts, count_work
 __all__ = [
     "ENTRY_ID_CHARACTERS",
     "MIN_PAGE_TEXT_TOKENS",
+    "NO_REREADS",
     "REF_ARGUMENTS",
     "WHOLE_FILE_ARGUMENTS",
+    "NewRereads",
     "PagePart",
     "PageSize",
     "RereadCount",
@@ -54,6 +63,7 @@ __all__ = [
     "is_same_file",
     "is_unchanged_note",
     "mark_changed_files",
+    "new_rereads",
     "pages_of",
     "parts_as_text",
     "pieces_of",

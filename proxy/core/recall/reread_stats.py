@@ -33,6 +33,19 @@ class RereadCount:
         return RereadCount(self.total + other.total, self.of_removed + other.of_removed, (*self.tools, *other.tools))
 
 
+@dataclass(frozen=True, slots=True)
+class NewRereads:
+    """What the results of one request read again. `gone_tokens` are those of results whose text had been removed;
+    `nothing_else`: each of its results is one of these."""
+
+    count: RereadCount = RereadCount()
+    gone_tokens: int = 0
+    nothing_else: bool = False
+
+
+NO_REREADS = NewRereads()
+
+
 class _FileRead(msgspec.Struct, frozen=True):
     """A successful read: the turn or message that requested it, and the entry of its result."""
 
@@ -112,17 +125,32 @@ def reread_tools(
 ) -> tuple[str, ...]:
     """The tools by which `turn` asked for texts that our context no longer had; `results` are what came back. Agrees
     with `count_rereads` without scanning the whole conversation, for running counters."""
+    return new_rereads(ledger, turn, path_state, results, names).count.tools
+
+
+def new_rereads(  # noqa: PLR0913  what came, where, and by whose context it was asked for
+    ledger: Ledger,
+    turn: Entry,
+    path_state: PathState,
+    results: Sequence[Entry],
+    names: ToolRoles = DEFAULT_TOOL_ROLES,
+    *,
+    is_ours: bool = True,
+) -> NewRereads:
+    """What `turn` asked for again. `is_ours`: it was answered from our context, and not from the client's own."""
     found_reads = (_file_read_of(ledger, entry, names) for entry in results)
     reads = [read for read in found_reads if read is not None and read.requested_by.id == turn.id]
     if not reads:
-        return ()
+        return NO_REREADS
     asking = _context_at_turn(ledger, turn, {path_state.tip: path_state})
-    tools: list[str] = []
+    count, tokens = RereadCount(), 0
     for read in reads:
         earlier = [previous for previous in _earlier_reads(ledger, asking, read, names) if previous.covers(read)]
-        reread = _classify_reread(ledger, asking, earlier, is_ours=True) if earlier else None
-        tools += [read.tool] * (reread.of_removed if reread else 0)
-    return tuple(tools)
+        reread = _classify_reread(ledger, asking, earlier, is_ours=is_ours) if earlier else None
+        if reread:
+            count += RereadCount(reread.total, reread.of_removed, (read.tool,) * reread.of_removed)
+            tokens += read.result.message.tokens if reread.of_removed and read.result.message else 0
+    return NewRereads(count, tokens, 0 < count.of_removed == len(results))
 
 
 def _earlier_reads(

@@ -155,6 +155,8 @@ class RequestRecordBuilder(msgspec.Struct):
         )
         self.account = self._open_account(self.hash_chain(client_chain(standing.request), standing.request), history)
         self.add_decisions(map(receipt_decision, standing.decisions))
+        if standing.rereads.count.of_removed:
+            self.account.add_rereads(standing.rereads.gone_tokens, nothing_else=standing.rereads.nothing_else)
         return self
 
     def set_command_placement(self, standing: Placement) -> RequestRecordBuilder:
@@ -343,6 +345,8 @@ class RequestRecordBuilder(msgspec.Struct):
             stream=bool(standing and standing.request.stream),
             hidden_calls=self.hidden_calls,
             recalls=self.recalls,
+            rereads=standing.rereads.count.total if standing else 0,
+            rereads_gone=standing.rereads.count.of_removed if standing else 0,
             events=tuple(map(_event_text, events)),
             client_status=client_status,
             upstream_status=self.upstream_status,

@@ -12,6 +12,7 @@ from proxy.core.compaction import CompactionDecision
 from proxy.core.frames import HEAD_CHANGED, REASONING_REMOVED, PathState, ReasoningRemoved, decode_event
 from proxy.core.ledger import Entry, Ledger, Request, Thread, has_waiting_message
 from proxy.core.matching import MatchKind, is_beginning
+from proxy.core.recall import NO_REREADS, NewRereads
 from proxy.exchange.thread.attach_subagent import ParentTask
 from proxy.store import CachedConversation
 
@@ -59,6 +60,8 @@ class Placement(msgspec.Struct, frozen=True):
     """The stored ids of known calls by those of the client, where it makes them anew."""
     directive_entry: str = ""
     """In a fork's first request, the message with its directive."""
+    rereads: NewRereads = NO_REREADS
+    """What of the request's results had been read before."""
     group: str = ""
     """`holdout` or `folded` where the conversation is part of the comparison."""
 

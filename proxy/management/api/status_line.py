@@ -11,7 +11,7 @@ from itertools import takewhile
 
 from typing_extensions import TypedDict
 
-from proxy.accounting import OWN_REQUEST_STATUSES, Receipt, read_period
+from proxy.accounting import OWN_REQUEST_STATUSES, ReadAgain, Receipt, read_period
 from proxy.core.frames import CONVERSATION
 from proxy.core.ledger import Conversation, Ledger
 from proxy.management.views import ConversationUnreadable, decode_receipt, lookup, newest_path_state
@@ -54,6 +54,8 @@ class StatusLineView(TypedDict):
 
 _Amounts = tuple[float, float, float, float]
 """As the last four of the view."""
+_Told = tuple[_Amounts, tuple[str, int, int, float]]
+"""Of a receipt: its amounts, and what it says of files that were read again."""
 _Newest = tuple[tuple[str, int], ...]
 """The ids of the newest requests, and how long their receipts are."""
 
@@ -64,7 +66,7 @@ class _Today:
     read."""
 
     day: str = ""
-    amounts: dict[str, _Amounts] = field(default_factory=dict)
+    amounts: dict[str, _Told] = field(default_factory=dict)
     read_to: int = 0
 
 
@@ -122,8 +124,11 @@ class StatusLines:
             if len(records) < PAGE or records[-1].created < max(since, today.read_to):
                 break
         today.read_to = min([newest - STORED_LATE_MS, *(each for each in under_way if each > newest - UNDER_WAY_MS)])
-        sums = [sum(column) for column in zip(*today.amounts.values(), strict=True)] or [0.0] * 4
-        return sums[0], sums[1], sums[2], sums[3]
+        again, sums = ReadAgain(), [0.0] * 4
+        for amounts, reads in today.amounts.values():
+            again.add(*reads)
+            sums = [so_far + more for so_far, more in zip(sums, amounts, strict=True)]
+        return sums[0] - again.cost_caused, sums[1], sums[2], sums[3]
 
     async def _context(self, store: Store, scope: TenantScope, session: str) -> tuple[Receipt | None, str]:
         """The newest receipt of the session's own thread, and the title of the frame that is worked on. What the
@@ -154,11 +159,12 @@ class StatusLines:
         return title
 
 
-def _amounts(receipt: Receipt) -> _Amounts:
+def _amounts(receipt: Receipt) -> _Told:
     """What a plan paid for has list prices too, which nobody pays."""
     if (plan := receipt.plan) is not None:
-        return 0.0, 0.0, plan.cost_untouched - plan.cost, plan.cost_untouched
-    return receipt.saved, receipt.cost_untouched, 0.0, 0.0
+        return (0.0, 0.0, plan.cost_untouched - plan.cost, plan.cost_untouched), ("", 0, 0, 0.0)
+    reads = (receipt.status, receipt.rereads, receipt.rereads_gone, receipt.cost_rereads)
+    return (receipt.saved, receipt.cost_untouched, 0.0, 0.0), reads
 
 
 def _working_frame(ledger: Ledger) -> str:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import cast
 
-from proxy.accounting import sum_balances
+import msgspec
+
+from proxy.accounting import PaidRequest, plan_words, sum_balances
 from proxy.core.compaction import unfoldable_frames
 from proxy.core.context import entries_of_frame, with_open_frame_artifacts
 from proxy.core.frames import CHANGED, Frame, PathState, Tree, ancestors, children, descendants, is_kept, siblings
@@ -102,7 +104,17 @@ async def conversation_row(
         "cost_untouched": money.cost_untouched,
         "saved": money.saved,
         "saved_percent": money.saved_percent,
+        "cost_caused": money.cost_caused,
+        "plan": _plan_words(request.receipt for request in requests),
     }
+
+
+def _plan_words(receipts: Iterable[bytes]) -> str:
+    """What was taken of a plan that paid for all of it. Most receipts name none, and are not read for it."""
+    stored = list(receipts)
+    if not any(b'"plan":{' in receipt for receipt in stored):
+        return ""
+    return plan_words([msgspec.json.decode(receipt, type=PaidRequest) for receipt in stored if receipt])
 
 
 async def _unreadable_row(store: Store, conversation: Conversation, reason: str) -> ConversationRow:
@@ -127,6 +139,8 @@ async def _unreadable_row(store: Store, conversation: Conversation, reason: str)
         "cost_untouched": money.cost_untouched,
         "saved": money.saved,
         "saved_percent": money.saved_percent,
+        "cost_caused": money.cost_caused,
+        "plan": _plan_words(request.receipt for request in requests),
         "unreadable": reason,
     }
 

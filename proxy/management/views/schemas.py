@@ -16,8 +16,9 @@ class ConversationRow(TypedDict):
     were answered, an identical one asked again counted once; `retries` are the further answers to those. `stopped`: a
     person has stopped the agent, and its requests are refused until it is resumed. `unreadable`
     is there, and says why, where it is damaged or was written by a newer version: then nothing is told of what it
-    holds. `cost`, `cost_untouched` and `saved` are USD so far; `saved` and `saved_percent` are negative for a loss, and
-    `saved_percent` is null where the untouched run cost nothing."""
+    holds. `cost`, `cost_untouched` and `saved` are USD so far; `saved` and `saved_percent` are after `cost_caused`,
+    which came of files that were read again because they had left, and negative for a loss; `saved_percent` is null
+    where the untouched run cost nothing. `plan`: what was taken of the plan that paid for all of it, or empty."""
 
     id: str
     parent: str | None
@@ -37,6 +38,8 @@ class ConversationRow(TypedDict):
     cost_untouched: float
     saved: float
     saved_percent: float | None
+    cost_caused: float
+    plan: str
     unreadable: NotRequired[str]
 
 
@@ -404,6 +407,8 @@ class ReceiptView(TypedDict, total=False):
     stream: bool
     hidden_calls: int
     recalls: int
+    rereads: int
+    rereads_gone: int
     events: list[str]
     client_status: int
     upstream_status: int
@@ -437,6 +442,7 @@ class ReceiptView(TypedDict, total=False):
     priced: bool
     output_priced: bool
     tariffs_as_of: str
+    cost_rereads: float
     price_factor: float
     billed: bool
     counter: str
@@ -445,6 +451,19 @@ class ReceiptView(TypedDict, total=False):
     fixed_once: CacheTokensView
     plan: PlanCostView | None
     cost_fixed: float
+
+
+class ReadAgainView(TypedDict):
+    """Files that were read again, as receipts tell it: in the `requests` in which the proxy acted, `gone` of text that
+    had left (which took `cost` of the untouched bill), and in the `passed` requests of sessions that passed
+    untouched."""
+
+    requests: int
+    rereads: int
+    gone: int
+    cost: float
+    passed: int
+    passed_rereads: int
 
 
 class TotalsRow(TypedDict):
@@ -456,8 +475,10 @@ class TotalsRow(TypedDict):
     estimated; `reported_*` is the provider's own usage, told for `reported` requests, of which we counted
     `reported_sent` tokens. `own` is what we added, contained in `tokens_sent`, with its parts; `own_traces` are
     contained in `own_texts`. `lost_reasoning` had to be left out. `peak_in` and `peak_sent` are the fullest single
-    request. `saved_percent` is of `cost_untouched`, negative for a loss. `cost_fixed` is the share of the client's
-    tools and system text in both costs. `estimated`, `unpriced` and `output_unpriced` count requests."""
+    request. `saved_percent` is of `cost_untouched`, negative for a loss. `caused` counts what of `read_again.gone` is
+    above the rate at which agents read again where nothing left, `cost_caused` is its price, and `saved_after` is
+    `saved` less that. `cost_fixed` is the share of the client's tools and system text in both costs. `estimated`,
+    `unpriced` and `output_unpriced` count requests."""
 
     key: str
     title: str
@@ -497,6 +518,11 @@ class TotalsRow(TypedDict):
     cost_untouched: float
     saved: float
     saved_percent: float | None
+    read_again: ReadAgainView
+    caused: float
+    cost_caused: float
+    saved_after: float
+    saved_after_percent: float | None
     cost_fixed: float
     estimated: int
     unpriced: int

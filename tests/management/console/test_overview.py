@@ -235,8 +235,10 @@ def test_what_a_plan_paid_is_told_by_what_it_took_of_the_plan(tmp_path: Path) ->
         page = page_of(person)
         [conversation] = set(re.findall(r"/console/conversations/(\w+)", page_of(person, "?by=conversation")))
         of_conversation = person.get(f"/console/conversations/{conversation}").body.decode()
+        listed = person.get("/console/conversations").body.decode()
 
     assert "Taken</span><b>as much of your plan as untouched" in page
     assert answers(page)["Taken this week"] == "as much of your plan as untouched ."
     assert "Paid</span>" not in page
     assert "took as much of your plan as untouched" in of_conversation
+    assert 'data-label="took">as much of your plan as untouched' in listed

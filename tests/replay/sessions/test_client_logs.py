@@ -4,6 +4,7 @@ The figures are those of the README beside the logs. An opencode log lacks the r
 the compacted session's one request left no trace.
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,8 @@ RUNS = {
     "mini-swe-agent/job": (22, 44_465, 0.103),
 }
 WARM_HEAD = {"qwen-code/job"}
-"""Its receipts count the first request's 17,439 tokens as cached by an earlier one, which the log does not hold."""
+"""These receipts took the first request's 17,439 tokens for cached by an earlier session, which receipts do no more
+before a provider told of it. This one told the client of none."""
 
 
 @pytest.mark.skipif(not LOGS.is_dir(), reason="the logs of real clients are not here (../shared/client-logs)")
@@ -46,3 +48,30 @@ def test_a_log_gives_the_run_it_was_written_in(run: str) -> None:
     assert played.row.cost_untouched - warm == pytest.approx(cost, rel=WITHIN)
     assert played.unequal == 0
     assert played.assumed_head == 0
+
+
+@pytest.mark.skipif(not LOGS.is_dir(), reason="the logs of real clients are not here (../shared/client-logs)")
+@pytest.mark.rows("X-65")
+def test_what_a_log_cost_untouched_is_what_its_provider_counted(tmp_path: Path) -> None:
+    """For as long as nothing had left the context, the log tells the untouched bill itself: each answer's input, and
+    how much of it was cached, the first request's head not."""
+    (written,) = find_logs(Path("/"), [LOGS / "qwen-code/job"], (), 0.0).files
+    entries = [json.loads(line) for line in written.read_text().splitlines()]
+    counted: list[tuple[int, int]] = []
+    for at, entry in enumerate(entries):
+        if usage := entry.get("usageMetadata"):
+            if counted and usage["promptTokenCount"] < counted[-1][0]:
+                entries = entries[:at]  # here something had left
+                break
+            counted.append((usage["promptTokenCount"], usage["cachedContentTokenCount"]))
+    log = tmp_path / "untouched.jsonl"
+    log.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    options = ReplayOptions(load_settings(None, {}, asks_upstreams=False))
+
+    (played,) = replay_files([log], options, 1, lambda share: None)
+
+    assert isinstance(played, ReplayResult)
+    assert counted[0][1] == 0
+    billed = sum(whole - 0.9 * cached for whole, cached in counted) / 1e6
+    assert played.row.requests == len(counted) == 12
+    assert played.row.cost_untouched == pytest.approx(billed, rel=0.01)

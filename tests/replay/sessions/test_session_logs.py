@@ -1,5 +1,6 @@
 """Session logs of clients become recordings: the requests as they were made, with the head that logs lack."""
 
+import gc
 import json
 import os
 import sqlite3
@@ -16,6 +17,7 @@ from proxy.replay.recording import NotReplayable, Recording
 from proxy.replay.recording_formats import read_recordings
 from proxy.replay.sessions import FORMATS, format_of
 from proxy.replay.sessions.claude_code import CLAUDE_CODE
+from proxy.store import MemoryStore
 from tests.replay.sessions.logs import PART, START, claude_lines, claude_log, codex_log, lines, opencode_log
 
 Json = dict[str, Any]
@@ -262,3 +264,25 @@ def replayed(*paths: Path, project: str = "") -> list[ReplayResult]:
     outcomes = replay_logs(logs, options, 1, shares.append, lambda outcomes: None, (project,) if project else ())
     assert shares[-1] == pytest.approx(1)  # whatever was left out
     return [one for one in outcomes if isinstance(one, ReplayResult)]
+
+
+@pytest.mark.rows("X-65")
+def test_what_a_session_held_is_gone_once_it_was_replayed(tmp_path: Path) -> None:
+    """Its store holds every request of it. Many logs are replayed one after the other, so nothing may wait for the
+    collector to look by itself."""
+    logs = [claude_log(tmp_path / f"{number}.jsonl", steps=3 + number) for number in range(3)]
+    options = ReplayOptions(load_settings(None, {}, asks_upstreams=False))
+    gc.collect()
+    before = _stores()
+    gc.disable()
+    try:
+        replay_logs(dict.fromkeys(logs, CLAUDE_CODE), options, 1, lambda _: None, lambda _: None)
+        after = _stores()
+    finally:
+        gc.enable()
+
+    assert after == before
+
+
+def _stores() -> int:
+    return sum(isinstance(each, MemoryStore) for each in gc.get_objects())
