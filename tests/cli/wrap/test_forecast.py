@@ -70,7 +70,7 @@ def test_a_loss_and_nothing_are_said_as_such(stage: Stage, provider: ScriptedPro
 
     assert forecast is not None
     assert outcome_text([{}], "", forecast).startswith("1 request, mode active would save nothing; look: ")
-    forecast.saved = -0.002
+    forecast.saved = forecast.saved_after = -0.002
     assert "mode active would lose $0.0020" in outcome_text([{}], "", forecast)
 
 
