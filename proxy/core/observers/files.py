@@ -15,7 +15,7 @@ from proxy.core.ledger import Call, OpenCalls
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
 from proxy.core.observers.command_outcomes import CommandOutcome, outcomes_of_checks
 from proxy.core.observers.commands import command_lines_of
-from proxy.core.observers.shell import ShellCommand, command_kind_of, only_moves_tree, parse_command_line
+from proxy.core.observers.shell import IN_PLACE, ShellCommand, command_kind_of, only_moves_tree, parse_command_line
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles, ToolSpec
 
@@ -257,9 +257,6 @@ def _changes_before_a_check(execution: ToolExecution, tool_roles: ToolRoles) -> 
         yield from (ObservedFile(path, how, is_certain=False) for path, how in changes if _is_plausible_path(path))
 
 
-_IN_PLACE = re.compile(r"-(?!-)[a-zA-Z]*i|--in-place")
-
-
 def _file_actions_of_command(command: ShellCommand) -> Iterator[tuple[str, FileAction]]:
     """What one command does to files, by its words: `>`, `tee`, `mv`, `cp`, `rm`, `touch`, `sed -i`, `perl -pi`."""
     yield from ((path, FileAction.MODIFIED) for path in command.output_files)
@@ -277,7 +274,7 @@ def _file_actions_of_command(command: ShellCommand) -> Iterator[tuple[str, FileA
     elif name in {"mv", "cp"} and len(named) > 1:
         yield from ((path, FileAction.DELETED) for path in named[:-1] if name == "mv")
         yield named[-1], FileAction.CREATED
-    elif name in {"sed", "gsed", "perl"} and any(_IN_PLACE.match(word) for word in rest):
+    elif name in {"sed", "gsed", "perl"} and any(IN_PLACE.match(word) for word in rest):
         yield from ((path, FileAction.MODIFIED) for path in _sed_files(rest, named))
 
 
