@@ -21,6 +21,7 @@ from proxy.core.frames import (
     call_key,
     derive_compaction,
     descendants,
+    direct_path,
     one_spelling,
     subagent_frame_id,
 )
@@ -43,6 +44,7 @@ from proxy.core.observers import (
     message_of,
     observe,
     observe_commands,
+    observe_files,
     resolution_of,
     step_line,
     steps_of,
@@ -99,7 +101,6 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
     told_steps: list[str] = []
     edits: list[str] = []
     tree = _WorkTree()
-    unchecked = False
     lists_plan = False
     steps = 0
     for number, step in _steps_in_order(path_entries, inside):
@@ -114,15 +115,7 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
         lists_plan = lists_plan or any(isinstance(change, PlanReplaced) for change in observed.plan)
         said.append(announced_part(step.assistant_text) if not number and _ticks_off(observed) else step.assistant_text)
         _add_step(told_steps, step_line(step, names, away=away))
-        if edited := edit_lines(step, names):
-            edits += edited
-            unchecked, checks_made.failed_behind_edit = True, ""
-        checks = [run for run in commands_run if run.kind and not run.on_stash and not was_missing(run, step)]
-        if checks and unchecked:
-            tests = [run for run in checks if run.kind == "test"]
-            check = (tests or checks)[-1]
-            edits[-1] += _check_text(check)
-            unchecked, checks_made.failed_behind_edit = False, check.kind if _has_failed(check) else ""
+        checks_made.add_own(step, edits, away=away)
         for file in observed.files:
             if file.action == "read":
                 read_paths.pop(file.path, None)
@@ -137,7 +130,6 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
             command = f"{run.command} (changes stashed)" if run.kind and run.on_stash else run.command
             commands.pop(command, None)
             commands[command] = run.outcome
-        checks_made.runs += commands_run
         decisions.update(dict.fromkeys(observed.decisions))
         if not any(run.on_stash for run in commands_run):
             errors.update(dict.fromkeys(observed.errors))
@@ -188,8 +180,40 @@ class _ChecksMade:
         self.runs: list[CommandRun] = []
         self.failed_behind_edit = ""
         self._names = names
-        self._changed_inside = 0
-        """Runs before the newest change that was made inside: whether what failed in them still did, nobody knows."""
+        self._is_unchecked = False
+        """Whether no check came behind the newest edit yet."""
+        self._runs_before_change = 0
+        """Runs before the newest change of files: whether what failed in them still did, nobody knows."""
+
+    def add_own(self, step: Step, edits: list[str], *, away: bool) -> None:
+        """Count a step of the span, call by call: an edit is told with the first check behind it, of several in its
+        step with a test."""
+        checks: list[CommandRun] = []
+        for execution in step.executions:
+            part = Step("", (execution,))
+            runs = observe_commands(part, self._names, away=away)
+            moves = tuple(tree_moves_of(part, self._names))
+            for move, result in moves:
+                away = move.leaves_away(result, away=away)
+            if edited := edit_lines(part, self._names):
+                self._tell_check(checks, edits)
+                checks, self._is_unchecked, self.failed_behind_edit = [], True, ""
+                edits += edited
+            if any(move.undone for move, _ in moves) or _changes_files(part, self._names):
+                self._runs_before_change = len(self.runs)
+            checks += [
+                run
+                for run in runs
+                if run.kind and not (run.on_stash or run.behind_changes) and not was_missing(run, part)
+            ]
+            self.runs += runs
+        self._tell_check(checks, edits)
+
+    def _tell_check(self, checks: Sequence[CommandRun], edits: list[str]) -> None:
+        if checks and self._is_unchecked:
+            check = next((run for run in checks if run.kind == "test"), checks[0])
+            edits[-1] += _check_text(check)
+            self._is_unchecked, self.failed_behind_edit = False, check.kind if _has_failed(check) else ""
 
     def add_inner(
         self,
@@ -201,7 +225,7 @@ class _ChecksMade:
     ) -> None:
         """Count a step of a frame inside. Told is what its checks change."""
         if any(file.action != "read" for file in observed.files):
-            self._changed_inside = len(self.runs)
+            self._runs_before_change = len(self.runs)
         checks = {run.kind: run for run in commands_run if run.kind and not run.on_stash and not was_missing(run, step)}
         known = last_outcome_by_kind(self.runs)
         passed = {kind: run.outcome is CommandOutcome.OK for kind, run in checks.items()}
@@ -222,8 +246,12 @@ class _ChecksMade:
         return {
             kind: passed
             for kind, passed in last_outcome_by_kind(self.runs).items()
-            if passed or (_has_failed(newest[kind][1]) and newest[kind][0] >= self._changed_inside)
+            if passed or (_has_failed(newest[kind][1]) and newest[kind][0] >= self._runs_before_change)
         }
+
+
+def _changes_files(step: Step, names: ToolRoles) -> bool:
+    return any(file.action != "read" for file in observe_files(step, names))
 
 
 def _is_known(run: CommandRun) -> bool:
@@ -273,7 +301,7 @@ class _WorkTree:
 
 def _is_within(path: str, named: str) -> bool:
     """Whether git meant the path by `named`, which is one or a folder."""
-    inside = named.removeprefix("./").rstrip("/")
+    inside = direct_path(named).rstrip("/")
     return inside in ("", ".") or f"/{inside}/" in f"/{path.replace(chr(92), '/')}/"
 
 

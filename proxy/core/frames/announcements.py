@@ -53,6 +53,21 @@ _ACTS = re.compile(
     re.IGNORECASE,
 )
 """What "I" do in the present. Verbs that say the same of what was done ("I read", "I put") are not among them."""
+_ENDS_A_TASK = re.compile(
+    rf"^\W*{_OPENING}(?:I|we)\s{_ADVERBS}(?:(?:close|finish|end|complete|tick|mark|check|take|note)\s"
+    r"(?:off\s)?(?:(?:this|that|the|it|them|these|those|my|our)\s)?(?:(?:first|second|third|last|next|current)\s)?"
+    r"(?:task|item|todo|step|point|plan|frame|phase|part|off|done|as|down|first|and)s?\b|move\son\b|"
+    r"(?:turn|proceed|return|get\sback|hand\s(?:it\s)?over)\sto\b)",
+    re.IGNORECASE,
+)
+"""What "I" do with the plan in the present: "I close this task", "I note them and take the parser first"."""
+_AND_ACTS = re.compile(
+    rf"^\W*{_OPENING}(?:I|we)\s{_ADVERBS}(?!have\b|had\b|\w+ed\b)[^.!?;]{{1,200}}?,?\s(?:and|then)\s(?:then\s)?"
+    r"(?:(?:re-?)?(?:run|check|build|read|try|start|write)|verify|look|mend|fix|continue|go|turn|commit|update)\s"
+    r"(?:the|it|its|them|this|that|these|all|every|each|on|at|for|to|over|again|once|both|my|our)\b",
+    re.IGNORECASE,
+)
+"""Of two verbs the second one tells that the first is no past: "I read it and run the suite"."""
 _WILL_ACT = re.compile(rf"^(?:(?:now|then)\s){{0,2}}{_WILL}", re.IGNORECASE)
 _LEFT_TO_DO = re.compile(
     r"^\W*(?:[^\s,;:]+\s){1,6}?(?:(?:still|also|now)\s)?(?:has|have|needs?)\s(?:(?:still|also|now)\s)?to\sbe\s(?:re-?)?"
@@ -180,7 +195,7 @@ def _says_an_outcome(sentence: str) -> bool:
         return False
     if not stripped or is_question or _WORDLESS.match(stripped) or _ANNOUNCEMENT.match(stripped):
         return False
-    forms = (_PROGRESSIVE, _ORDER, _ACTS, _LEFT_TO_DO, _IN_OTHER_LANGUAGES)
+    forms = (_PROGRESSIVE, _ORDER, _ACTS, _ENDS_A_TASK, _AND_ACTS, _LEFT_TO_DO, _IN_OTHER_LANGUAGES)
     if any(form.match(stripped) for form in forms) or _names_what_is_next(stripped):
         return False
     return not (_BEGINS_NEXT.match(stripped) and not _SAYS_HOW_IT_IS.search(stripped))

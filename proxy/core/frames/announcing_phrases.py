@@ -17,11 +17,14 @@ ANNOUNCEMENTS = """
     ich_werde wir_werden werde_ich lass_mich lassen_sie_mich lass_uns lasst_uns lassen_sie_uns ich_muss_noch
     ich_möchte ich_will ich_schaue ich_sehe_mir ich_prüfe ich_überprüfe ich_starte ich_beginne ich_fange ich_lese
     ich_suche ich_baue ich_schreibe ich_passe ich_führe ich_teste ich_ändere ich_ergänze ich_füge ich_erweitere
-    ich_aktualisiere ich_behebe ich_korrigiere ich_mache_jetzt ich_gehe schauen_wir sehen_wir_uns fangen_wir
+    ich_aktualisiere ich_behebe ich_korrigiere ich_mache_jetzt ich_gehe ich_markiere ich_hake
+    ich_schließe_diese ich_schließe_diesen ich_schließe_die_aufgabe ich_wende_mich
+    schauen_wir sehen_wir_uns fangen_wir
     jetzt_*_ich nun_*_ich dann_*_ich danach_*_ich zuerst_*_ich zunächst_*_ich anschließend_*_ich als_nächstes
     als_nächster_schritt nächster_schritt bleibt_noch fehlt_noch
     je_vais nous_allons on_va laissez-moi laisse-moi je_dois_encore je_dois_maintenant il_faut_maintenant
     il_reste_à commençons voyons regardons vérifions passons je_commence je_regarde je_vérifie je_lance je_passe
+    je_ferme_* je_marque je_termine_cette
     prochaine_étape
     voy_a vamos_a déjame déjeme permíteme permítame necesito_ver necesito_revisar tengo_que debo_ahora veamos
     empecemos comencemos revisemos a_continuación siguiente_paso el_siguiente_paso falta_por queda_por

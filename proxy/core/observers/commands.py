@@ -20,6 +20,7 @@ from proxy.core.observers.shell import (
     MAX_COMMAND_LINE_LENGTH,
     TreeMove,
     away_at_each,
+    changed_around,
     command_kind_of,
     parse_command_line,
     tree_move_of,
@@ -33,12 +34,14 @@ MAX_DISPLAYED_COMMAND_LENGTH = 200
 
 class CommandRun(msgspec.Struct, frozen=True):
     """A command on one line, its outcome, and its kind: test, lint, build, types, or empty. `on_stash`: it ran while
-    the changes of the working tree were stashed, so it says nothing of them."""
+    the changes of the working tree were stashed, so it says nothing of them. `behind_changes`: its line changed files
+    before it, so it says nothing of an edit before the line."""
 
     command: str
     outcome: CommandOutcome
     kind: str = ""
     on_stash: bool = False
+    behind_changes: bool = False
 
 
 def was_missing(run: CommandRun, step: Step) -> bool:
@@ -139,7 +142,8 @@ def _execution_of_part(execution: ToolExecution, record: Mapping[str, object]) -
 
 
 def _runs_in_line(line: str, execution: ToolExecution, *, away: bool) -> Iterator[CommandRun]:
-    """The checks of a line, each kind and wording once; a line without one is a run itself."""
+    """The checks of a line, each kind and wording once; a line without one is a run itself. A check between two changes
+    of files has no outcome: it tells of a state that the line itself left."""
     commands = parse_command_line(line)
     if not any(command_kind_of(command.words) for command in commands):
         if commands:
@@ -148,9 +152,13 @@ def _runs_in_line(line: str, execution: ToolExecution, *, away: bool) -> Iterato
         return
     flags = away_at_each(commands, execution.result, away=away)
     away_by_command = {id(command): flag for command, flag in zip(commands, flags[:-1], strict=True)}
+    around = {id(command): sides for command, sides in zip(commands, changed_around(commands), strict=True)}
     for command, kind, outcome in outcomes_of_checks(commands, execution):
         on_stash = away_by_command[id(command)]
-        yield CommandRun(_shorten_command(" ".join(command.words)), outcome, kind, on_stash)
+        before, behind = around[id(command)]
+        stays = on_stash or not (before and behind)
+        told = outcome if stays else CommandOutcome.UNKNOWN
+        yield CommandRun(_shorten_command(" ".join(command.words)), told, kind, on_stash, before)
 
 
 def _shorten_command(line: str) -> str:

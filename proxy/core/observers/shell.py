@@ -217,6 +217,36 @@ def only_moves_tree(command: ShellCommand) -> bool:
     return move is not None and not move.commits
 
 
+_SHELL_WORDS = frozenset(["do", "then", "else", "{", "!", "time", "sudo", "command"])
+_CHANGING = frozenset(["mv", "cp", "rm", "patch", "truncate", "install", "ln", "unlink"])
+IN_PLACE = re.compile(r"-(?!-)[a-zA-Z]*i|--in-place")
+_OUTSIDE = ("/dev/", "/tmp/")  # noqa: S108  nothing is written there
+_GIT_CHANGES = frozenset(["apply", "am", "revert", "cherry-pick", "merge", "rebase", "rm", "mv"])
+
+
+def changes_files(command: ShellCommand) -> bool:
+    """Whether a command by its words puts files into another state: `sed -i`, `patch`, `mv`, a redirection, git."""
+    words = command.words
+    while words and words[0] in _SHELL_WORDS:
+        words = words[1:]
+    program = words[0].rpartition("/")[2] if words else ""
+    if program in ("sed", "gsed", "perl") and any(IN_PLACE.match(word) for word in words[1:]):
+        return True
+    if program in _CHANGING or any(not path.startswith(_OUTSIDE) for path in command.output_files):
+        return True
+    if program == "git":
+        move = tree_move_of(replace(command, words=words))
+        return _git_command(words)[0] in _GIT_CHANGES or (move is not None and not move.commits)
+    return False
+
+
+def changed_around(commands: Sequence[ShellCommand]) -> list[tuple[bool, bool]]:
+    """For each command of a line whether another one changes files before it, and whether one does behind it."""
+    changing = [at for at, command in enumerate(commands) if changes_files(command)]
+    first, last = (changing[0], changing[-1]) if changing else (len(commands), -1)
+    return [(first < at, at < last) for at in range(len(commands))]
+
+
 def away_at_each(commands: Sequence[ShellCommand], result: str, *, away: bool) -> list[bool]:
     """For each command of a line, and last for what follows it, whether the changes were stashed then. `away`: they
     were before the line."""

@@ -209,6 +209,52 @@ def test_of_an_error_it_is_told_what_the_last_run_said_and_no_more(later: list[A
     assert known(FAILING, *later).errors == (f"E KeyError: 'sub'{ending}",)
 
 
+EDITED = ([edit("a.py")], ["The file a.py has been updated."])
+PASSING = ([bash("pytest -q")], ["4 passed"])
+BROKEN_ON_PURPOSE = (
+    "sed -i s/b/c/ a.py && pytest -q 2>&1 | tail -3; sed -i s/c/b/ a.py",
+    "cp a.py a.bak; sed -i s/b/c/ a.py; pytest -q; mv a.bak a.py",
+    "patch -p1 < x.diff && pytest -q; patch -R -p1 < x.diff",
+    "git apply x.diff && pytest -q; git checkout a.py",
+    "echo 'raise KeyError' > conftest.py; pytest -q; rm conftest.py",
+)
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("line", BROKEN_ON_PURPOSE)
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_a_check_of_a_state_that_its_line_left_again_says_nothing_of_the_work(line: str, in_one_step: bool) -> None:
+    groups = [EDITED, PASSING, ([bash(line)], FAILING[1])]
+    if in_one_step:
+        groups = [([made for calls, _ in groups for made in calls], [text for _, texts in groups for text in texts])]
+
+    facts = known(*groups)
+
+    assert facts.edits == ("a.py: a -> b (then pytest -q: ok)",)
+    assert facts.errors == ()
+    assert not any("failed" in told for told in (*facts.told_steps, *facts.commands))
+
+
+@pytest.mark.rows("S0-55")
+def test_an_edit_is_told_with_the_first_check_behind_it() -> None:
+    broken = ([bash("sed -i s/b/c/ a.py && pytest -q")], FAILING[1])
+    mended = ([bash("sed -i s/c/b/ a.py")], [""])
+    together = (
+        [edit("a.py"), bash("pytest -q"), edit("b.py"), bash("pytest -q")],
+        [*EDITED[1], *FAILING[1], "ok", "4 passed"],
+    )
+
+    assert known(EDITED, PASSING, broken, mended).edits == ("a.py: a -> b (then pytest -q: ok)",)
+    assert known(EDITED, PASSING, broken, mended).errors == ("E KeyError: 'sub'",)
+    assert known(EDITED, PASSING, broken).errors == ("E KeyError: 'sub' (failed when this part ended)",)
+    assert known(EDITED, broken, PASSING).edits == ("a.py: a -> b (then pytest -q: ok)",)
+    assert known(together).edits == (
+        "a.py: a -> b (then pytest -q: failed)",
+        "b.py: a -> b (then pytest -q: ok)",
+    )
+    assert known(FAILING, EDITED).errors == ("E KeyError: 'sub'",)
+
+
 PUSHED_AND_MENDED = (("edit", {"filePath": "a.py", "oldString": "c", "newString": "d"}), "The file has been updated.")
 
 
