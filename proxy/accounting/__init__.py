@@ -54,8 +54,8 @@ from proxy.accounting.proof import (
     Proof,
     SessionCounts,
     compare_groups,
+    format_proof,
 )
-from proxy.accounting.proof_table import format_proof
 from proxy.accounting.read_again import ReadAgain
 from proxy.accounting.reasons import STATUS_MEANINGS, decision_meaning, outcome_meaning, reason_meaning
 from proxy.accounting.receipt_fields import (

@@ -16,6 +16,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from proxy.accounting.text_tables import TableColumn, format_columns
+
 HELD_OUT, FOLDED = "holdout", "folded"
 """The two groups, as receipts name them."""
 MIN_SESSIONS = 20
@@ -23,6 +25,11 @@ MIN_SESSIONS = 20
 STANDARD_ERRORS = 3.0
 NOT_ENOUGH = "not enough sessions yet"
 NO_DIFFERENCE = "no difference seen"
+MEANINGS = {"better": "better", "worse": "worse", "same": NO_DIFFERENCE, "few": NOT_ENOUGH}
+EXPLANATION = (
+    "Requests, cost and tokens are those of a typical session (geometric mean); re-reads, retries and interruptions "
+    "are in a hundred requests, failed edits in a hundred edits. A session counts with its subagents."
+)
 
 Verdict = Literal["better", "worse", "same", "few"]
 
@@ -209,3 +216,39 @@ def _sentences(folded: int, held_out: int, measures: Sequence[ComparedMeasure]) 
 def _told(measure: ComparedMeasure) -> str:
     unit = " %" if measure.unit == "percent" else " points"
     return f"{measure.name} {measure.difference:+.1f}{unit} ({measure.low:+.1f} to {measure.high:+.1f})"
+
+
+# ---------------------------------------------------------------------------------------------------------------- table
+def format_proof(proof: Proof, width: int | None = None) -> Iterator[str]:
+    """The table only where something was compared. `width` in cells of the terminal, None for unlimited."""
+    yield from proof.sentences
+    if not proof.held_out:
+        return
+    yield f"{proof.folded:,} session{'' if proof.folded == 1 else 's'} with folds, {proof.held_out:,} held out"
+    yield ""
+    rows = proof.measures
+    yield from format_columns(
+        [
+            TableColumn("measure", tuple(row.name for row in rows), is_number=False),
+            TableColumn("with folds", tuple(_figure(row, row.folded) for row in rows)),
+            TableColumn("held out", tuple(_figure(row, row.held_out) for row in rows)),
+            TableColumn("difference", tuple(_change(row, row.difference) for row in rows)),
+            TableColumn("from", tuple(_change(row, row.low) for row in rows), 1),
+            TableColumn("to", tuple(_change(row, row.high) for row in rows), 1),
+            TableColumn("verdict", tuple(MEANINGS[row.verdict] for row in rows), is_number=False),
+        ],
+        width,
+    )
+    yield EXPLANATION
+
+
+def _change(row: ComparedMeasure, value: float | None) -> str:
+    return "-" if value is None else f"{value:+.1f} {'%' if row.unit == 'percent' else 'pt'}"
+
+
+def _figure(row: ComparedMeasure, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if row.unit == "points":
+        return f"{value:.1f} %"
+    return f"${value:.4f}" if row.name == "cost" else f"{value:,.0f}"

@@ -36,8 +36,8 @@ class DetourHistory(msgspec.Struct, frozen=True):
 
     @property
     def gain_share(self) -> float:
-        """Share of its gain that the next fold is trusted with: each detour of the newest one halves it."""
-        return 0.5**self.since_newest
+        """Share of its gain that the next fold is trusted with: half, where a detour followed the newest one."""
+        return 0.5 if self.since_newest else 1.0
 
 
 def detour_history(path_state: PathState, tool_roles: ToolRoles) -> DetourHistory:

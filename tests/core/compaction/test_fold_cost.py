@@ -56,7 +56,7 @@ def test_detours_of_earlier_folds_are_weighed_too() -> None:
     assert weighed(4, 0) == pytest.approx((gain, cost - DETOURS_PER_FOLD / 2 * detour))
     assert weighed(4, 8) == pytest.approx((gain, cost + (1.2 - DETOURS_PER_FOLD) * detour))
     assert weighed(4, 8, 1)[0] == pytest.approx(gain / 2)
-    assert weighed(4, 8, 3)[0] == pytest.approx(gain / 8)
+    assert weighed(4, 8, 3)[0] == pytest.approx(gain / 2)
 
 
 BANDED = CachePrices(0.1, 1.25, LongRequestPrice(above=100_000, factor=5.0))
