@@ -195,6 +195,27 @@ def test_calls_that_the_user_talked_over_were_cancelled(
     assert "cancelled" in as_one_text(provider.received[-1].messages)
 
 
+@pytest.mark.rows("X-08")
+def test_a_call_that_the_client_shortened_keeps_what_stood_beside_it(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """The id and the name are the same: our calls are put back beside it, as the model wrote them all."""
+    recall = call("stack_recall", query="ledger")
+    provider.will(
+        does(push("Ledger"), bash("cd /work && ls"), text="I look."),
+        does(bash("cd /work && cat a.py"), recall), does(pop("It is read.")), says("Done."),
+    )  # fmt: skip
+    chat.says("Please read the ledger.")
+    for result in ("a.py", "x = 1"):
+        chat.history = json.loads(json.dumps(chat.history).replace("cd /work && ", ""))
+        chat.returns(result)
+        assert "stack_frame_push" in as_one_text(provider.received[-1].messages)
+
+    assert "stack_recall" in as_one_text(provider.received[2].messages)
+    assert [row["threads"] for row in chat.proxy.conversations] == [["main"]]
+    assert chat.proxy.frames()["Ledger"]["status"] == "completed"
+
+
 @pytest.mark.rows("X-34")
 def test_the_same_calls_made_again_are_not_the_first_ones(
     stage: Stage, provider: ScriptedProvider, chat: Conversation

@@ -61,6 +61,12 @@ def same_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> bool:
     )
 
 
+def have_same_ids(ours: Sequence[Call], theirs: Sequence[Call]) -> bool:
+    """Whether these are the same calls by id and name, whatever a client made of their arguments."""
+    keys = [(call.id, call.name) for call in theirs]
+    return bool(keys) and all(i for i, _ in keys) and keys == [(call.id, call.name) for call in ours]
+
+
 def _arguments_cover(larger: str, smaller: str) -> bool:
     if larger == smaller:
         return True

@@ -24,7 +24,7 @@ from proxy.core.ledger import (
     visible_calls,
     visible_text,
 )
-from proxy.core.matching.loose_forms import count_told_results, same_answer, same_text, same_told_result
+from proxy.core.matching.loose_forms import count_told_results, have_same_ids, same_answer, same_text, same_told_result
 from proxy.core.matching.rewritten_history import is_pruned_result
 
 MAX_CANDIDATES = 16
@@ -142,12 +142,24 @@ def _steps(ledger: Ledger, way: _Step, message: Message) -> Iterator[_Step]:
 
 def _steps_over_answer(ledger: Ledger, way: _Step, message: Message) -> Iterator[_Step]:
     is_known = calls_key(message.calls) in ledger.turns_by_echo  # the same call was made more than once: by its id
+    found, rewritten = False, []
     for entry, text, calls in _answers_under(ledger, way.tip):
         rounds, ids = ledger.rounds.get(entry.id, ()), _new_ids(message.calls, calls)
         if ids and is_known:
             continue
         if (rounds and is_echoed_by(rounds, message)) or same_answer(text, calls, message):
+            found = True
             yield way.to(entry, message, ids)
+        # Claude Code 2.1 cuts "cd <its folder> && " off the commands that it sends back: by its words alone, a push
+        # or a recall in the same message would be lost.
+        elif (
+            any(r.spoken.own_calls for r in rounds)
+            and have_same_ids(calls, message.calls)
+            and (not message.text.strip() or same_text(text, message.text))
+        ):
+            rewritten.append(entry)
+    if not found and len(rewritten) == 1:  # of several answers under the same ids, the ids tell none
+        yield way.to(rewritten[0], message, _SAME_IDS)
 
 
 def _steps_over_told_result(ledger: Ledger, way: _Step, message: Message) -> Iterator[_Step]:
