@@ -21,7 +21,7 @@ FAILED_AT_THE_END = "failed when this part ended"
 _RUN_NAMES: Mapping[str, str] = {TEST: "test run", LINT: "lint run", BUILD: "build", TYPES: "type check"}
 
 _ERROR_LINE = re.compile(
-    r"""^[ \t]*(?:E[ \t]+)?(?:[\w.]+\.)?\w*(?:Error|Exception|Panic)\b:?[ \t]*[^\n]*   # FileNotFoundError: ...
+    r"""^[ \t]*(?:E[ \t]+)?(?:[\w.]+\.)?\w*(?:Error|Exception|Panic)(?=[:!]|[ \t](?![ \t]*=)|$)[^\n]*  # KeyError: x
       | ^[^\n]{0,200}?\berror[ ](?:TS|CS|C)\d{3,5}\b[^\n]*                            # a.ts(1,2): error TS2739: ...
       | ^error(?:\[\w+\])?:[^\n]+ | ^[^\s:]+:\d+(?::\d+)?:[ ](?:fatal[ ])?error:[^\n]+  # compilers
       | ^[ \t]*---[ ]FAIL:[^\n]+ | ^FAILED[ ][^\n]+ | ^[ \t]*✘[^\n]+ | ^[ \t]*●[ ][^\n]+  # tests
@@ -47,6 +47,10 @@ _ERROR_WORDS = (
     "no module",
 )
 _SOURCE_LINE = re.compile(r"^\s*(?:raise|throw|except|catch|return|import|from|class|def)\b")
+_CODE_OF_FRAME = re.compile(
+    r'^([ \t|]*)File "[^"\n]*", line \d+, in [^\n]*\n(?:\1[ \t]+(?!File ")\S[^\n]*(?:\n|\Z)){1,4}', re.MULTILINE
+)
+"""A place of a traceback with the code that stands there."""
 _TAG = re.compile(r"</?[a-z_]+>")
 _EXIT_LINE = re.compile(r"^\W*(?:\w+\s){0,4}?exit(?:ed)?\s(?:with\s)?(?:code|status)\W*-?\d+\W*$", re.IGNORECASE)
 _NUMBERS = re.compile(r"\d+|0x[0-9a-f]+")
@@ -102,7 +106,7 @@ def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator
         return  # what failed without the changes is no error of the work
     kind = next((run.kind for run in runs if run.kind and run.outcome is CommandOutcome.FAILED), "")
     text = head_and_tail_of(output_of(execution.result))
-    marked = lines_containing(text, _ERROR_WORDS)
+    marked = lines_containing(_CODE_OF_FRAME.sub("", text), _ERROR_WORDS)
     lines = [line for match in _ERROR_LINE.finditer(marked) if not _SOURCE_LINE.match(line := match[0])]
     if not lines and call_failed(execution):
         lines = _failure_line(text, last=bool(runs))

@@ -172,6 +172,26 @@ def test_the_errors_of_a_run_that_failed_are_told_and_how_they_ended() -> None:
     assert resolution_of(errors[0], {}) == ""
 
 
+@pytest.mark.rows("S0-55")
+def test_a_source_line_of_a_traceback_is_no_error() -> None:
+    out = (
+        'Traceback (most recent call last):\n  File "tests/test_a.py", line 160, in test_x\n'
+        "    self.assertError(parse, ['--al=2'], '', longopts,\n                     strict=False)\n"
+        '  File "tests/test_a.py", line 19, in assertError\n    ParseError: type = known[name]\n'
+        '    ^^^^^^^^^^^^^^\n  File "<string>", line 1\nAssertionError: ParseError not raised\n'
+        "    t.Error(err)\n    LastError = None\nTypeError\nError [ERR_X]: no\nFAILED (failures=1)"
+    )
+
+    errors = observe_errors(step(done("bash", out, command="python -m unittest")))
+
+    assert [error.line for error in errors] == [
+        "AssertionError: ParseError not raised",
+        "TypeError",
+        "Error [ERR_X]: no",
+        "FAILED (failures=1)",
+    ]
+
+
 def test_a_failed_call_without_a_known_error_tells_its_first_line() -> None:
     assert observe_errors(step(done("edit", "<tool_use_error>Found 3 matches</tool_use_error>", path="a"))) == (
         ObservedError("Found 3 matches"),
