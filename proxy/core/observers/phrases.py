@@ -107,11 +107,13 @@ ADDITIONS = """
     nit nits nitpick wait oops sorry
     and but or also plus then still again actually instead rather too continue proceed go_on go_ahead keep carry_on
     try retry do_it do_that do_so do_the_same undo revert in_addition additionally furthermore one_more can_we_also
-    can_you_also could_we_also could_you_also commit push run rerun merge rebase i_mean i_meant
+    can_you_also could_we_also could_you_also i_mean i_meant
     und aber oder auch außerdem dann noch weiter mach et mais ou aussi alors encore y pero o también entonces
     e mas também então ma anche allora en maar ook и а но или также ещё еще
 """
 """Words that open an order which adds to the work before it."""
+ROUND_OFFS = "commit push run rerun merge rebase"
+"""Verbs that open an order on the work before it, where little else is ordered."""
 FURTHER_ORDERS = """
     and plus then can_we_also can_you_also could_we_also could_you_also
     und auch außerdem dann noch zusätzlich ferner weiterhin zudem et aussi ensuite puis de_plus en_plus par_ailleurs

@@ -59,7 +59,7 @@ def continues_by_wording(closing: str, text: str) -> bool | None:
     if further:
         is_short = len(_lowercase_words(further)) <= MAX_SHORT_MESSAGE_WORDS
         return True if is_short or _points_back(_without_inner_pronouns(further)) else None
-    if _is_order(rest):
+    if _is_order(rest) or _ROUND_OFF.match(rest):
         if _is_continuing_order(rest) or _is_pasted_output(rest):
             return True
         return False if _is_order_on_a_finding(rest, words) and not _awaits_answer(closing) else None
@@ -102,7 +102,8 @@ def _is_order(rest: str) -> bool:
 def _is_continuing_order(rest: str) -> bool:
     """Whether an order adds to the work before it: it opens so, or it is short and points back. A relative pronoun
     points at nothing, and neither does an article, unless hardly anything else is said."""
-    return bool(_ADDITION.match(rest)) or _points_back(rest)
+    is_round_off = _ROUND_OFF.match(rest) and len(_lowercase_words(rest)) <= MAX_REFERRING_ORDER_WORDS
+    return bool(_ADDITION.match(rest) or is_round_off) or _points_back(rest)
 
 
 def _points_back(rest: str) -> bool:
@@ -406,6 +407,7 @@ _NO_VERBS = frozenset(phrases.NO_VERBS.split())
 _ANNOUNCING_MARKS = (":", "\uff1a", "-", "\u2013", "\u2014")
 _OPENING_MARKS = " \t\r\n,.;!\u3001\uff0c" + "".join(_ANNOUNCING_MARKS)
 _ADDITION = re.compile(phrases.any_phrase_pattern(phrases.ADDITIONS, phrases.CONTINUATIONS_UNSPACED), re.IGNORECASE)
+_ROUND_OFF = re.compile(phrases.any_phrase_pattern(phrases.ROUND_OFFS), re.IGNORECASE)
 _POINTING_WORD = re.compile(
     phrases.any_phrase_pattern(phrases.POINTING_WORDS, phrases.BACK_REFERENCES_UNSPACED), re.IGNORECASE
 )

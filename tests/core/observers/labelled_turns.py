@@ -302,6 +302,7 @@ ORDERS_THAT_START: tuple[Pair, ...] = tuple(
         (
             TABLE,
             (
+                "Run the tests, find out which fail and why, mend the first fault. Do not touch the tests.",
                 "I want to give from_csv the texts that mean null",
                 "I want to give readers a list of the values that stand for nothing.",
                 "Great. Now write the changelog entry in the style of the file",
