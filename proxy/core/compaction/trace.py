@@ -492,23 +492,24 @@ def _edits_section(edits: Sequence[str], budget: int, count: CountTokens) -> str
 
 
 def _edited_before(edits: Iterable[str], words: str, budget: int, count: CountTokens) -> str:
-    """`- edited before: parser.py 3 times, lexer.py`: each file once, in the order of its newest edit."""
+    """`- edited before: parser.py (3 changes), lexer.py`: each file once, in the order of its newest edit. One call may
+    make several changes."""
     times: dict[str, int] = {}
     for edit in edits:
         if edit.endswith(UNDONE_LATER):
             continue
         before = _EDITED_BEFORE.match(edit)
         for listed in edit[before.end() :].split(", ") if before else (edit.partition(":")[0].partition(",")[0],):
-            if not _MORE_PATTERN.fullmatch(listed) and (found := _FILE_WITH_TIMES.match(listed)):
+            if not _MORE_PATTERN.fullmatch(listed) and (found := _FILE_WITH_CHANGES.match(listed)):
                 times[found[1]] = times.pop(found[1], 0) + int(found[2] or 1)
-    files = [f"{file} {number} times" if number > 1 else file for file, number in times.items()]
+    files = [f"{file} ({number} changes)" if number > 1 else file for file, number in times.items()]
     named = _newest_items(files, budget - EARLIER_EDITS_TOKENS, count) or files[-1:]
     more = [f"+{len(files) - len(named)} more"] if len(named) < len(files) else []
     return f"{words}{', '.join([*more, *named])}" if files else ""
 
 
 _EDITED_BEFORE = re.compile(r"edited(?: before)?: (?!.* -> )")
-_FILE_WITH_TIMES = re.compile(r"(.+?)(?: (\d+) times)?\Z")
+_FILE_WITH_CHANGES = re.compile(r"(.+?)(?: \((\d+) changes\))?\Z")
 
 
 def _newest_items(items: Sequence[str], budget: int, count: CountTokens) -> Sequence[str]:

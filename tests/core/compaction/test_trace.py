@@ -538,13 +538,13 @@ def test_the_files_of_edits_that_are_not_listed_are_named() -> None:
 
     first, *listed = sections(text)["edits"].splitlines()
 
-    assert first == f"- edited before: parser.py {10 - len(listed)} times"
+    assert first == f"- edited before: parser.py ({10 - len(listed)} changes)"
     assert listed[-1] == "- lexer.py: a -> b"
     assert "before" not in sections(traced())["edits"]
     again = traced(facts=replace(FACTS, edits=tuple(f"x{n}.py: removed {'y' * 300}" for n in range(3))), earlier=text)
     first, *listed = sections(again)["edits"].splitlines()
     named = first.removeprefix("- edited before: ").removeprefix("- edited: ").split(", ")
-    assert named[:2] == ["parser.py 9 times", "lexer.py"]
+    assert named[:2] == ["parser.py (9 changes)", "lexer.py"]
     assert len(named) + len(listed) == 5
 
 
