@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 
 import pytest
@@ -203,6 +204,7 @@ def test_to_stop_all_blocks_what_is_under_way_and_gives_up_what_is_planned(
         "Lexer": "blocked",
     }
     assert stopped["tree"]["left"] == []
+    assert "popped around" not in json.dumps(list(frames.values()))
     assert chat.says("Begin anew.").text == "I begin anew."
     assert chat.proxy.statuses()["Write a compiler."] == "in_progress"
     assert "Stopped, and blocked" in as_one_text(provider.received[-1].messages)

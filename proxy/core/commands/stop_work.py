@@ -68,6 +68,7 @@ def _block_open_frames(command_context: CommandContext) -> list[CommandResult]:
     popped = frame_tools.pop(
         command_context.tool_context, {"frameID": tree.root.id, "status": "blocked", "results": STOP_REASON}
     ).events
+    popped = tuple(_as_stopped(event) for event in popped)
     events = (*(FramePopped(f.id, Status.BLOCKED, STOP_REASON, STOP_REASON, stays=True) for f in beside), *popped)
     if any(frame.opening for frame in open_frames) and (
         command_context.forbids_user_after_result or _has_unanswered_results(command_context.path_state)
@@ -77,6 +78,13 @@ def _block_open_frames(command_context: CommandContext) -> list[CommandResult]:
     frames = (*beside, *open_frames)
     text = "Stopped, and blocked: " + ", ".join(f"{frame.id} ({frame.title})" for frame in frames) + "."
     return [CommandResult(events, tree_after, tuple(frame.id for frame in frames), text, text)]
+
+
+def _as_stopped(event: FrameEvent) -> FrameEvent:
+    """The end of a frame, for the reason that a person stopped it, not that the root was popped around it."""
+    if not isinstance(event, FramePopped):
+        return event
+    return structs.replace(event, results=STOP_REASON, compacted=STOP_REASON)
 
 
 def _keep_in_context(event: FrameEvent, root: str) -> FrameEvent:
