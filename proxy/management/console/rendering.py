@@ -155,12 +155,17 @@ FRAME_STATUS_WORDS = {
     "completed": "done",
     "invalidated": "given up",
 }
+BROKEN_OFF = frozenset({"client_left", "cancelled", "stopped", "shutdown"})
+"""Reasons of errors that say nothing of how the next request fares."""
 LENGTH_REASONS = frozenset({"", "small", "no_gain", "in_loop"})
 """Reasons for which a conversation is left alone that pass by as it grows."""
 
 
 def status_words(status: str, reason: str = "") -> str:
-    """A later version's word stands for itself. Not all that sleeps is short: a client may offer no tools."""
+    """A later version's word stands for itself. Not all that sleeps is short: a client may offer no tools. And not all
+    that ended early failed: somebody may have wanted it."""
+    if status == "error" and reason in BROKEN_OFF:
+        return "broken off"
     if status == "asleep" and reason not in LENGTH_REASONS:
         return "passed on"
     return STATUS_WORDS.get(status, status)

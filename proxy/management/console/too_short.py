@@ -6,13 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from proxy.accounting import OWN_REQUEST_STATUSES, Receipt
-from proxy.management.console.rendering import LENGTH_REASONS, format_short_tokens
+from proxy.management.console.rendering import BROKEN_OFF, LENGTH_REASONS, format_short_tokens
 
 SMALLEST_TOKENS = 4_000
 """About so many tokens a request has where our smallest offer of tools is small beside it (`docs/how-it-works.md`)."""
-
-BROKEN_OFF = frozenset({"client_left", "cancelled", "stopped", "shutdown"})
-"""Reasons of errors that say nothing of how the next request fares."""
 
 
 def tells_standing(receipt: Receipt) -> bool:

@@ -98,6 +98,7 @@ def test_the_title_of_a_request_is_the_task_and_not_its_cut_beginning() -> None:
 def test_what_sleeps_for_another_reason_than_its_length_is_not_called_short() -> None:
     assert status_words("asleep", "in_loop") == "too short to help yet"
     assert status_words("asleep", "no_tools") == "passed on"
+    assert [status_words("error", reason) for reason in ("cancelled", "upstream_timeout")] == ["broken off", "failed"]
     assert status_words("of a later version") == "of a later version"
 
 
