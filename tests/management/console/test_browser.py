@@ -148,7 +148,7 @@ def test_the_sums_of_the_overview_are_those_of_the_report(browser: Browser, demo
     with opened(browser, demo) as page:
         figures = page.locator(".figures").inner_text()
         assert f"${totals['cost']:.2f}" in figures
-        assert f"${totals['saved']:.2f}" in figures
+        assert f"${totals['saved_after']:.2f}" in figures
         expect(page.locator("#chart canvas")).to_be_visible()
 
 
