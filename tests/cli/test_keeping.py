@@ -152,7 +152,7 @@ def test_a_new_key_alone_is_on_stdout_and_the_rest_is_told_beside_it(shell: Shel
         (["add", "x", "--per", "week"], "'day' or 'month'"),
         (["add", "x", "--tokens", "many"], "a valid integer"),
         (["usage", "--by", "week"], "allowed: day, month"),
-        (["usage", "--since", "soon"], "write it as 2026-11-01"),
+        (["usage", "--since", "soon"], "Write it as 2026-11-01"),
     ],
 )
 def test_limits_that_are_none_are_refused_and_nothing_is_issued(stocked: Stocked, words: list[str], told: str) -> None:

@@ -43,6 +43,8 @@ async def test_a_row_says_what_a_conversation_is_about_and_where_it_stands(serve
         "cost": pytest.approx(0.003125),
         "cost_untouched": pytest.approx(0.011875),
         "saved": pytest.approx(0.00875),
+        "cost_caused": 0.0,
+        "plan": "",
         "saved_percent": 73.68,
     }
     assert row["last_active"] > CLOCK
