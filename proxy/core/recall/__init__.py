@@ -32,6 +32,7 @@ from proxy.core.recall.text_search import SearchHits, pieces_with_all_words, sea
 from proxy.core.recall.unchanged_notes import (
     WHOLE_FILE_ARGUMENTS,
     RestoreOptions,
+    is_same_file,
     is_unchanged_note,
     requested_part,
     restore_file_contents,
@@ -59,6 +60,7 @@ __all__ = [
     "count_rereads",
     "count_work",
     "is_recall",
+    "is_same_file",
     "is_unchanged_note",
     "mark_changed_files",
     "new_rereads",

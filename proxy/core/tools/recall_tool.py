@@ -27,7 +27,6 @@ from proxy.core.frames import (
     children,
     decode_event,
     descendants,
-    direct_path,
     find_frame,
     frames_titled,
     replay,
@@ -272,7 +271,7 @@ def _target_of_file(
 
 
 def _touches_path(touched: Sequence[FileAccess], path: str) -> bool:
-    return any(t.path == path or t.path.endswith("/" + direct_path(path)) for t in touched)
+    return any(t.path == path or t.path.endswith("/" + path.removeprefix("./")) for t in touched)
 
 
 def _holds_content(piece: StoredPiece, touched: Sequence[FileAccess]) -> bool:
