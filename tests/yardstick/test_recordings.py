@@ -85,7 +85,6 @@ def summary(python: str, tmp_path: Path, *settings: str) -> dict[str, Any]:
     return dict(json.loads(figures.read_text())["summaries"]["proxy"])
 
 
-@pytest.mark.xfail(reason="no recall finds one name of 3,004 since one of three changes")
 def test_recorded_agents_are_served_at_the_defaults(python: str, tmp_path: Path) -> None:
     """L2, L4, L5, L6: threads below 20,000 tokens pass byte for byte, the others wake once, only grow and are folded at
     their tail. What that saves and what it keeps are held together."""

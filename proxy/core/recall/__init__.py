@@ -28,7 +28,13 @@ from proxy.core.recall.stored_texts import (
     split_by_visibility,
     wrap_in_markers,
 )
-from proxy.core.recall.text_search import SearchHits, pieces_with_all_words, search, search_closest
+from proxy.core.recall.text_search import (
+    SearchHits,
+    pieces_with_all_words,
+    pieces_with_word_alone,
+    search,
+    search_closest,
+)
 from proxy.core.recall.unchanged_notes import (
     WHOLE_FILE_ARGUMENTS,
     RestoreOptions,
@@ -68,6 +74,7 @@ __all__ = [
     "parts_as_text",
     "pieces_of",
     "pieces_with_all_words",
+    "pieces_with_word_alone",
     "recall_queries",
     "recall_refs",
     "recalled_frame_ids",

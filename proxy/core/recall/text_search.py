@@ -7,7 +7,7 @@ around the first hit of a very long line. Texts that contain the words as a phra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from math import log
@@ -59,6 +59,12 @@ def pieces_with_all_words(pieces: Sequence[StoredPiece], query: str) -> tuple[St
     """Whole pieces that contain all words."""
     search_query = SearchQuery.parse(query)
     return tuple(piece for piece in pieces if search_query.matches(piece))
+
+
+def pieces_with_word_alone(pieces: Iterable[StoredPiece], query: str) -> tuple[StoredPiece, ...]:
+    """The pieces that have the query by itself, as it is written, not as a part of a longer word."""
+    search_query = SearchQuery.parse(query)
+    return tuple(piece for piece in pieces if search_query.stands_alone_in(searchable_text(piece)))
 
 
 def search_closest(pieces: Sequence[StoredPiece], query: str, count: CountTokens, size: PageSize) -> SearchHits:
@@ -159,6 +165,10 @@ class SearchQuery(msgspec.Struct, frozen=True):
         text = searchable_text(piece).casefold() if self.words else ""
         return bool(self.words) and all(word in text for word in self.words)
 
+    def stands_alone_in(self, text: str) -> bool:
+        """Whether the query stands there as written, and no letter before or behind it."""
+        return self.exact in text and re.search(rf"(?<!\w){re.escape(self.exact)}(?!\w)", text) is not None
+
     def is_phrase_in(self, text: str) -> bool:
         """Whether the words stand together, whatever space is between them. `text` must be in lower case."""
         return self.phrase in text or (len(self.words) > 1 and " ".join(self.words) in " ".join(text.split()))
@@ -171,11 +181,10 @@ PassageRank = tuple[bool, bool, bool, int, bool, int, int]
 def _passage_rank(passage: StoredPiece, search_query: SearchQuery, at: int, size: PageSize) -> PassageRank:
     text = searchable_text(passage)
     plain = text.casefold()
-    alone = re.search(rf"(?<!\w){re.escape(search_query.exact)}(?!\w)", text) is not None
     repeats = min(MAX_REPEATS, sum(plain.count(word) for word in search_query.words))
     fits = len(passage.text) <= size.page_tokens * 4
     return (
-        alone,
+        search_query.stands_alone_in(text),
         search_query.exact in text,
         search_query.is_phrase_in(plain),
         len(search_query.words_in(plain)),

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from proxy.core.frames import (
+    PLAN_ORIGIN,
     READ,
     FileAccess,
     Frame,
@@ -48,6 +49,7 @@ from proxy.core.recall import (
     pages_of,
     pieces_of,
     pieces_with_all_words,
+    pieces_with_word_alone,
     search,
     search_closest,
     split_by_visibility,
@@ -203,16 +205,22 @@ def _pieces_of_subagents(tool_context: ToolContext, frames: Iterable[Frame]) -> 
 def _pieces_of_frames(
     ledger: Ledger, tree: Tree, frames: Collection[str], pieces: Iterable[StoredPiece]
 ) -> list[StoredPiece]:
-    """Texts that the frames own, that were produced in them before a pop handed them on, or that left the context with
-    them. A ref shown once keeps its meaning, even after a later fold covers it."""
+    """Texts that the frames own, that were produced in them before a pop handed them on or their request was cut into
+    parts, or that left the context with them. A ref shown once keeps its meaning, even after a later fold covers it."""
     pushed = {frame for frame in frames if not tree.frames[frame].has_no_opening_call}
     folds = (event for events in ledger.events.values() for event in events if event.kind == FOLDED_EVENT_KIND)
     fold_events = (decode_event(event) for event in folds if event.subject in frames)
     folded_entries = {entry for fold in fold_events if isinstance(fold, FrameFolded) for entry in fold.entries}
+    items = {frame for frame in frames if tree.frames[frame].origin == PLAN_ORIGIN}
+    parts = {frame.id for frame in tree.frames.values() if frame.origin == "part"} if items else frozenset()
     return [
         p
         for p in pieces
-        if p.ref in frames or p.created_in_frame in pushed or p.entry_id in folded_entries or p.at in folded_entries
+        if p.ref in frames
+        or p.created_in_frame in pushed
+        or (p.ref in parts and p.created_in_frame in items)
+        or p.entry_id in folded_entries
+        or p.at in folded_entries
     ]
 
 
@@ -320,14 +328,20 @@ def _strip_decoration(reference: str) -> str:
 
 
 def _search_text(tool_context: ToolContext, target: RecallTarget, query: str, page: str) -> str:
-    """Texts with all the words: of the target, else of the whole history, else the closest matches."""
+    """Texts with all the words: of the target, else of the whole history, else the closest matches. Where the target
+    has a word only as a part of longer ones, texts from elsewhere that have it by itself come first."""
     others = tool_context.cross_conversation_hits.get(query, NO_HITS) if not target.title else NO_HITS
     answer = _matches_text(
         tool_context, target.title, target.pieces, query, page, others if others.has_all_words else NO_HITS
     )
-    if answer is None and target.title:
+    if target.title and answer is None:
         title = f"{target.title} No stored text of it has all of these words; elsewhere in this conversation:"
         answer = _matches_text(tool_context, title, _whole_history(tool_context), query, page)
+    elif target.title and len(query.split()) == 1 and not pieces_with_word_alone(target.pieces, query):
+        history = [p for p in _whole_history(tool_context) if not _is_recall_call(p)]
+        if elsewhere := pieces_with_word_alone(history, query):
+            title = f"{target.title} It has this word only in longer ones; texts from elsewhere have it by itself."
+            answer = _matches_text(tool_context, title, (*target.pieces, *elsewhere), query, page)
     if answer is not None:
         return answer
     removed, _ = split_by_visibility(

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from proxy.core.frames import path_state as story
-from proxy.core.frames.events import FrameActivated, FrameEntered, FrameFolded, FramePopped, ResultReplaced, RootStarted
+from proxy.core.frames.events import (
+    FrameActivated,
+    FrameEntered,
+    FrameFolded,
+    FramePopped,
+    FrameSplit,
+    ResultReplaced,
+    RootStarted,
+)
 from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Entry, EntryKind, LedgerEvent
 from proxy.core.ledger.messages import Message, identity_of
@@ -464,6 +472,36 @@ def test_words_that_are_not_where_they_were_looked_for_are_looked_for_everywhere
     assert "No stored text of it has all of these words; elsewhere in this conversation: 1 stored text" in told
     assert texts(told) == ["the secret word is plum"]
     assert 'ref="fauth"' in marks(told)[0]
+
+
+@pytest.mark.rows("S0-09")
+def test_a_word_that_is_only_a_part_of_others_there_is_looked_for_everywhere() -> None:
+    """A model that names the wrong ref would else be told of `gitHookNames` alone. What was asked for comes first."""
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "gitHookNames are kept")
+    told_in_a_frame(talk, "fshop", "HookNames are sold", path="src/shop.py")
+
+    told = recall(talk.desk(), "fauth", query="HookNames")
+
+    assert "It has this word only in longer ones; texts from elsewhere have it by itself. 2 stored texts" in told
+    assert texts(told) == ["HookNames are sold", "gitHookNames are kept"]
+    assert texts(recall(talk.desk(), "fshop", query="HookNames")) == ["HookNames are sold"]
+    assert texts(recall(talk.desk(), "fauth", query="Names")) == ["gitHookNames are kept"]
+
+
+@pytest.mark.rows("S0-09", "S0-55")
+def test_an_item_whose_work_was_cut_with_that_of_its_request_keeps_its_ref() -> None:
+    talk = begun()
+    talk.happens(FrameEntered("fitem", "froot", "Read it", "Read.", "plan"))
+    turn = talk.model(("I read it.", (call("read-1", "read", filePath="src/auth.py"),)))
+    result = talk.client("tool", "the secret word is plum", "read-1")
+    talk.happens(popped("fitem", ""))
+    talk.happens(FrameSplit("fpart", "froot", "Part 1", "Read it.", (turn, result)))
+
+    told = recall(talk.desk(), "fitem")
+
+    assert texts(told)[-1] == "the secret word is plum"
+    assert "I read it." in texts(told)
 
 
 def test_where_nothing_has_all_words_the_closest_is_told_as_such() -> None:
