@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from proxy.auth import KeyRing, TenantResolver
 from proxy.config import UpstreamSettings
 from proxy.dialects import OPENAI_CHAT, dialect_at
 from proxy.errors import ProxyError, StoreError, UpstreamClosed
-from proxy.exchange import send_error_response
+from proxy.exchange import AsgiReply, send_error_response
 from proxy.upstream import Answer, RawHeaders, Upstream
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class CallstackASGI:
         path = (scope.get("raw_path") or scope["path"].encode()).partition(b"?")[0].decode("latin-1")
         headers = list(scope["headers"])
         request = replace(new_request(path, body, headers), tenant=tenant, query=scope.get("query_string", b""))
-        reply = _SentReply(send)
+        reply = AsgiReply(send)
         api = next(api for api, services in engine.services.items() if services.dialect is spoken)
         _SCOPE.set(scope)
         work = asyncio.create_task(engine.handle(request, reply, api))
@@ -142,38 +143,11 @@ def _replayed(body: bytes, receive: Receive | None = None) -> Receive:
     return again
 
 
-async def _leave(receive: Receive, reply: _SentReply, work: asyncio.Task[None]) -> None:
+async def _leave(receive: Receive, reply: AsgiReply, work: asyncio.Task[None]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     reply.client_left = True
     work.cancel()
-
-
-class _SentReply:
-    """The connection to the client."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._has_ended = False
-        self.started = False
-        self.client_left = False
-
-    async def start(self, status: int, headers: RawHeaders) -> None:
-        self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-
-    async def send(self, chunk: bytes) -> None:
-        if not self._has_ended:
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-    async def end(self, last: bytes = b"") -> None:
-        if not self._has_ended:
-            self._has_ended = True
-            await self._send({"type": "http.response.body", "body": last, "more_body": False})
-
-    def abort(self) -> None:
-        """Send nothing more: the server breaks off an answer that has no end."""
-        self._has_ended = True
 
 
 class _ApplicationUpstream(Upstream):
@@ -188,11 +162,10 @@ class _ApplicationUpstream(Upstream):
         told = [*kept, (b"content-length", b"%d" % len(body))]
         scope = {**_SCOPE.get(), "headers": told, "query_string": query}
         answer = _ApplicationAnswer(self._app, scope, body)
-        try:
+        async with AsyncExitStack() as undo:
+            undo.push_async_callback(answer.aclose)
             await answer.begin()
-        except BaseException:
-            await answer.aclose()
-            raise
+            undo.pop_all()
         return answer
 
 

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Coroutine, Iterable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -53,11 +53,10 @@ class Engine:
         self._thread = threading.Thread(target=self._loop.run_forever, name="callstack-engine", daemon=True)
         self._is_closed = False
         self._thread.start()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._stop_thread)
             self.opened = self.run(open_engine(config, CallerUpstream()))
-        except BaseException:
-            self._stop_thread()
-            raise
+            undo.pop_all()
         atexit.register(self._close_at_exit)
 
     def session(self, model: str, *, api: Api = "chat", name: str = "") -> Session:
@@ -212,7 +211,7 @@ class _SessionCore:
         self._turn = None
         if turn.reply.status >= 400 or turn.reply.was_aborted:
             raise Refused(turn.reply.status or 502, turn.reply.body)
-        return step_with(turn.reply.body, self.api, figures_of(turn.reply.told))
+        return step_with(turn.reply.body, self.api, figures_of(turn.reply.header_values))
 
     async def _leave(self) -> None:
         turn, self._turn = self._turn, None

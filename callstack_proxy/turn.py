@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 from callstack_proxy.engine import OpenEngine
 from proxy.config import UpstreamSettings
-from proxy.exchange import ClientRequest
+from proxy.exchange import ClientRequest, HeldReply
 from proxy.upstream import Answer, RawHeaders, Upstream
 
 _JSON_HEADERS: RawHeaders = [(b"content-type", b"application/json")]
@@ -37,38 +37,6 @@ class CallerUpstream(Upstream):
 
     async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> Answer:
         return await _TURN.get().ask(body)
-
-
-class HeldReply:
-    """The application's side of an answer: keeps status, headers and body."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.headers: RawHeaders = []
-        self.body = b""
-        self.was_aborted = False
-        self.client_left = False
-
-    @property
-    def started(self) -> bool:
-        return self.status != 0
-
-    async def start(self, status: int, headers: RawHeaders) -> None:
-        self.status, self.headers = status, headers
-
-    async def send(self, chunk: bytes) -> None:
-        self.body += chunk
-
-    async def end(self, last: bytes = b"") -> None:
-        self.body += last
-
-    def abort(self) -> None:
-        self.was_aborted = True
-
-    @property
-    def told(self) -> dict[str, str]:
-        """The headers, names in lower case."""
-        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
 
 
 class Turn:

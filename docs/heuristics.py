@@ -27,12 +27,12 @@ from proxy.core.policy.autonomy_rules import AutonomyRules
 from proxy.core.policy.heuristic_score import COMBINERS, judge
 from proxy.core.policy.heuristics import HEURISTICS
 from proxy.core.policy.signals import FrameActivity, read_activity, signals_of
+from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest
 from proxy.exchange.thread.activation import ContextPolicy
 from proxy.exchange.thread.placement import Placement
 from proxy.management.views.lookup import newest_path_state
-from proxy.replay.player import CapturedReply
 from proxy.replay.recording import Recording
 from proxy.replay.services import PATH, TENANT, build_replay
 
@@ -111,7 +111,7 @@ async def _played(recording: Recording, config: Config) -> tuple[Looking, list[L
         behind.clock.advance_to(step.at_ms)
         behind.provider.expect(step)
         client_request = ClientRequest(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
-        await exchange.handle(parts, client_request, CapturedReply())
+        await exchange.handle(parts, client_request, HeldReply())
     known = await behind.store.conversations(TENANT, limit=len(recording.steps) + 1)
     loaded = [await behind.store.load(TENANT, one.id) for one in known]
     return looking, [ledger for ledger in loaded if ledger is not None]

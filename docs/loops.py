@@ -27,10 +27,10 @@ from proxy.core.observers.files import FileAction
 from proxy.core.observers.observe_step import ToolRoles
 from proxy.core.observers.step import steps_of
 from proxy.core.policy.loop_detection import LOOP_KINDS
+from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest
 from proxy.management.views.lookup import newest_path_state
-from proxy.replay.player import CapturedReply
 from proxy.replay.recording import Recording
 from proxy.replay.services import PATH, TENANT, build_replay
 
@@ -57,7 +57,7 @@ async def watched(recording: Recording, config: Config) -> Watched:
         behind.clock.advance_to(step.at_ms)
         behind.provider.expect(step)
         client_request = ClientRequest(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
-        await exchange.handle(behind.services, client_request, CapturedReply())
+        await exchange.handle(behind.services, client_request, HeldReply())
     known = await behind.store.conversations(TENANT, limit=len(recording.steps) + 1)
     ledgers = [ledger for one in known if (ledger := await behind.store.load(TENANT, one.id)) is not None]
     loops = tuple(loop for ledger in ledgers for loop in loops_of(ledger))

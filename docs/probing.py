@@ -40,10 +40,10 @@ from proxy.core.observers.keywords import names_in_text
 from proxy.core.observers.observe_step import Step as Observed
 from proxy.core.observers.observe_step import ToolExecution, ToolRoles
 from proxy.dialects.dialect_list import OPENAI_CHAT, ParseCache
+from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest
 from proxy.replay.loss import NameReader
-from proxy.replay.player import CapturedReply
 from proxy.replay.recording import RecordedStep, Recording
 from proxy.replay.services import PATH, TENANT, ReplayServices, build_replay
 
@@ -306,13 +306,13 @@ class _Probe:
 
     async def _serve(self, step: RecordedStep) -> str:
         """Let the product answer. Returns the conversation that it assigned the request to."""
-        behind, heard = self._behind, CapturedReply()
+        behind, heard = self._behind, HeldReply()
         self._ids += 1
         behind.clock.advance_to(step.at_ms)
         behind.provider.expect(step)
         client_request = ClientRequest(f"r{self._ids:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
         await exchange.handle(behind.services, client_request, heard)
-        return heard.header(b"x-stack-conversation")
+        return heard.header_values.get("x-stack-conversation", "")
 
     def _continuation(self, seen: str) -> None:
         for key, items in (("open items", self._truth.open), ("next item", self._truth.next)):

@@ -9,7 +9,7 @@ from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_
 from proxy.exchange.background.recorder import RequestRecordBuilder, client_chain
 from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.background.summarizer import build_summarizer
-from proxy.exchange.client_response import Reply, send_error_response
+from proxy.exchange.client_response import AsgiReply, HeldReply, Reply, send_error_response
 from proxy.exchange.previous_responses import stored_extras_at
 from proxy.exchange.requested_compaction import is_compaction_endpoint
 from proxy.exchange.resolver import tool_settings
@@ -23,10 +23,12 @@ __all__ = [
     "MAX_MESSAGE_CHARACTERS",
     "MAX_WAITING_MESSAGES",
     "AppServices",
+    "AsgiReply",
     "CacheKeepAlive",
     "CancelledCounts",
     "ClientRequest",
     "DeferredTasks",
+    "HeldReply",
     "IdleTracker",
     "InFlight",
     "InFlightRequest",

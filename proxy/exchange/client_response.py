@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -62,6 +63,65 @@ class Reply(Protocol):
     async def end(self, last: bytes = b"") -> None: ...
 
     def abort(self) -> None: ...
+
+
+@dataclass
+class HeldReply:
+    """A reply that is kept whole: nobody reads it while it comes."""
+
+    status: int = 0
+    headers: RawHeaders = field(default_factory=list)
+    body: bytes = b""
+    was_aborted: bool = False
+    client_left: bool = False
+
+    @property
+    def started(self) -> bool:
+        return self.status != 0
+
+    @property
+    def header_values(self) -> dict[str, str]:
+        """By name in lower case."""
+        return {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
+
+    async def start(self, status: int, headers: RawHeaders) -> None:
+        self.status, self.headers = status, headers
+
+    async def send(self, chunk: bytes) -> None:
+        self.body += chunk
+
+    async def end(self, last: bytes = b"") -> None:
+        self.body += last
+
+    def abort(self) -> None:
+        self.was_aborted = True
+
+
+class AsgiReply:
+    """The ASGI connection to a client. The server breaks off a reply that started and did not end."""
+
+    def __init__(self, send: Callable[[MutableMapping[str, Any]], Awaitable[None]]) -> None:
+        self._send = send
+        self._ended = False
+        self.started = False
+        self.client_left = False
+
+    async def start(self, status: int, headers: RawHeaders) -> None:
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def send(self, chunk: bytes) -> None:
+        if not self._ended:
+            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+
+    async def end(self, last: bytes = b"") -> None:
+        if not self._ended:
+            self._ended = True
+            await self._send({"type": "http.response.body", "body": last, "more_body": False})
+
+    def abort(self) -> None:
+        """Send nothing more: the server closes the connection of an unfinished reply."""
+        self._ended = True
 
 
 def cancel_reason(reply: Reply) -> str:

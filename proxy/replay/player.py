@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -20,7 +20,7 @@ from proxy.config import Config
 from proxy.core.ledger import Ledger, Message, Request
 from proxy.dialects import countable_texts, with_token_counts
 from proxy.errors import ProxyError
-from proxy.exchange import ClientRequest
+from proxy.exchange import ClientRequest, HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.replay.api.base import ReplayApi
 from proxy.replay.api.messages import MESSAGES
@@ -32,37 +32,6 @@ from proxy.replay.outcome import MarkerCosts, ReplayResult
 from proxy.replay.reads_needed import ReadsNeeded
 from proxy.replay.recording import Json, RecordedStep, Recording
 from proxy.replay.services import TENANT, build_replay
-from proxy.upstream import RawHeaders
-
-
-@dataclass
-class CapturedReply:
-    """The client's side of one answer: keeps status, headers and body."""
-
-    status: int = 0
-    headers: RawHeaders = field(default_factory=list)
-    body: bytes = b""
-    was_aborted: bool = False
-    client_left: bool = False
-
-    @property
-    def started(self) -> bool:
-        return self.status != 0
-
-    async def start(self, status: int, headers: RawHeaders) -> None:
-        self.status, self.headers = status, headers
-
-    async def send(self, chunk: bytes) -> None:
-        self.body += chunk
-
-    async def end(self, last: bytes = b"") -> None:
-        self.body += last
-
-    def abort(self) -> None:
-        self.was_aborted = True
-
-    def header(self, name: bytes) -> str:
-        return next((value.decode("latin-1") for key, value in self.headers if key == name), "")
 
 
 async def play_recording(
@@ -113,13 +82,13 @@ class _Player:
         if step.is_copy:
             self._copied.add(name)
         client_request = ClientRequest(name, TENANT, "POST", self._api.path, b"", list(step.headers), body)
-        reply = CapturedReply()
+        reply = HeldReply()
         try:
             await exchange.handle(replay.services, client_request, reply)
         except ProxyError as error:
             self._note(f"request {number} was refused: {error}")
             return
-        status = reply.header(b"x-stack-status")
+        status = reply.header_values.get("x-stack-status", "")
         if not step.is_copy:
             self._played.statuses[status] = self._played.statuses.get(status, 0) + 1
         self._compare(number, step, reply)
@@ -131,10 +100,10 @@ class _Player:
                 if step.is_copy:
                     self._marked.cost, self._marked.cost_untouched = costs
             await self._observe(
-                number, client, replay.provider.received[-1], step, reply.header(b"x-stack-conversation")
+                number, client, replay.provider.received[-1], step, reply.header_values.get("x-stack-conversation", "")
             )
 
-    def _compare(self, number: int, step: RecordedStep, reply: CapturedReply) -> None:
+    def _compare(self, number: int, step: RecordedStep, reply: HeldReply) -> None:
         """Note an answer that is not the recorded one."""
         if step.answer is not None and not _is_same_answer(self._api, reply, step.answer):
             self._played.unequal += 1
@@ -189,7 +158,7 @@ class _Player:
         return played
 
 
-def _is_same_answer(api: ReplayApi, reply: CapturedReply, recorded: Json) -> bool:
+def _is_same_answer(api: ReplayApi, reply: HeldReply, recorded: Json) -> bool:
     """Compares text and calls, as a client reads them."""
     if reply.status != 200 or reply.was_aborted:
         return False

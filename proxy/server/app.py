@@ -45,6 +45,7 @@ from proxy.dialects import raw_json as slices
 from proxy.errors import Forbidden, OtherUser, ProxyError, StoreError, Unauthorized
 from proxy.exchange import (
     AppServices,
+    AsgiReply,
     CacheKeepAlive,
     ClientRequest,
     DeferredTasks,
@@ -673,30 +674,3 @@ async def _cancel_on_disconnect(task: asyncio.Task[Any] | None, receive: Receive
 async def _send_response(reply: AsgiReply, status: int, kind: bytes, text: bytes, *more: Header, body: bool) -> None:
     await reply.start(status, [(b"content-type", kind), (b"content-length", str(len(text)).encode()), *more])
     await reply.end(text if body else b"")
-
-
-class AsgiReply:
-    """The ASGI connection to a client. The server breaks off a reply that started and did not end."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._ended = False
-        self.started = False
-        self.client_left = False
-
-    async def start(self, status: int, headers: RawHeaders) -> None:
-        self.started = True
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
-
-    async def send(self, chunk: bytes) -> None:
-        if not self._ended:
-            await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-
-    async def end(self, last: bytes = b"") -> None:
-        if not self._ended:
-            self._ended = True
-            await self._send({"type": "http.response.body", "body": last, "more_body": False})
-
-    def abort(self) -> None:
-        """Send nothing more: the server closes the connection of an unfinished reply."""
-        self._ended = True

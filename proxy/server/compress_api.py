@@ -39,7 +39,16 @@ from proxy.core.tools import TOOLS, CallGroup, ToolContext, ToolError
 from proxy.dialects import OPENAI_CHAT, replace_surrogates
 from proxy.dialects import raw_json as slices
 from proxy.errors import BadRequest, NotFound
-from proxy.exchange import AppServices, ClientRequest, Reply, Services, build_services, pipeline, tool_settings
+from proxy.exchange import (
+    AppServices,
+    ClientRequest,
+    HeldReply,
+    Reply,
+    Services,
+    build_services,
+    pipeline,
+    tool_settings,
+)
 from proxy.management.views import lookup
 from proxy.upstream import Answer, AskedElsewhere, LearnedForms, RawHeaders, Routes, Upstream
 
@@ -89,37 +98,10 @@ class TakingUpstream(Upstream):
         raise AskedElsewhere
 
 
-class _HeldReply:
-    """A client that waits for no answer. What it is answered nevertheless is a refusal, and is held."""
-
-    client_left = True
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.headers: RawHeaders = []
-        self.body = b""
-
-    @property
-    def started(self) -> bool:
-        return bool(self.status)
-
-    async def start(self, status: int, headers: RawHeaders) -> None:
-        self.status, self.headers = status, headers
-
-    async def send(self, chunk: bytes) -> None:
-        self.body += chunk
-
-    async def end(self, last: bytes = b"") -> None:
-        self.body += last
-
-    def abort(self) -> None:
-        """There is no connection."""
-
-
 class _RefusedThereError(Exception):
     """The exchange has refused the request, and recorded that."""
 
-    def __init__(self, held: _HeldReply) -> None:
+    def __init__(self, held: HeldReply) -> None:
         super().__init__(held.status)
         self.held = held
 
@@ -176,7 +158,8 @@ class CompressApi:
         taken: list[bytes] = []
         _TAKEN.set(taken)
         request = replace_struct(asked, path=CHAT_PATH, query=b"", body=body, takes_slash_commands=False)
-        task, held = asyncio.current_task(), _HeldReply()
+        # The client waits for no answer; what it is answered nevertheless is a refusal.
+        task, held = asyncio.current_task(), HeldReply(client_left=True)
         try:
             await pipeline.handle(self._services, request, held)
         except asyncio.CancelledError:  # where a task of its own asked, it comes as the plain one

@@ -12,12 +12,12 @@ import pytest
 from proxy.accounting import Receipt
 from proxy.config.sources import load_config
 from proxy.dialects import DIALECTS, ParseCache
+from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.background.recorder import body_to_store
 from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.rounds import ClientRequest
 from proxy.exchange.thread.placement import Placement
-from proxy.replay.player import CapturedReply
 from proxy.replay.recording import RecordedStep, body_start_and_end, encode_json
 from proxy.replay.services import TENANT, build_replay
 
@@ -28,7 +28,7 @@ STEP = RecordedStep(
 )
 
 
-class Gone(CapturedReply):
+class Gone(HeldReply):
     """A client that leaves while the last bytes are on their way to it."""
 
     async def end(self, last: bytes = b"") -> None:

@@ -215,6 +215,7 @@ def test_the_loop_of_the_page_on_the_library_works(
     scope: Json = {}
     exec(code, scope)
     monkeypatch.chdir(tmp_path)
+    # the page keeps the defaults, with which a session this short never wakes
     monkeypatch.setattr("callstack_proxy.session.configuration", lambda data, _: configuration(data, SETTINGS))
 
     assert scope["run_agent"](ask, result_of, opening(), TOOLS) == "Fixed."
@@ -258,6 +259,7 @@ def test_what_the_engine_cannot_help_with_comes_back_as_it_was(monkeypatch: pyte
             raise ZeroDivisionError
 
         session.context([image], TOOLS)
+        # no input that we know of breaks the engine, so it is broken by hand
         monkeypatch.setattr("callstack_proxy.turn.Turn.next", breaks)
         own = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
         ours = {"id": "c2", "type": "function", "function": {"name": "stack_recall", "arguments": "{}"}}

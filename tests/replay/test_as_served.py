@@ -8,9 +8,9 @@ from typing import Any
 
 from llm_test_provider import ScriptedProvider
 from proxy.config.sources import load_config
+from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest
-from proxy.replay.player import CapturedReply
 from proxy.replay.recording import RecordedStep, body_start_and_end, encode_json
 from proxy.replay.services import PATH, TENANT, build_replay
 from tests.harness import does, pop, push, running_stage
@@ -80,11 +80,11 @@ def replayed() -> tuple[list[Json], list[str]]:
         bodies, statuses = [], []
         for number, step in enumerate(steps()):
             backstage.provider.expect(step)
-            heard = CapturedReply()
+            heard = HeldReply()
             client_request = ClientRequest(f"r{number}", TENANT, "POST", PATH, b"", [], step.body)
             await exchange.handle(backstage.services, client_request, heard)
             bodies += [json.loads(request.body) for request in backstage.provider.received]
-            statuses.append(heard.header(b"x-stack-status"))
+            statuses.append(heard.header_values.get("x-stack-status", ""))
         return bodies, statuses
 
     return asyncio.run(run())

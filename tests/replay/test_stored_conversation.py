@@ -7,12 +7,13 @@ import pytest
 
 from proxy.config.sources import load_config
 from proxy.errors import NotFound
+from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest
 from proxy.replay.api.base import ReplayApi
 from proxy.replay.api.messages import MESSAGES
 from proxy.replay.api.responses import RESPONSES
-from proxy.replay.player import CapturedReply, play_recording
+from proxy.replay.player import play_recording
 from proxy.replay.recording import Json, NotReplayable, RecordedStep, Recording, body_start_and_end, encode_json
 from proxy.replay.services import PATH, TENANT, ReplayServices, build_replay
 from proxy.replay.stored_conversation import stored_recording
@@ -29,16 +30,16 @@ CHAT: list[Json] = [
 async def kept(backstage: ReplayServices) -> str:
     """Two requests, served and stored; the id of their conversation."""
     before, behind = body_start_and_end("gpt-5.4", {"temperature": 0})
-    heard = CapturedReply()
+    heard = HeldReply()
     for number, at in enumerate((1, 3)):
         step = RecordedStep(before, tuple(map(encode_json, CHAT[:at])), behind, CHAT[at], number * MINUTE)
         backstage.clock.advance_to(step.at_ms)
         backstage.provider.expect(step)
-        heard = CapturedReply()
+        heard = HeldReply()
         await exchange.handle(
             backstage.services, ClientRequest(f"r{number}", TENANT, "POST", PATH, b"", [], step.body), heard
         )
-    return heard.header(b"x-stack-conversation")
+    return heard.header_values.get("x-stack-conversation", "")
 
 
 def recorded_again(model: str = "") -> Recording:
@@ -83,10 +84,10 @@ async def held_in(backstage: ReplayServices, api: ReplayApi, steps: list[Recorde
     for number, step in enumerate(steps):
         backstage.clock.advance_to(step.at_ms)
         backstage.provider.expect(step)
-        heard = CapturedReply()
+        heard = HeldReply()
         client_request = ClientRequest(f"r{number}", TENANT, "POST", api.path, b"", [], step.body)
         await exchange.handle(backstage.services, client_request, heard)
-        told.append(heard.header(b"x-stack-conversation"))
+        told.append(heard.header_values.get("x-stack-conversation", ""))
     return told
 
 
