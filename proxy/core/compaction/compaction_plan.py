@@ -246,9 +246,12 @@ def plan_compaction(path_state: PathState, compaction_input: CompactionInput, wr
         segments = [s for s in segments if not s.is_part or (s.is_summarized and early)]
     if not any(s.path_entries for s in segments) and compaction_input.added_tokens is None:
         return CompactionPlan()
-    if not compaction_input.rules.folds_items:  # else as much as pays is to leave, whatever the agent reads again
-        compaction_input = replace(compaction_input, history=detour_history(path_state, writer.names))
     chosen, verdict = _choose_segments(segments, by_place, compaction_input)
+    # Asked last, because it walks over the whole path. With `folds_items` as much as pays is to leave, whatever the
+    # agent reads again.
+    if verdict.is_worth_it and path_state.tree.removals and not compaction_input.rules.folds_items:
+        compaction_input = replace(compaction_input, history=detour_history(path_state, writer.names))
+        chosen, verdict = _choose_segments(segments, by_place, compaction_input)
     if not chosen and compaction_input.added_tokens is None:
         return CompactionPlan()
     kind = "fold" if compaction_input.added_tokens is None else "wake"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from proxy.core.compaction.detours import DetourHistory, detour_history
+from proxy.core.compaction.segments import FoldRules
 from proxy.core.observers import DEFAULT_TOOL_ROLES
 from tests.core.working import GrowingConversation, bash, padded
 
@@ -48,3 +49,22 @@ def test_an_agent_that_reads_again_what_it_sees_would_have_done_so_anyway() -> N
 
 def test_without_a_fold_there_is_none() -> None:
     assert history(READ, folds=False) == DetourHistory()
+
+
+@pytest.mark.rows("S0-53")
+@pytest.mark.parametrize(("detour", "folds"), [(bash("ls"), True), (RECALL, False)])
+def test_a_fold_waits_where_the_one_before_it_was_followed_by_detours(detour: tuple[str, Any], *, folds: bool) -> None:
+    rules = FoldRules(20_000, newest_tokens=200)
+    watched = GrowingConversation(folds=False, settings={"rules": rules}).user("Find the leak.")
+    for request in ("Unrelated: translate the onboarding email into French.", "Another thing: name the release."):
+        for n in range(4):
+            watched.does(bash(f"pytest {n} of {request}"), results=[padded(f"output {n}", 400)])
+        if watched.foldings:
+            for _ in range(8):
+                watched.does(detour, results=["x"])
+        watched.says("It is done.").user(request)
+        watched.arrives()
+        events = watched.fold(requests=20).events
+        assert events or len(watched.foldings) > 1
+
+    assert bool(events) is folds
