@@ -1,7 +1,8 @@
 """Counts the detours of a conversation: steps that were taken only because work had left the context.
 
 A recall is a detour, and so is reading a file whose newest text left with a fold. Some agents read again what they
-have in sight: as many of these readings are not counted.
+have in sight: as many of these readings are not counted. `recall.reread_stats` counts readings exactly, with what was
+in each context, for receipts; here only the path is known.
 """
 
 from __future__ import annotations
