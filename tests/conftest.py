@@ -1,6 +1,6 @@
 """What holds for every test, and which tests a run takes.
 
-pytest                 the quick ones: every sixth scenario, in one of the ways a client may ask; of other tests that
+pytest                 the quick ones: every eighth scenario, in one of the ways a client may ask; of other tests that
                        speak HTTP, start programs or open databases every second one; samples of grids
 pytest --take rest     what that leaves out: the other scenarios, and real clients, crashes, recordings
 pytest --take all      both, and every scenario in all of its ways
@@ -76,6 +76,7 @@ LONG = (
     "management/api/test_guard.py",
     "management/export/test_real_runs.py",
     "management/export/test_surfaces.py",
+    "mcp/",
     "packaging/",
     "properties/",
     "replay/test_probes.py",

@@ -2,7 +2,7 @@
 
 In chat completions it runs streamed and not; in the others too where it is about what a client is shown (`BOTH`), else
 streamed alone, which is how agents ask. A scenario about the bytes of single dialects says so, with its reason.
-A quick run takes every sixth scenario and the long profiles the others, each in one of these ways (two where all six
+A quick run takes every eighth scenario and the long profiles the others, each in one of these ways (two where all six
 matter); `--take all`, before a release, has all of them. Which ones, hangs on the name, so that all dialects are asked.
 """
 
@@ -91,7 +91,7 @@ NOT_FOR_REPLICAS = {
     },
 }
 """Why scenarios, or modules of them, are left out with `--replicas`."""
-QUICK_SHARE = 6
+QUICK_SHARE = 8
 """A quick run takes one scenario of so many."""
 TURNS = (0, 4)
 """Which of a scenario's ways are taken before a release is made: the first, and a second where there are six."""
