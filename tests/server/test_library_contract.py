@@ -2,6 +2,8 @@
 
 import asyncio
 import inspect
+import subprocess
+import sys
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -82,7 +84,10 @@ def test_status_lines_are_a_table_that_takes_more_of_them() -> None:
 
 def test_the_server_can_be_told_to_end() -> None:
     assert {"should_exit", "force_exit", "started"} <= vars(uvicorn.Server(uvicorn.Config(nothing))).keys()
-    assert list(inspect.signature(uvicorn.Server.handle_exit).parameters) == ["self", "sig", "frame"]
+    # in a process of its own: other libraries of these tests put their own function in its place
+    asked = "import inspect, uvicorn; print(*inspect.signature(uvicorn.Server.handle_exit).parameters)"
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == ["self", "sig", "frame"]
 
 
 async def nothing(scope: Any, receive: Any, send: Any) -> None:
