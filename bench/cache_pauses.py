@@ -24,7 +24,7 @@ from typing import Any
 accounting: Any = importlib.import_module("proxy.accounting")
 PRICES = accounting.Tariff(("anthropic-like",), input=1.0, read=0.1, write=1.25, ttl_s=300)
 """As the judge's tariff of that name."""
-START = "{python} -m proxy serve --port {{port}} --upstream {{upstream}} --data {data}"
+START = "{python} -m callstack_proxy serve --port {{port}} --upstream {{upstream}} --data {data}"
 Sent = dict[str, Any]
 
 

@@ -32,7 +32,7 @@ def command(target: str, port: int, upstream: str, folder: Path, settings: list[
     served = [
         sys.executable,
         "-m",
-        "proxy",
+        "callstack_proxy",
         "serve",
         "--port",
         str(port),

@@ -113,7 +113,7 @@ def lines_of(session: str, number: int, first: int, chance: random.Random) -> It
 def measure(home: Path, jobs: int) -> tuple[float, float, str]:
     """Seconds to the first figure and to the end, and the first sentence of the answer. The sum so far is shown on a
     terminal, so the command gets one."""
-    words = [sys.executable, "-m", "proxy", "savings", "--jobs", str(jobs)]
+    words = [sys.executable, "-m", "callstack_proxy", "savings", "--jobs", str(jobs)]
     read, write = os.openpty()
     began, first_s, said = time.monotonic(), 0.0, b""
     environment = {**os.environ, "HOME": str(home), "COLUMNS": "200"}

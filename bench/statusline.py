@@ -36,7 +36,7 @@ def measured(rounds: int, data: Path) -> dict[str, list[tuple[float, float]]]:
     """(CPU, time) in ms of each run; one after the other, so a busy machine disturbs both alike."""
     commands = {
         NOTHING: [sys.executable, "-c", "pass"],
-        LINE: [sys.executable, "-m", "proxy", "statusline", "--data", str(data)],
+        LINE: [sys.executable, "-m", "callstack_proxy", "statusline", "--data", str(data)],
     }
     figures: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for number in range(rounds + 1):
@@ -57,10 +57,19 @@ def main() -> None:
         folder, ports = Path(place), [processes.free_port() for _ in range(2)]
         behind = [sys.executable, str(HERE / "provider.py"), "--port", str(ports[0])]
         with processes.started(behind, ports[0], folder / "provider.log") as provider:
-            serve = [sys.executable, "-m", "proxy", "serve", "--port", str(ports[1]), "--upstream", provider.base]
+            serve = [
+                sys.executable,
+                "-m",
+                "callstack_proxy",
+                "serve",
+                "--port",
+                str(ports[1]),
+                "--upstream",
+                provider.base,
+            ]
             with processes.started([*serve, "--data", str(folder / "data")], ports[1], folder / "proxy.log"):
                 for _ in range(20):  # until the API is built
-                    run_ms([sys.executable, "-m", "proxy", "statusline", "--data", str(folder / "data")])
+                    run_ms([sys.executable, "-m", "callstack_proxy", "statusline", "--data", str(folder / "data")])
                 figures = measured(rounds, folder / "data")
     cpu, wall = (
         {name: statistics.median(each[at] for each in rows) for name, rows in figures.items()} for at in range(2)

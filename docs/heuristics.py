@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 from printing import Script  # beside this file, which is run as a script
 
+from callstack_proxy.replay.recording import Recording
+from callstack_proxy.replay.services import PATH, TENANT, build_replay
 from proxy.config.model import Config
 from proxy.core.frames.suggestion_log import POP, PUSH, Suggestion
 from proxy.core.ledger.ledger import Ledger
@@ -32,9 +34,7 @@ from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest
 from proxy.exchange.thread.activation import ContextPolicy
 from proxy.exchange.thread.placement import Placement
-from proxy.management.views.lookup import newest_path_state
-from proxy.replay.recording import Recording
-from proxy.replay.services import PATH, TENANT, build_replay
+from proxy.store.lookup import newest_path_state
 
 LISTED = {"wake_at_tokens": "0", "autonomy": "suggest", "suggest_in_context": "false"}
 STEPS = (1, 40, 70, 80)

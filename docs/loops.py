@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 from printing import Script  # beside this file, which is run as a script
 
+from callstack_proxy.replay.recording import Recording
+from callstack_proxy.replay.services import PATH, TENANT, build_replay
 from proxy.config.model import Config
 from proxy.core.frames.events import LoopDetected, decode_event
 from proxy.core.frames.path_state import PathEntry
@@ -30,9 +32,7 @@ from proxy.core.policy.loop_detection import LOOP_KINDS
 from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest
-from proxy.management.views.lookup import newest_path_state
-from proxy.replay.recording import Recording
-from proxy.replay.services import PATH, TENANT, build_replay
+from proxy.store.lookup import newest_path_state
 
 EVERYTHING = {"wake_at_tokens": "0"}
 

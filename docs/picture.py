@@ -35,7 +35,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         _callstack("demo", "--data", folder)
         port = _free_port()
-        serve = [sys.executable, "-m", "proxy", "serve", "--data", folder, "--port", str(port)]
+        serve = [sys.executable, "-m", "callstack_proxy", "serve", "--data", folder, "--port", str(port)]
         upstream = ("--upstream", "http://127.0.0.1:9/v1")
         proxy = subprocess.Popen([*serve, *upstream], stdout=subprocess.DEVNULL)  # noqa: S603  ourselves
         try:
@@ -86,7 +86,7 @@ def animated(pages: Sequence[bytes]) -> str:
 
 
 def _callstack(*arguments: str) -> str:
-    command = [sys.executable, "-m", "proxy", *arguments]
+    command = [sys.executable, "-m", "callstack_proxy", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603  ourselves
     return done.stdout
 

@@ -20,12 +20,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from callstack_proxy.loggers import set_log_level
+from callstack_proxy.replay.files import recording_files_in
+from callstack_proxy.replay.recording import Recording
+from callstack_proxy.replay.recording_formats import read_recordings
 from proxy.config.model import Config
 from proxy.config.sources import load_config, parse_assignments
 from proxy.errors import ProxyError
-from proxy.replay.files import recording_files_in
-from proxy.replay.recording import Recording
-from proxy.replay.recording_formats import read_recordings
 
 T = TypeVar("T")
 """The outcome of one recording."""
@@ -83,7 +84,7 @@ class Script(Generic[T]):
 
 def of_file(play: Play[T], file: Path, config: Config, model: str = "") -> list[T] | str:
     """The outcomes of all recordings of a file, or an error text. `model`, if any, replaces the recorded one."""
-    logging.getLogger("proxy").setLevel(logging.CRITICAL)
+    set_log_level(logging.CRITICAL)
     try:
         return [asyncio.run(play(one, config)) for one in read_recordings(file, model=model, dialect="chat")]
     except ProxyError as error:

@@ -27,6 +27,9 @@ from typing import Any
 
 import msgspec
 
+from callstack_proxy.replay.loss import NameReader
+from callstack_proxy.replay.recording import RecordedStep, Recording
+from callstack_proxy.replay.services import PATH, TENANT, ReplayServices, build_replay
 from proxy.accounting import Receipt, ReceiptTotals, sum_receipts
 from proxy.config.model import Config
 from proxy.core.compaction.facts import facts_of
@@ -43,9 +46,6 @@ from proxy.dialects.dialect_list import OPENAI_CHAT, ParseCache
 from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest
-from proxy.replay.loss import NameReader
-from proxy.replay.recording import RecordedStep, Recording
-from proxy.replay.services import PATH, TENANT, ReplayServices, build_replay
 
 ASKED = 30
 """Facts, and decisions, of one recording that the probe recalls: a sample that is the same every time."""

@@ -1,7 +1,7 @@
 """The provider as a program: `callstack provider SCENARIO.yaml --port N`.
 
 `run_provider` serves one scenario until it is interrupted, says first where it listens and then one line per request.
-The command line that calls it is `proxy/__main__.py`'s; `python -m llm_test_provider` is the same without it.
+The command line that calls it is `callstack_proxy/__main__.py`'s; `python -m llm_test_provider` is the same without it.
 """
 
 from __future__ import annotations

@@ -1,26 +1,7 @@
-"""The entry point: `callstack`, or `python -m proxy`. The status line, which a client asks for several times a second,
-is printed without loading the program with all its commands."""
+"""`python -m proxy`: the program, by the name of the package that people import. It stands beside the engine, which
+imports nothing of it."""
 
-from __future__ import annotations
-
-import sys
-from importlib import import_module
-
-from proxy.cli import statusline
-
-INTERRUPTED = 130
-"""What a shell tells of a program that an interrupt ended."""
-
-
-def main() -> None:
-    try:
-        if sys.argv[1:2] == [statusline.NAME] and (options := statusline.read_options(sys.argv[2:])) is not None:
-            statusline.print_status_line(options)
-        else:
-            import_module("proxy.cli.main").run_program()  # 0.5 s of imports
-    except KeyboardInterrupt:  # in the middle of these imports; the program itself knows what to do
-        raise SystemExit(INTERRUPTED) from None
-
+import runpy
 
 if __name__ == "__main__":
-    main()
+    runpy.run_module("callstack_proxy", run_name="__main__")

@@ -8,7 +8,6 @@ pytest --replicas      of the scenarios a third, on two proxies that share a dat
 """
 
 import gc
-import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
+from callstack_proxy.loggers import LOGGERS
 from tests.postgresql_server import PostgresServer, program
 
 # How long an example takes says how busy the machine is: speed is measured by `bench/`, never by a test.
@@ -35,10 +35,10 @@ sys.dont_write_bytecode = False
 @pytest.fixture(autouse=True)
 def _log_as_it_was() -> Iterator[None]:
     """What runs a replay in this process keeps its log quiet for good; the next test may look into it."""
-    log = logging.getLogger("proxy")
-    level = log.level
+    levels = [log.level for log in LOGGERS]
     yield
-    log.setLevel(level)
+    for log, level in zip(LOGGERS, levels, strict=True):
+        log.setLevel(level)
 
 
 @pytest.fixture(scope="session")

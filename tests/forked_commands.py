@@ -95,12 +95,12 @@ def serve_forks() -> None:
 
 def imported_command_line() -> Callable[[], None]:
     """`main` of the command line, when all that its commands import is here and ready to be forked."""
-    from proxy import __main__ as command_line
+    from callstack_proxy import __main__ as command_line
+    from callstack_proxy.cli.main import COMMANDS
+    from callstack_proxy.management.api.app import build_routes
     from proxy.accounting.o200k import load_o200k
-    from proxy.cli.main import COMMANDS
-    from proxy.management.api.app import build_routes
 
-    for name in (*(f"proxy.cli.{module}" for module, _ in COMMANDS.values()), *IMPORTED_LATE):
+    for name in (*(f"callstack_proxy.cli.{module}" for module, _ in COMMANDS.values()), *IMPORTED_LATE):
         import_module(name)
     build_routes()
     load_o200k()

@@ -76,7 +76,7 @@ def nginx(folder: Path, ports: Sequence[int], listen: int) -> Iterator[None]:
 def proxy_command(port: int, upstream: str, folder: Path, store: str, settings: Sequence[str]) -> list[str]:
     own = [f"store={store}", f"data={folder}", f"upstreams.default.url={upstream}", *settings]
     assigned = [word for setting in own for word in ("--set", setting)]
-    return [sys.executable, "-m", "proxy", "serve", "--port", str(port), *assigned]
+    return [sys.executable, "-m", "callstack_proxy", "serve", "--port", str(port), *assigned]
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.main import COMMANDS, GROUPS
+from callstack_proxy.cli.main import COMMANDS, GROUPS
 from proxy.config.model import Config
 from proxy.config.sources import load_config
 
@@ -22,7 +22,9 @@ DOCUMENTS = (
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_file_a_document_names_exists(document: str) -> None:
-    named = re.findall(r"\b(?:proxy|tests|docs|bench|\.ci)/[\w./-]*[\w/]", (HOUSE / document).read_text())
+    named = re.findall(
+        r"\b(?:proxy|callstack_proxy|tests|docs|bench|\.ci)/[\w./-]*[\w/]", (HOUSE / document).read_text()
+    )
 
     assert [path for path in named if not (HOUSE / path).exists()] == []
 

@@ -126,14 +126,17 @@ def test_every_direct_dependency_is_in_the_lock(lock: str) -> None:
 
 
 def test_every_module_tells_the_next_reader_what_it_holds() -> None:
-    modules = ((path, ast.parse(path.read_text())) for path in tracked("proxy/*.py", "tests/*.py", "bench/*.py"))
+    modules = (
+        (path, ast.parse(path.read_text()))
+        for path in tracked("proxy/*.py", "callstack_proxy/*.py", "tests/*.py", "bench/*.py")
+    )
 
     assert [path for path, tree in modules if tree.body and not ast.get_docstring(tree)] == []
 
 
 @pytest.mark.parametrize("word", ["utils", "helpers", "common", "manager"])
 def test_no_module_is_a_drawer_for_homeless_functions(word: str) -> None:
-    assert [path for path in tracked("proxy/*.py") if path.stem == word] == []
+    assert [path for path in tracked("proxy/*.py", "callstack_proxy/*.py") if path.stem == word] == []
 
 
 def test_importing_the_proxy_is_cheap() -> None:
@@ -141,10 +144,21 @@ def test_importing_the_proxy_is_cheap() -> None:
     assert import_cost_ms("proxy") <= IMPORT_BUDGET_MS * max(1.0, import_cost_ms("aiohttp") / REFERENCE_MS)
 
 
+def test_the_program_starts_by_the_name_of_the_package_too() -> None:
+    told = [
+        subprocess.run([sys.executable, "-m", name, "--version"], cwd=HOUSE, capture_output=True, text=True, check=True)
+        for name in ("proxy", "callstack_proxy")
+    ]
+    assert told[0].stdout == told[1].stdout
+    assert told[0].stdout.startswith("callstack ")
+
+
 def test_no_module_brings_litellm_along() -> None:
     """PERFORMANCE 2: its import costs seconds and tries the network; whoever configures such an upstream pays it."""
     # Migrations run in Alembic only, and the demo's files are copied, not imported.
-    ours = [path for path in tracked("proxy/*.py") if not {"migrations", "files"} & set(path.parts)]
+    ours = [
+        path for path in tracked("proxy/*.py", "callstack_proxy/*.py") if not {"migrations", "files"} & set(path.parts)
+    ]
     modules = [module_name(path) for path in ours]
 
     loaded = run_python(f"import sys, {', '.join(modules)}\nprint('litellm' in sys.modules)")

@@ -1,5 +1,5 @@
-"""The ASGI application: routes requests to exchanges, stored responses, the management API (`/stack/*`, `/health`),
-the console, `/metrics`, or unchanged to the upstream; and starts and stops the services. A second task watches the
+"""The ASGI application: routes requests to exchanges, stored responses, `/health`, `/metrics`, what is mounted at
+`/stack` and `/console`, or unchanged to the upstream; and starts and stops the services. A second task watches the
 connection of each request and cancels the request when its client leaves."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from proxy import __version__
 from proxy.accounting import Accountant, TokenCounter
@@ -42,7 +42,7 @@ from proxy.config import Config, LiveSettings, pattern_faults
 from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at
 from proxy.dialects import raw_json as slices
-from proxy.errors import Forbidden, OtherUser, ProxyError, StoreError, Unauthorized
+from proxy.errors import Forbidden, NotFound, OtherUser, ProxyError, StoreError, Unauthorized
 from proxy.exchange import (
     AppServices,
     AsgiReply,
@@ -64,19 +64,19 @@ from proxy.exchange import (
 from proxy.exchange import passthrough_without_turn as passing
 from proxy.exchange import pipeline as exchange
 from proxy.exchange import stored_responses as responding
-from proxy.management.views import health_view
 from proxy.server.compress_api import CompressApi, is_compress_request
 from proxy.server.compressed_requests import decompress_request
 from proxy.server.front import TrustedFront
 from proxy.server.guard import RequestGuard, log_refusal
 from proxy.server.metered_answers import Meter, Metering
+from proxy.server.mounted import BuildMounted, Mounted, RunningApp
 from proxy.server.other_apis import other_api_of, refuse_other_api
 from proxy.server.peer_user import Peer, user_of_peer
 from proxy.server.replica_news import ReplicaNews
 from proxy.server.runner import OTHER_USER_KEY
 from proxy.server.upstream_loop import new_hop
 from proxy.store import ConversationCache, Health, Store, open_store
-from proxy.telemetry import EventBus, EventFileWriter, Metrics, open_tracer
+from proxy.telemetry import EventBus, EventFileWriter, Metrics, health_view, open_tracer
 from proxy.upstream import ContextWindows, RawHeaders, Routes
 
 log = logging.getLogger(__name__)
@@ -131,14 +131,15 @@ def _is_console(path: str) -> bool:
     return f"{path}/".startswith("/console/")
 
 
-def build_app(config: Config, *, operator_token: str = "") -> App:
-    return App(config, operator_token)
+def build_app(config: Config, *, operator_token: str = "", build_mounted: BuildMounted | None = None) -> App:
+    """`build_mounted` makes what answers `/stack` and `/console`; without it they are not found."""
+    return App(config, operator_token, build_mounted)
 
 
 class App:
     """The ASGI application. `draining` is set when no new request should come."""
 
-    def __init__(self, config: Config, operator_token: str) -> None:
+    def __init__(self, config: Config, operator_token: str, build_mounted: BuildMounted | None = None) -> None:
         self.config = config
         self.draining = False
         self._started_at = 0
@@ -155,8 +156,9 @@ class App:
         self._guards_keys = config.tenancy == "single" and config.key_access == "own" and keyed
         self._user_limits = WatchedUserLimits(config.users_path)
         self._front = TrustedFront(config.front) if config.tenancy == "header" else None
-        self._secret = b""
-        self._management_task: asyncio.Task[ASGIApp] | None = None
+        self._build_mounted = build_mounted
+        self._running: RunningApp
+        self._mounted_task: asyncio.Task[Mounted] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics = Metrics()
         self.event_bus = EventBus()
@@ -210,19 +212,15 @@ class App:
         process = self._build_app_services(secret, live, conversations, flights)
         self._services = {dialect.name: build_services(process, dialect) for dialect in DIALECTS.values()}
         self._compress_api = CompressApi(process)
-        self._learned_traits = partial(learned_traits, process, tuple(self._services.values()))
-        self._secret = secret
         self._tenancy = TenantResolver(self.config.tenancy, self._key_ring, secret, self.config.front)
-        self._api_arguments = (
-            self._store,
-            self.tenant_of,
-            conversations.drop_deleted,
-            conversations.set_mode,
-            conversations.apply_events,
-            process.inbox,
-            lambda: self.draining,
-            self._started_at,
-            live,
+        self._running = RunningApp(
+            services=process,
+            tenant_of=self.tenant_of,
+            hash_of_key=self._key_ring.hash_of,
+            learned_traits=partial(learned_traits, process, tuple(self._services.values())),
+            is_draining=lambda: self.draining,
+            started=self._started_at,
+            operator_token=self._token,
         )
         self._cached_count = lambda: conversations.conversation_count
         self._routes.warm()
@@ -451,9 +449,12 @@ class App:
             return False
         elif not _is_console(path) and not self._may_manage(scope):
             await self._send_refusal(_new_request_id(), reply, Unauthorized(_OTHER_USER_WORDS))
+        elif self._build_mounted is None:
+            await self._send_refusal(_new_request_id(), reply, NotFound("This proxy has no management API."))
         else:
             self.deferred_tasks.run_pending()
-            management = await self._management_app()
+            mounted = await self._mounted(self._build_mounted)
+            management = mounted.console if _is_console(path) else mounted.stack
             await management(scope, receive, self._with_logged_refusals(send, signs_in=_is_console(path)))
         return True
 
@@ -519,37 +520,11 @@ class App:
         self.metrics.count_refusal(reason)
         return log_refusal(reason, status)
 
-    async def _management_app(self) -> ASGIApp:
-        """The management API, built on first use in a thread, because FastAPI costs 30 MB and 0.3 s. Shielded from a
-        client that leaves."""
-        if self._management_task is None:
-            self._management_task = asyncio.create_task(asyncio.to_thread(self._build_management_app))
-        return await asyncio.shield(self._management_task)
-
-    def _build_management_app(self) -> ASGIApp:
-        # FastAPI: 30 MB that most runs never need
-        from proxy.management.api import ApiContext, build_api
-        from proxy.management.console import EndedSessions, Sessions, build_console
-
-        context = ApiContext(
-            *self._api_arguments,
-            lambda: self._counter.name,
-            self._token,
-            self.config,
-            self.event_bus,
-            count_tokens=self._counter.count,
-            learned_traits=self._learned_traits,
-        )
-        by_key = self.tenant_of if self.config.tenancy in ("key", "credential") else None
-        by_front = self.tenant_of if self._front is not None else None
-        sessions = Sessions(self._secret, self._token, by_key, self._key_ring.hash_of, by_front)
-        sessions.ended = EndedSessions(self.config.data / "ended_sessions.json")
-        api, console = build_api(context), build_console(context, sessions)
-
-        async def by_path(scope: Scope, receive: Receive, send: Send) -> None:
-            await (console if _is_console(scope["path"]) else api)(scope, receive, send)
-
-        return by_path
+    async def _mounted(self, build: BuildMounted) -> Mounted:
+        """Built on first use in a thread, because FastAPI costs 30 MB and 0.3 s. Shielded from a client that leaves."""
+        if self._mounted_task is None:
+            self._mounted_task = asyncio.create_task(asyncio.to_thread(build, self._running))
+        return await asyncio.shield(self._mounted_task)
 
     def _limits_of(self, tenant: Tenant) -> UsageLimits:
         return tenant.limits if self._front is None else self._user_limits.of(tenant.name)

@@ -49,7 +49,7 @@ from proxy.exchange import (
     pipeline,
     tool_settings,
 )
-from proxy.management.views import lookup
+from proxy.store import lookup
 from proxy.upstream import Answer, AskedElsewhere, LearnedForms, RawHeaders, Routes, Upstream
 
 COMPRESS_PATH, RETRIEVE_PATH = "/v1/compress", "/v1/retrieve/"

@@ -1,6 +1,7 @@
 """Append-only storage of conversations and requests, and the cache of conversations over it. `Store` is the interface;
 `open_store` opens the configured one."""
 
+from proxy.store import lookup
 from proxy.store.conversation_cache import CachedConversation, ConversationCache, ConversationQuery, StoredCandidates
 from proxy.store.failures import as_store_error
 from proxy.store.interface import (
@@ -23,6 +24,19 @@ from proxy.store.interface import (
     find_conversation,
     quote_reference,
 )
+from proxy.store.lookup import (
+    ConversationUnreadable,
+    all_path_states,
+    find_ledger,
+    ledger_with_entry,
+    ledger_with_frame,
+    load_ledger,
+    newest_path_state,
+    path_state_of_tip,
+    root_of,
+    thread_tips,
+    translate_read_errors,
+)
 from proxy.store.memory import MemoryStore
 from proxy.store.read import rebuild_ledger
 from proxy.store.search_index import query_words, words_in
@@ -34,6 +48,7 @@ __all__ = [
     "CachedConversation",
     "ConversationCache",
     "ConversationQuery",
+    "ConversationUnreadable",
     "DeletionResult",
     "FinishedFrame",
     "FrameSearchResult",
@@ -50,12 +65,23 @@ __all__ = [
     "TenantScope",
     "UsageRecord",
     "all_conversations",
+    "all_path_states",
     "as_store_error",
     "copy_store",
     "find_conversation",
+    "find_ledger",
+    "ledger_with_entry",
+    "ledger_with_frame",
+    "load_ledger",
+    "lookup",
+    "newest_path_state",
     "open_store",
+    "path_state_of_tip",
     "query_words",
     "quote_reference",
     "rebuild_ledger",
+    "root_of",
+    "thread_tips",
+    "translate_read_errors",
     "words_in",
 ]

@@ -3,6 +3,7 @@
 from proxy.telemetry.event_bus import EventBus, EventListener, NumberedEvent
 from proxy.telemetry.event_log import EventFileWriter
 from proxy.telemetry.events import ProxyEvent
+from proxy.telemetry.health import Health, health_view
 from proxy.telemetry.live_tracing import open_tracer
 from proxy.telemetry.log_fields import MAX_FIELD_CHARS, LogFields, log_field, truncate_field
 from proxy.telemetry.metrics import OTHER_LABEL, Metrics
@@ -15,12 +16,14 @@ __all__ = [
     "EventBus",
     "EventFileWriter",
     "EventListener",
+    "Health",
     "LogFields",
     "Metrics",
     "NumberedEvent",
     "ProxyEvent",
     "Span",
     "frame_span",
+    "health_view",
     "log_field",
     "open_tracer",
     "request_span",

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
+from callstack_proxy.cli.inspect import receipt_text
+from callstack_proxy.cli.wrap.command import outcome_text
+from callstack_proxy.management.views.schemas import ReceiptView
 from proxy.accounting import PlanCost, PlanWindowUse, format_plan, plan_lines, sum_plans
-from proxy.cli.inspect import receipt_text
-from proxy.cli.wrap.command import outcome_text
-from proxy.management.views.schemas import ReceiptView
 
 pytestmark = pytest.mark.rows("X-63")
 

@@ -11,6 +11,7 @@ from proxy.accounting.reasons import DECISION_REASONS, REASON_MEANINGS, STATUS_M
 from proxy.core.compaction.fold_cost import GateReason
 
 PROXY = Path(__file__).resolve().parents[2] / "proxy"
+DOORS = PROXY.with_name("callstack_proxy")
 NAMED = {
     "ContextRejected": "code",
     "StoreError": "code",
@@ -56,7 +57,11 @@ def codes_of_errors() -> set[str]:
 
 
 def test_every_reason_in_the_code_has_a_sentence() -> None:
-    found = {word for path in PROXY.rglob("*.py") for word in reasons_in(ast.parse(path.read_text()))}
+    found = {
+        word
+        for path in [*PROXY.rglob("*.py"), *DOORS.rglob("*.py")]
+        for word in reasons_in(ast.parse(path.read_text()))
+    }
 
     assert {"small", "in_loop", "no_gain", "no_tools", "name_clash", "window", "upstream_error", "too_slow"} <= found
     assert found - REASON_MEANINGS.keys() == set()

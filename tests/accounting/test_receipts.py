@@ -11,6 +11,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pydantic import TypeAdapter
 
+from callstack_proxy.management.views.schemas import (
+    CacheTokensView,
+    CostDecisionView,
+    PlanCostView,
+    PlanWindowView,
+    ReceiptView,
+    TotalsRow,
+    UsageView,
+)
 from proxy.accounting import (
     NOTHING_SENT,
     Accountant,
@@ -37,15 +46,6 @@ from proxy.accounting.tariff import Tariff
 from proxy.accounting.text_tables import TableColumn, format_columns
 from proxy.core.ledger.messages import Usage
 from proxy.core.recall.reread_stats import RereadCount
-from proxy.management.views.schemas import (
-    CacheTokensView,
-    CostDecisionView,
-    PlanCostView,
-    PlanWindowView,
-    ReceiptView,
-    TotalsRow,
-    UsageView,
-)
 from tests.pace import slowness
 
 PLAIN = Tariff(("m",), input=2.0, output=10.0, read=0.1, write=1.0, minimum=1000, step=1, ttl_s=300)

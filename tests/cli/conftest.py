@@ -15,7 +15,7 @@ from tests.management.api.small_ledger import ESCAPES, Written, written
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-W", "error", "-m", "proxy", *words]
+    return [sys.executable, "-W", "error", "-m", "callstack_proxy", *words]
 
 
 @dataclass(frozen=True)

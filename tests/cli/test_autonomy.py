@@ -12,7 +12,7 @@ import pytest
 
 from proxy.core.frames.events import SuggestionMade, as_ledger_event
 from proxy.core.frames.suggestion_log import Suggestion
-from proxy.management.views import lookup
+from proxy.store import lookup
 from proxy.store.interface import LedgerRecord
 from proxy.store.sql import open_store
 from tests.cli.conftest import Shell, Stocked

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from callstack_proxy.cli.doctor import check_requests, check_tools
+from callstack_proxy.management.views.totals import decode_receipt
 from proxy.accounting import Receipt, Tariff
 from proxy.accounting.model_prices import tariff_for
-from proxy.cli.doctor import check_requests, check_tools
-from proxy.management.views.totals import decode_receipt
 from proxy.store.interface import RequestRecord
 from tests.cli.conftest import Shell, Stocked
 from tests.management.api.small_ledger import records_of

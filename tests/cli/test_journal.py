@@ -17,7 +17,13 @@ from typing import TextIO
 
 import pytest
 
-from proxy.cli.log_output import MAX_CAUSES, BufferedStreamHandler, JsonLogFormatter, MinimalLogRecord, TextLogFormatter
+from callstack_proxy.cli.log_output import (
+    MAX_CAUSES,
+    BufferedStreamHandler,
+    JsonLogFormatter,
+    MinimalLogRecord,
+    TextLogFormatter,
+)
 from proxy.telemetry.log_fields import MAX_FIELD_CHARS
 
 FORMS = pytest.mark.parametrize("form", [TextLogFormatter(), JsonLogFormatter()], ids=["text", "json"])

@@ -77,7 +77,10 @@ def test_a_key_is_shown_once_and_kept_as_a_hash(shell: Shell) -> None:
 
 
 def test_the_overview_names_every_command_and_loads_none(shell: Shell) -> None:
-    program = "import sys, proxy.cli.main; print([m for m in ('fastapi', 'sqlalchemy', 'aiohttp') if m in sys.modules])"
+    program = (
+        "import sys, callstack_proxy.cli.main; "
+        "print([m for m in ('fastapi', 'sqlalchemy', 'aiohttp') if m in sys.modules])"
+    )
     shown = shell.run("--help")
 
     assert [name for name in ("serve", "demo", "tree", "doctor", "console") if name not in shown.out] == []

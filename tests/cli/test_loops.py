@@ -7,10 +7,10 @@ import json
 
 import pytest
 
-from proxy.cli.autonomy import loops_text
+from callstack_proxy.cli.autonomy import loops_text
 from proxy.core.frames.events import LoopDetected, as_ledger_event
 from proxy.core.frames.tree import Loop
-from proxy.management.views import lookup
+from proxy.store import lookup
 from proxy.store.interface import LedgerRecord
 from proxy.store.sql import open_store
 from tests.cli.conftest import Stocked

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.wrap.lasting_settings import Change, LastingSettings, Note, plan_on, shown, switch_on
-from proxy.cli.wrap.on_off import _origin, _serve_command
-from proxy.cli.wrap.own_settings import OwnProvider
-from proxy.cli.wrap.settings_text import JSON
+from callstack_proxy.cli.wrap.lasting_settings import Change, LastingSettings, Note, plan_on, shown, switch_on
+from callstack_proxy.cli.wrap.on_off import _origin, _serve_command
+from callstack_proxy.cli.wrap.own_settings import OwnProvider
+from callstack_proxy.cli.wrap.settings_text import JSON
 from proxy.config import Config
 from proxy.errors import InvalidConfiguration
 from tests.cli.conftest import Shell, command

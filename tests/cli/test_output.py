@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.cli.output import align_columns, format_dollars, wrap_text
+from callstack_proxy.cli.output import align_columns, format_dollars, wrap_text
 from proxy.core.text import cell_width, cut_at_word
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.main import COMMANDS, EXAMPLES, GROUP_OF, GROUPS, OVERVIEW, UNLISTED, LazyCommands, _load
+from callstack_proxy.cli.main import COMMANDS, EXAMPLES, GROUP_OF, GROUPS, OVERVIEW, UNLISTED, LazyCommands, _load
 from tests.cli.conftest import Shell, Stocked, command
 from tests.forked_commands import environment
 
@@ -82,7 +82,9 @@ def test_a_name_of_before_is_told_its_place_on_a_terminal_alone(shell: Shell) ->
 
 def test_bash_completes_a_command(shell: Shell, tmp_path: Path) -> None:
     asked = {"_CALLSTACK_COMPLETE": "complete_bash", "COMP_WORDS": "callstack rep", "COMP_CWORD": "1"}
-    program = "import sys; sys.argv[0] = 'callstack'; from proxy.cli.main import app; app(prog_name='callstack')"
+    program = (
+        "import sys; sys.argv[0] = 'callstack'; from callstack_proxy.cli.main import app; app(prog_name='callstack')"
+    )
     words, environ = [command()[0], "-c", program], environment(tmp_path) | asked
     done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
 

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from llm_test_provider import ScriptedProvider
-from proxy.cli.context import (
+from callstack_proxy.cli.context import (
     NotProven,
     ServerInfo,
     find_running_proxy,
@@ -24,6 +23,7 @@ from proxy.cli.context import (
     send_request,
     write_server_file,
 )
+from llm_test_provider import ScriptedProvider
 from proxy.errors import ProxyError
 from tests.wire.proxied import TOKEN, ServedProxy
 

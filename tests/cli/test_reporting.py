@@ -16,12 +16,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from callstack_proxy.cli.context import project_folders
+from callstack_proxy.management.views import compare_sessions
 from proxy.accounting import GateDecision, PlanCost, PlanWindowUse, Receipt, is_in_project, tariff_for
 from proxy.accounting.model_facts import MODELS_FILE
-from proxy.cli.context import project_folders
 from proxy.core.ledger import Conversation
 from proxy.core.observers import DEFAULT_TOOL_ROLES
-from proxy.management.views import compare_sessions
 from proxy.store.interface import RequestRecord
 from proxy.store.sql import open_store
 from tests.cli.conftest import Shell, Stocked

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.cli.savings.running_sum import ERASE, RunningSum
+from callstack_proxy.replay import ReplayResult
 from proxy.accounting import ReceiptTotals
-from proxy.cli.savings.running_sum import ERASE, RunningSum
-from proxy.replay import ReplayResult
 from tests.cli.conftest import Shell
 from tests.replay.sessions.logs import claude_lines, claude_log, codex_log, lines
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.cli.wrap.settings_text import JSON, TOML, CannotChange, read_json, set_value, unset_value, value_at
+from callstack_proxy.cli.wrap.settings_text import JSON, TOML, CannotChange, read_json, set_value, unset_value, value_at
 
 KEYS = ("env", "URL")
 JSON_TEXTS = {

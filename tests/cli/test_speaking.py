@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.cli.context import ServerInfo, write_server_file
+from callstack_proxy.cli.messages import cancelled_text, queued_messages_text
 from llm_test_provider import ScriptedProvider, says
-from proxy.cli.context import ServerInfo, write_server_file
-from proxy.cli.messages import cancelled_text, queued_messages_text
 from tests.cli.conftest import Shell, Stocked
 from tests.crash.killable import KillableProxy
 from tests.harness import bash, does, running_stage

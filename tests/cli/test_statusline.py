@@ -12,16 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.cli.context import ServerInfo, write_server_file
+from callstack_proxy.cli.statusline.line import cut_to_width, line_text, read_options
 from llm_test_provider import ScriptedProvider, says
-from proxy.cli.context import ServerInfo, write_server_file
-from proxy.cli.statusline.line import cut_to_width, line_text, read_options
 from tests.cli.conftest import Shell
 from tests.crash.killable import KillableProxy
 from tests.forked_commands import environment
 from tests.harness import WAIT_S, bash, does, push, running_stage
 
 ANSWER = {"tokens_sent": 23_900, "tokens_in": 103_451, "frame": "Fix the rounding", "saved": 0.3127, "untouched": 0.86}
-LOADED_BESIDE = "import sys, proxy.__main__; print(sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
+LOADED_BESIDE = (
+    "import sys, callstack_proxy.__main__; print(sorted(m for m in sys.modules if m.split('.')[0] in sys.argv[1:]))"
+)
 
 
 @pytest.mark.rows("X-69")
@@ -131,9 +133,27 @@ def test_the_session_that_stdin_names_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.rows("X-69")
 def test_the_line_loads_nothing_of_the_product(shell: Shell) -> None:
-    beside = ["proxy", "typer", "pydantic", "msgspec", "http", "pathlib", "asyncio", "dataclasses", "inspect", "shlex"]
+    beside = [
+        "proxy",
+        "callstack_proxy",
+        "typer",
+        "pydantic",
+        "msgspec",
+        "http",
+        "pathlib",
+        "asyncio",
+        "dataclasses",
+        "inspect",
+        "shlex",
+    ]
     words = [sys.executable, "-c", LOADED_BESIDE, *beside]
     done = subprocess.run(words, cwd=shell.home, env=environment(shell.home), capture_output=True, check=True)
 
-    loaded = ["proxy", "proxy.__main__", "proxy.cli", "proxy.cli.statusline", "proxy.cli.statusline.line"]
+    loaded = [
+        "callstack_proxy",
+        "callstack_proxy.__main__",
+        "callstack_proxy.cli",
+        "callstack_proxy.cli.statusline",
+        "callstack_proxy.cli.statusline.line",
+    ]
     assert done.stdout.decode() == f"{loaded}\n"

@@ -46,7 +46,18 @@ def serve(upstream: str, data: Path, *settings: str) -> Iterator[Served]:
     place = held_port()
     port = port_of(place)
     served = Served(f"http://127.0.0.1:{port}", data.with_suffix(".log"))
-    command = [sys.executable, "-m", "proxy", "serve", "--port", str(port), "--upstream", upstream, "--data", str(data)]
+    command = [
+        sys.executable,
+        "-m",
+        "callstack_proxy",
+        "serve",
+        "--port",
+        str(port),
+        "--upstream",
+        upstream,
+        "--data",
+        str(data),
+    ]
     chosen = [part for setting in settings for part in ("--set", setting)]
     with served.log.open("wb") as log:
         process = subprocess.Popen([*command, *chosen], cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)

@@ -105,11 +105,11 @@ def answers_to(agent: SessionAgent, requests: int) -> Iterator[list[ScriptedAnsw
 
 def play_session(name: str, program: Path, requests: int, folder: Path) -> PlayedSession:
     real = AGENTS[name]
-    wrap = [sys.executable, "-P", "-m", "proxy", "wrap", "--data", str(folder / "data"), str(program), "--"]
+    wrap = [sys.executable, "-P", "-m", "callstack_proxy", "wrap", "--data", str(folder / "data"), str(program), "--"]
     direct = _play(name, [str(program)], requests, folder / "direct")
     proxied = _play(name, wrap, requests, folder / "proxied")
     report = subprocess.run(
-        [sys.executable, "-m", "proxy", "report", "--json", "--data", str(folder / "data")],
+        [sys.executable, "-m", "callstack_proxy", "report", "--json", "--data", str(folder / "data")],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     row = tariff_for(real.model)

@@ -41,7 +41,7 @@ def provider() -> Iterator[ScriptedProvider]:
 @pytest.fixture
 def server(tmp_path: Path) -> list[str]:
     """The arguments of the interpreter that start the server."""
-    return ["-m", "proxy", "mcp", "--data", str(tmp_path / "data")]
+    return ["-m", "callstack_proxy", "mcp", "--data", str(tmp_path / "data")]
 
 
 def finishes_a_task(provider: ScriptedProvider) -> None:

@@ -304,7 +304,17 @@ def test_a_wrapped_agent_does_what_it_does_without_us(
     name: str, installed: Path, provider: ScriptedProvider, tmp_path: Path
 ) -> None:
     agent = AGENTS[name]
-    wrap = [sys.executable, "-P", "-m", "proxy", "wrap", "--data", str(tmp_path / "data"), str(installed), "--"]
+    wrap = [
+        sys.executable,
+        "-P",
+        "-m",
+        "callstack_proxy",
+        "wrap",
+        "--data",
+        str(tmp_path / "data"),
+        str(installed),
+        "--",
+    ]
     provider.when(lambda received: not received.tool_names and not agent.is_toolless, says("Greeting"), loop=True)
 
     direct = play(agent, [str(installed)], provider, tmp_path / "direct")
@@ -344,7 +354,17 @@ def test_claude_code_knows_whether_it_asks_anthropic(
     provider.will(calls("Bash", command=f'echo "<{VARIABLES}>"', description="Show"), says(CLOSING))
     upstream = f"http://{host}" if host else provider.url
     network = ["--set", f"upstreams.default.proxy={provider.url.removesuffix('/v1')}"] if host else []
-    wrap = [sys.executable, "-P", "-m", "proxy", "wrap", "--data", str(tmp_path / "data"), "--upstream", upstream]
+    wrap = [
+        sys.executable,
+        "-P",
+        "-m",
+        "callstack_proxy",
+        "wrap",
+        "--data",
+        str(tmp_path / "data"),
+        "--upstream",
+        upstream,
+    ]
     repository, home = make_repository(tmp_path / "repository"), tmp_path / "home"
     home.mkdir()
 

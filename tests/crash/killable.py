@@ -29,12 +29,12 @@ class KillableProxy(RunningProxy):
         self._assigned = [part for key, value in flags.items() for part in ("--set", f"{key}={value}")]
         self._environment = {**os.environ, **(environment or {})}
         self.source = ROOT
-        """The folder whose `proxy` runs from the next start on."""
+        """The folder whose code runs from the next start on."""
         self._process: subprocess.Popen[str] | None = None
         stage.proxies.append(self)
 
     def start(self) -> KillableProxy:
-        command = [sys.executable, "-m", "proxy", "serve", "--port", str(self.port), *self._assigned]
+        command = [sys.executable, "-m", self._package, "serve", "--port", str(self.port), *self._assigned]
         with (self.stage.folder / "proxy.log").open("a") as log:
             self._process = subprocess.Popen(
                 command, cwd=self.source, stdout=subprocess.PIPE, stderr=log, text=True, env=self._environment
@@ -44,6 +44,11 @@ class KillableProxy(RunningProxy):
             if line.startswith("clients"):
                 return self
         raise AssertionError((self.stage.folder / "proxy.log").read_text()[-2000:])
+
+    @property
+    def _package(self) -> str:
+        """Versions before the commands had a package of their own are started as `proxy`."""
+        return "callstack_proxy" if (self.source / "callstack_proxy/__main__.py").exists() else "proxy"
 
     @property
     def database(self) -> Path:

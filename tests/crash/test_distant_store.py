@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import make_url
 
+from callstack_proxy.cli.doctor import _check_contents
 from llm_test_provider import ScriptedProvider, says
-from proxy.cli.doctor import _check_contents
 from proxy.config.sources import load_config
 from tests.distant_server import at_distance
 from tests.harness import Conversation, RunningProxy, Stage

@@ -51,7 +51,9 @@ def commit_with_an_older_schema() -> str:
 def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A folder with the earlier version."""
     folder = tmp_path / "earlier"
-    archive = git("archive", "--format=tar", request.param(), "proxy", "proxy.yaml")
+    version = request.param()
+    there = git("ls-tree", "--name-only", version, "proxy", "callstack_proxy", "proxy.yaml").decode().split()
+    archive = git("archive", "--format=tar", version, *there)
     with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
         packed.extractall(folder, filter="data")
     where = [sys.executable, "-c", "import proxy; print(proxy.__file__)"]

@@ -9,6 +9,8 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from callstack_proxy.replay.recording import RecordedStep, body_start_and_end, encode_json
+from callstack_proxy.replay.services import TENANT, build_replay
 from proxy.accounting import Receipt
 from proxy.config.sources import load_config
 from proxy.dialects import DIALECTS, ParseCache
@@ -18,8 +20,6 @@ from proxy.exchange.background.recorder import body_to_store
 from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.rounds import ClientRequest
 from proxy.exchange.thread.placement import Placement
-from proxy.replay.recording import RecordedStep, body_start_and_end, encode_json
-from proxy.replay.services import TENANT, build_replay
 
 LATER_S = 60.0
 BEFORE, BEHIND = body_start_and_end("claude-sonnet-4-5", {})

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.replay.services import TENANT, build_replay
 from proxy.config.sources import load_config
 from proxy.core.frames import path_state as stories
 from proxy.core.frames.path_state import PathState, replay
 from proxy.exchange.rounds import count_request_tokens, parse_client_request
 from proxy.exchange.thread.placement import ParsedRequest, Placement
-from proxy.replay.services import TENANT, build_replay
 
 TOOL = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object"}}}
 STEPS = 60

@@ -16,10 +16,10 @@ from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessage
 
 from callstack_proxy import AsyncSession, Engine, Refused, Session
+from callstack_proxy.cli.context import PRESENCE_LOCK
 from callstack_proxy.engine import PRESENCE_LOCK as OURS
 from callstack_proxy.engine import configuration
 from llm_test_provider import ScriptedProvider, call, calls, says
-from proxy.cli.context import PRESENCE_LOCK
 from proxy.errors import BadRequest, InvalidConfiguration, NotAllowed
 from tests.harness import does, pop, push, recall
 
@@ -193,7 +193,16 @@ from callstack_proxy import Session
 session = Session("gpt-5.4", data=sys.argv[1])
 session.context([{"role": "user", "content": "hello"}])
 session.answer({"role": "assistant", "content": "hello"})
-heavy = ("fastapi", "starlette", "uvicorn", "typer", "rich", "proxy.cli", "proxy.server", "proxy.management")
+heavy = (
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "typer",
+    "rich",
+    "callstack_proxy.cli",
+    "proxy.server",
+    "callstack_proxy.management",
+)
 print([name for name in heavy if name in sys.modules])
 """
 

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
+from callstack_proxy.management.treesitter import worker as reader
+from callstack_proxy.management.treesitter import worker_client as grammars
+from callstack_proxy.management.treesitter.worker_client import installed_languages, symbols_by_grammar
 from proxy.core.filemap.patterns import language_of, symbols_by_patterns
-from proxy.management.treesitter import worker as reader
-from proxy.management.treesitter import worker_client as grammars
-from proxy.management.treesitter.worker_client import installed_languages, symbols_by_grammar
 from tests.core.filemap.talks import seen
 
 INSTALLED = pytest.mark.skipif(
@@ -129,7 +129,7 @@ def test_without_an_interpreter_there_are_patterns(monkeypatch: pytest.MonkeyPat
 def test_no_parser_is_loaded_into_the_process_that_asks() -> None:
     """Not at the start of a proxy, and not for a map: a library in C may crash."""
     program = (
-        "import sys, proxy.server.app, proxy.management.treesitter.worker_client as g; "
+        "import sys, proxy.server.app, callstack_proxy.management.treesitter.worker_client as g; "
         "from tests.core.filemap.talks import seen; g.symbols_by_grammar([seen('a.py', 'def f(): pass')]); "
         "print([m for m in sys.modules if m.startswith('tree_')])"
     )

@@ -15,11 +15,11 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from callstack_proxy.cli.context import project_folders
+from callstack_proxy.cli.mcp.reach import OwnProxy
 from callstack_proxy.mcp.server import Ask, Memory, build_server
 from llm_test_provider import ScriptedCall, ScriptedProvider, answers, call, says
 from proxy.auth import issue_key
-from proxy.cli.context import project_folders
-from proxy.cli.mcp.reach import OwnProxy
 from proxy.config import load_config
 from tests.clients.serving import AWAKE, ROOT, Served, serve
 
@@ -123,7 +123,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-W", "error", "-m", "proxy", "mcp", *words]
+    return [sys.executable, "-W", "error", "-m", "callstack_proxy", "mcp", *words]
 
 
 def over_stdio(*words: str, folder: Path, **more: str) -> Client:

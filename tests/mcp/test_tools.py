@@ -14,8 +14,8 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from callstack_proxy.cli.mcp.reach import DistantProxy
 from callstack_proxy.mcp.server import OwnUserOnly
-from proxy.cli.mcp.reach import DistantProxy
 from proxy.errors import InvalidConfiguration
 from tests.mcp.conftest import (
     ANA,
@@ -193,7 +193,7 @@ def test_without_the_sdk_it_is_said_what_to_install(tmp_path: Path) -> None:
     program = (
         "import importlib.util as u, sys; found = u.find_spec\n"
         "u.find_spec = lambda name, *more: None if name == 'mcp' else found(name, *more)\n"
-        "from proxy.cli.main import run_program; sys.argv = ['callstack', 'mcp']; run_program()"
+        "from callstack_proxy.cli.main import run_program; sys.argv = ['callstack', 'mcp']; run_program()"
     )
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)

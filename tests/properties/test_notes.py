@@ -17,6 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callstack_proxy.replay import player
+from callstack_proxy.replay.recording_formats import read_recordings
+from callstack_proxy.replay.services import TENANT
 from proxy.config.sources import load_config
 from proxy.core.compaction.trace import TRACE_START, parse_traces
 from proxy.core.frames.events import FrameFolded, decode_event
@@ -26,9 +29,6 @@ from proxy.core.observers.commands import command_lines_of
 from proxy.core.observers.files import FileAction, observe_files
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.observers.step import Step, steps_of
-from proxy.replay import player
-from proxy.replay.recording_formats import read_recordings
-from proxy.replay.services import TENANT
 from tests.core.working import GrowingConversation, bash, todo
 from tests.properties.depth import searched
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from proxy.replay.captures import UNNAMED_MODEL
-from proxy.replay.files import recording_files_in
-from proxy.replay.recording import FAST_S, PAUSE_S, NoRecording, NotReplayable, Recording
-from proxy.replay.recording_formats import read_recordings
+from callstack_proxy.replay.captures import UNNAMED_MODEL
+from callstack_proxy.replay.files import recording_files_in
+from callstack_proxy.replay.recording import FAST_S, PAUSE_S, NoRecording, NotReplayable, Recording
+from callstack_proxy.replay.recording_formats import read_recordings
 
 Json = dict[str, Any]
 SYSTEM: Json = {"role": "system", "content": "be brief"}
@@ -236,7 +236,7 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path, content: bytes) -> Non
 
 def test_a_file_that_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The bound itself is a gibibyte: a file that reaches it would take the test a minute.
-    monkeypatch.setattr("proxy.replay.files.MOST_BYTES", 1000)
+    monkeypatch.setattr("callstack_proxy.replay.files.MOST_BYTES", 1000)
     path = tmp_path / "bomb.json.gz"
     path.write_bytes(gzip.compress(b" " * 100_000))
 

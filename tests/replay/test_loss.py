@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.replay.loss import FAR_REQUESTS, LossTracker, NameReader, ObservedRequest
+from callstack_proxy.replay.recording import body_start_and_end, encode_json
 from proxy.core.frames.path_state import PathEntry, PathState
 from proxy.core.frames.tree import Frame, Removal, Status, Tree
 from proxy.core.ledger.ledger import Entry, EntryKind
 from proxy.core.ledger.messages import Message, Request
 from proxy.dialects.dialect_list import OPENAI_CHAT, ParseCache
-from proxy.replay.loss import FAR_REQUESTS, LossTracker, NameReader, ObservedRequest
-from proxy.replay.recording import body_start_and_end, encode_json
 
 Json = dict[str, Any]
 NAME = "token_bucket_size"

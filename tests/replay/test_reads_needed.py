@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.replay.loss import ObservedRequest
+from callstack_proxy.replay.reads_needed import CALL_TOKENS, REQUESTS_IN_CONTEXT, REQUESTS_WITHOUT_READING, ReadsNeeded
 from proxy.accounting import Tariff
 from proxy.core.observers import DEFAULT_TOOL_ROLES
-from proxy.replay.loss import ObservedRequest
-from proxy.replay.reads_needed import CALL_TOKENS, REQUESTS_IN_CONTEXT, REQUESTS_WITHOUT_READING, ReadsNeeded
 from tests.replay.test_loss import read, request, says, user
 
 pytestmark = pytest.mark.rows("X-64")

@@ -5,18 +5,25 @@ import json
 
 import pytest
 
+from callstack_proxy.replay.api.base import ReplayApi
+from callstack_proxy.replay.api.messages import MESSAGES
+from callstack_proxy.replay.api.responses import RESPONSES
+from callstack_proxy.replay.player import play_recording
+from callstack_proxy.replay.recording import (
+    Json,
+    NotReplayable,
+    RecordedStep,
+    Recording,
+    body_start_and_end,
+    encode_json,
+)
+from callstack_proxy.replay.services import PATH, TENANT, ReplayServices, build_replay
+from callstack_proxy.replay.stored_conversation import stored_recording
 from proxy.config.sources import load_config
 from proxy.errors import NotFound
 from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest
-from proxy.replay.api.base import ReplayApi
-from proxy.replay.api.messages import MESSAGES
-from proxy.replay.api.responses import RESPONSES
-from proxy.replay.player import play_recording
-from proxy.replay.recording import Json, NotReplayable, RecordedStep, Recording, body_start_and_end, encode_json
-from proxy.replay.services import PATH, TENANT, ReplayServices, build_replay
-from proxy.replay.stored_conversation import stored_recording
 
 MINUTE = 60_000
 CHAT: list[Json] = [

@@ -2,8 +2,8 @@
 
 import pytest
 
+from callstack_proxy.replay.token_counts import load_memoized_o200k, memoized
 from proxy.accounting import TokenCounter
-from proxy.replay.token_counts import load_memoized_o200k, memoized
 
 
 @pytest.mark.parametrize("text", ["", "one two", "half a pair: \ud83d", "data:image/png;base64,QUJD", "words " * 9000])

@@ -32,7 +32,7 @@ def scripts() -> list[object]:
 def callstack(tmp_path: Path) -> Path:
     """The command of this tree."""
     command = tmp_path / "callstack"
-    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m proxy "$@"\n')
+    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m callstack_proxy "$@"\n')
     command.chmod(0o755)
     return command
 

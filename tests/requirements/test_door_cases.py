@@ -34,7 +34,7 @@ def test_an_attack_from_outside_gets_nowhere(script: Path, tmp_path: Path) -> No
     if not script.exists():
         pytest.skip("the scripts of faults are not beside this checkout")
     command = tmp_path / "callstack"
-    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m proxy "$@"\n')
+    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m callstack_proxy "$@"\n')
     command.chmod(0o755)
     env = {**os.environ, "CALLSTACK": str(command), "TMPDIR": str(tmp_path)}
     with held_port() as one:

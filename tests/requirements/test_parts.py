@@ -2,8 +2,8 @@
 
 import pytest
 
+from callstack_proxy.management.views.logs import is_error
 from proxy.core.ledger.messages import Message
-from proxy.management.views.logs import is_error
 
 
 def result(text: str, *, failed: bool = False) -> Message:

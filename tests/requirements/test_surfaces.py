@@ -2,8 +2,8 @@
 
 import pytest
 
+from callstack_proxy.management.api.openapi import RESPONSE_HEADERS
 from llm_test_provider import ScriptedProvider, says
-from proxy.management.api.openapi import RESPONSE_HEADERS
 from tests.harness import Answer, Stage, does, push
 
 ALWAYS = {

@@ -20,15 +20,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from callstack_proxy.cli.context import opened_store
 from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, Usage, call, says
-from proxy.cli.context import opened_store
 from proxy.core.context.message_list import owner_of
 from proxy.core.frames.path_state import PathState, replay
 from proxy.core.frames.tree import Frame, children
 from proxy.core.ledger import messages as transcript
 from proxy.core.ledger.messages import Message
 from proxy.core.observers.step import message_of
-from proxy.management.views import lookup
+from proxy.store import lookup
 from tests.harness import Conversation, Json, RunningProxy
 
 MARKS = {"x": "completed", ">": "in_progress", " ": "pending"}

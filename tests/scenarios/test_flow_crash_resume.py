@@ -33,7 +33,7 @@ def resumed(chat: Conversation) -> dict[str, Any]:
 
 def printed(proxy: KillableProxy) -> str:
     """What `callstack resume` prints in a process of its own."""
-    command = [sys.executable, "-m", "proxy", "resume", "--data", str(proxy.data)]
+    command = [sys.executable, "-m", "callstack_proxy", "resume", "--data", str(proxy.data)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=60, text=True)
     return done.stdout
 

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from callstack_proxy.cli.inspect import receipt_text
+from callstack_proxy.management.views.schemas import ReceiptView
 from llm_test_provider import Model, ScriptedProvider, Usage, says
 from llm_test_provider.apis import chat as chat_api
 from llm_test_provider.prompt_cache import CACHE_RULES, CacheRule
 from proxy.accounting import UNKNOWN_TARIFF
-from proxy.cli.inspect import receipt_text
-from proxy.management.views.schemas import ReceiptView
 from tests.client_dialects import CHAT, MESSAGES, RESPONSES, TestDialect
 from tests.clocks import Clock, set_clock
 from tests.harness import Conversation, RecordingProvider, Stage, bash, does, running_stage

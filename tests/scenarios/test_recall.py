@@ -74,7 +74,7 @@ def test_every_stored_message_is_what_was_sent(provider: ScriptedProvider, chat:
 
     assert [told for wire in written for told in chat.proxy.tongue.kept(wire)] == results_in(chat)
     assert len(sent) == len(ODD) + len(noise) + 1
-    words = [sys.executable, "-m", "proxy", "log", frame, "--raw", "--data", str(chat.proxy.config.data)]
+    words = [sys.executable, "-m", "callstack_proxy", "log", frame, "--raw", "--data", str(chat.proxy.config.data)]
     printed = subprocess.run(words, capture_output=True, check=True, timeout=60).stdout
     assert [line for line in printed.split(b"\n") if line in sent] == sent
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.cli import frames as keeping
+from callstack_proxy.cli import inspect as looking
+from callstack_proxy.management.actions.frames import AT_ONCE, WHEN_CHEAP
 from llm_test_provider import ReceivedRequest, ScriptedProvider, Usage, says
 from proxy.auth import issue_key
-from proxy.cli import frames as keeping
-from proxy.cli import inspect as looking
-from proxy.management.actions.frames import AT_ONCE, WHEN_CHEAP
 from tests import laws
 from tests.client_dialects import neutral, tongue_at
 from tests.harness import Json, RunningProxy, Stage, bash, does, pop, push

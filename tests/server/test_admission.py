@@ -112,7 +112,16 @@ def test_a_thousand_connections_without_a_key_do_not_make_the_process_grow(
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4_000), hard))
     place = held_port()
-    command = [sys.executable, "-m", "proxy", "serve", "--port", str(port_of(place)), "--data", str(tmp_path / "data")]
+    command = [
+        sys.executable,
+        "-m",
+        "callstack_proxy",
+        "serve",
+        "--port",
+        str(port_of(place)),
+        "--data",
+        str(tmp_path / "data"),
+    ]
     command += ["--upstream", provider.url, "--set", "tenancy=key"]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
         try:

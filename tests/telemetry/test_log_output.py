@@ -96,7 +96,7 @@ def test_a_run_is_told_in_json_one_line_a_request_without_keys_or_content(
         ("bypass", "unreadable"), ("error", "forbidden"), ("error", "bad_request"),
     ]  # fmt: skip
     assert len({line["id"] for line in requests}) == 7
-    assert [line for line in lines if not line["logger"].startswith("proxy.")] == []
+    assert [line for line in lines if not line["logger"].startswith(("proxy.", "callstack_proxy."))] == []
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"]) for line in lines)
 
 
@@ -140,7 +140,7 @@ def test_text_is_had_by_asking_for_it(tmp_path: Path, provider: ScriptedProvider
         rf"{compaction_input} \[stack\] info proxy\.exchange\.background\.recorder request id=r\w+ conversation=\w+ ",
         line,
     )
-    assert stopping.endswith("warning proxy.cli.serve stopping drain_s=30")
+    assert stopping.endswith("warning callstack_proxy.cli.serve stopping drain_s=30")
 
 
 def test_a_format_there_is_not_is_refused_by_name(tmp_path: Path) -> None:

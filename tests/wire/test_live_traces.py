@@ -248,7 +248,7 @@ def test_without_the_package_the_start_says_what_to_install(tmp_path: Path) -> N
         "import sys, importlib.util as u\n"
         "found = u.find_spec\n"
         "u.find_spec = lambda name, *a: None if name.startswith('opentelemetry') else found(name, *a)\n"
-        "from proxy.__main__ import main\n"
+        "from callstack_proxy.__main__ import main\n"
         "sys.argv = ['callstack', 'serve', '--upstream', 'http://127.0.0.1:9', '--data', sys.argv[1], '--set',"
         " 'otel.endpoint=http://127.0.0.1:4318']\n"
         "main()\n"

@@ -86,7 +86,7 @@ def serve(provider: ScriptedProvider, data: Path, *settings: str) -> tuple[subpr
     options = ["--port", "0", "--upstream", provider.url, "--data", str(data), *chosen]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "proxy", "serve", *options],
+        [sys.executable, "-m", "callstack_proxy", "serve", *options],
         cwd=data.parent,
         env=environ,
         stdout=subprocess.PIPE,

@@ -38,7 +38,7 @@ def replayed(tmp_path: Path) -> Replayed:
     def replay(*options: str, settings: tuple[str, ...] = (), dialect: str = "all") -> dict[str, Any]:
         chosen = " ".join(f"--set {s}" for s in ("tenancy=credential", *settings))
         where = f"--port {{port}} --upstream {{upstream}} --data {tmp_path / 'data'}"
-        serve = f"{sys.executable} -m proxy serve {where} {chosen}"
+        serve = f"{sys.executable} -m callstack_proxy serve {where} {chosen}"
         figures = tmp_path / "figures.json"
         start = ["--start", f"env PYTHONPATH={ROOT} {serve}", "--json", str(figures)]
         with held_port() as here, held_port() as there:

@@ -76,7 +76,7 @@ def summary(python: str, tmp_path: Path, *settings: str) -> dict[str, Any]:
     """The figures over all recordings with these settings."""
     chosen = " ".join(f"--set {s}" for s in settings)
     where = f"--port {{port}} --upstream {{upstream}}/v1 --data {tmp_path / 'data'}"
-    serve = f"{sys.executable} -m proxy serve {where} {chosen}"
+    serve = f"{sys.executable} -m callstack_proxy serve {where} {chosen}"
     figures = tmp_path / "figures.json"
     start = ["--start", f"env PYTHONPATH={shlex.quote(str(ROOT))} {serve}", "--json", str(figures)]
     command = [python, "-m", "yardstick.replay", "--head", "as-recorded", *start]

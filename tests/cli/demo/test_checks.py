@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.cli.demo.agent import AgentAnswer, ToolCall, Workbench, number_lines
+from callstack_proxy.cli.demo.model import DemoModel
+from callstack_proxy.cli.demo.project import read_project_file, write_project
+from callstack_proxy.cli.demo.run import DemoFailed, check_answer, demo_script
+from callstack_proxy.cli.demo.session import DemoTask, push, read, recall, says, says_and_calls
 from llm_test_provider import ReceivedRequest
-from proxy.cli.demo.agent import AgentAnswer, ToolCall, Workbench, number_lines
-from proxy.cli.demo.model import DemoModel
-from proxy.cli.demo.project import read_project_file, write_project
-from proxy.cli.demo.run import DemoFailed, check_answer, demo_script
-from proxy.cli.demo.session import DemoTask, push, read, recall, says, says_and_calls
 
 OFFERED = [{"type": "function", "function": {"name": name}} for name in ("read_file", "stack_recall")]
 

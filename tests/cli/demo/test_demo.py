@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.cli.demo.agent import Agent
+from callstack_proxy.cli.demo.model import DemoModel
+from callstack_proxy.cli.demo.project import write_project
+from callstack_proxy.cli.demo.run import MODEL, demo_script, provider_for, work_on
+from callstack_proxy.cli.demo.session import SYSTEM
 from proxy.accounting.model_prices import tariff_for
-from proxy.cli.demo.agent import Agent
-from proxy.cli.demo.model import DemoModel
-from proxy.cli.demo.project import write_project
-from proxy.cli.demo.run import MODEL, demo_script, provider_for, work_on
-from proxy.cli.demo.session import SYSTEM
 
 TIME_LIMIT_S = 60
 
 
 def demo(*options: str) -> list[str]:
-    return [sys.executable, "-m", "proxy", "demo", "--delay", "0", *options]
+    return [sys.executable, "-m", "callstack_proxy", "demo", "--delay", "0", *options]
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,11 @@ def test_the_data_is_kept_where_it_is_asked_for_and_can_be_looked_at(tmp_path: P
     assert re.search(r"^cost.* \d+ %$", done.stdout, re.MULTILINE)
     (command,) = re.findall(r"^  callstack (tree .*)$", done.stdout, re.MULTILINE)
     tree = subprocess.run(
-        [sys.executable, "-m", "proxy", *command.split()], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-m", "callstack_proxy", *command.split()],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert tree.returncode == 0, tree.stderr
     assert "Read the modules" in tree.stdout
@@ -153,7 +157,7 @@ class Running:
 @pytest.fixture
 def running() -> Iterator[Running]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "proxy", "demo", "--all", "--delay", "5"],
+        [sys.executable, "-m", "callstack_proxy", "demo", "--all", "--delay", "5"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

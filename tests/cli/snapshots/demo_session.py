@@ -20,11 +20,11 @@ from unittest.mock import patch
 
 from rich.console import Console
 
+from callstack_proxy.cli.demo.agent import Agent, AgentAnswer
+from callstack_proxy.cli.demo.proxy_process import ProxyProcess
+from callstack_proxy.cli.demo.run import DemoOptions, run_demo
+from callstack_proxy.cli.demo.screen import Screen
 from proxy.accounting.o200k import load_o200k
-from proxy.cli.demo.agent import Agent, AgentAnswer
-from proxy.cli.demo.proxy_process import ProxyProcess
-from proxy.cli.demo.run import DemoOptions, run_demo
-from proxy.cli.demo.screen import Screen
 from proxy.config.sources import load_config
 from tests.harness import RunningProxy, Stage
 
@@ -103,7 +103,7 @@ def play_demo(folder: Path, widths: tuple[int, ...]) -> dict[tuple[int, bool], s
     """Plays the session into `folder/data`. Returns what the demo prints, by width and by whether it shows all."""
     screens = ManyScreens(widths)
     load_o200k()  # or the first requests are counted by an estimate
-    with _same_in_every_run(), patch("proxy.cli.demo.run.Screen", lambda *_, **__: screens), chdir(folder):
+    with _same_in_every_run(), patch("callstack_proxy.cli.demo.run.Screen", lambda *_, **__: screens), chdir(folder):
         assert run_demo(DemoOptions(Path("data"), delay_s=0)) == 0, screens.printed()
     return screens.printed()
 
@@ -129,8 +129,8 @@ def _same_in_every_run() -> Iterator[None]:
             "proxy.server.app.now_ms": clock,
             "proxy.server.app.secrets": CountedIds(),
             "proxy.store.database.migrate.secrets": CountedIds(),
-            "proxy.cli.demo.run.Agent": SteadyAgent,
-            "proxy.cli.demo.run.ProxyProcess": ProxyInThread,
+            "callstack_proxy.cli.demo.run.Agent": SteadyAgent,
+            "callstack_proxy.cli.demo.run.ProxyProcess": ProxyInThread,
         }.items():
             patches.enter_context(patch(name, value))
         yield

@@ -19,8 +19,8 @@ import pytest
 from msgspec.structs import replace
 from rich.cells import cell_len
 
+from callstack_proxy.cli import demo
 from proxy.accounting.model_facts import MODELS_FILE, built_in_rows, read_facts, write_facts
-from proxy.cli import demo
 from proxy.store import UsageRecord, open_store
 from tests.cli.snapshots.demo_session import play_demo
 from tests.forked_commands import environment, run_command

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.cli.top.screen import TopView, screen_lines
-from proxy.management.views import ConversationRow
+from callstack_proxy.cli.top.screen import TopView, screen_lines
+from callstack_proxy.management.views import ConversationRow
 from tests.cli.conftest import Shell, Stocked
 from tests.forked_commands import environment
 
@@ -80,7 +80,7 @@ def test_a_key_ends_it_and_the_terminal_is_as_before(stocked: Stocked) -> None:
     termios.tcsetwinsize(theirs, (24, 80))
     before = termios.tcgetattr(theirs)
     process = subprocess.Popen(
-        [sys.executable, "-m", "proxy", "top", "--data", str(stocked.shell.data)],
+        [sys.executable, "-m", "callstack_proxy", "top", "--data", str(stocked.shell.data)],
         stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment(stocked.shell.home) | {"TERM": "xterm"},
     )  # fmt: skip
     shown = _read_until(ours, b"conversation", 30)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from proxy.cli.context import ServerInfo, write_server_file
+from callstack_proxy.cli.context import ServerInfo, write_server_file
 from tests.cli.wrap.conftest import Wrapping
 
 ORIGIN = "http://127.0.0.1:PORT"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.cli.wrap.command import outcome_text
+from callstack_proxy.cli.wrap.forecast import replay_as_active
 from llm_test_provider import Model, ScriptedProvider, says
-from proxy.cli.wrap.command import outcome_text
-from proxy.cli.wrap.forecast import replay_as_active
 from proxy.errors import ProxyError
 from tests.harness import RunningProxy, Stage, bash, does
 

@@ -12,12 +12,12 @@ import aiohttp
 import pytest
 import uvicorn
 
+from callstack_proxy.management.api.app import ApiContext, build_api
 from proxy.auth import KeyRing, TenantResolver, issue_key
 from proxy.config.model import Config
 from proxy.config.runtime import LiveSettings
 from proxy.config.sections import SubagentSettings
 from proxy.exchange.background.inbox import Inbox
-from proxy.management.api.app import ApiContext, build_api
 from proxy.server.app import now_ms
 from proxy.server.guard import RequestGuard
 from proxy.store.conversation_cache import ConversationCache

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from callstack_proxy.management.api.limits import MAX_TENANTS, MINUTE_S, RequestRateLimiter
 from proxy.auth import Tenant, issue_key
 from proxy.config.model import Config
 from proxy.errors import RateLimited
-from proxy.management.api.limits import MAX_TENANTS, MINUTE_S, RequestRateLimiter
 from tests.wire.proxied import TOKEN, ServedProxy
 from tests.wire.stage import Starting
 from tests.wire.stage import _provider as _provider

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import proxy.management.api.app
+import callstack_proxy.management.api.app
 from tests.management.api.conftest import Answer, Served
 from tests.management.api.pages import ASKED, SLOT, Page, ask, asked, pages_of, prepared
 from tests.management.api.small_ledger import Written, written
@@ -25,7 +25,7 @@ async def test_every_page_that_is_asked_in_a_way_of_its_own_is_there(served: Ser
 
 def test_no_route_is_left_out_of_the_description() -> None:
     """It would be in no matrix."""
-    sources = sorted(Path(proxy.management.api.__file__).parent.glob("*.py"))
+    sources = sorted(Path(callstack_proxy.management.api.__file__).parent.glob("*.py"))
 
     assert len(sources) > 10
     assert [source.name for source in sources if "include_in_schema" in source.read_text()] == []

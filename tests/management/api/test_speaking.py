@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from callstack_proxy.management.api.messages import CancellationView, MessageList, RequestsInFlight
 from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS
-from proxy.management.api.messages import CancellationView, MessageList, RequestsInFlight
 from tests.management.api.conftest import Served
 
 

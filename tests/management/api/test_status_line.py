@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from callstack_proxy.management.api.status_line import PAGE, StatusLines
 from proxy.accounting import PlanCost, Receipt
-from proxy.management.api.status_line import PAGE, StatusLines
 from proxy.store.interface import RequestRecord
 from proxy.store.memory import MemoryStore
 from tests.management.api.small_ledger import records_of

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from callstack_proxy.management.console.parts.balance import CAUSES, money_causes, token_balance
 from llm_test_provider import ScriptedProvider
 from proxy.accounting import Receipt, sum_receipts
-from proxy.management.console.parts.balance import CAUSES, money_causes, token_balance
 from tests.harness import RunningProxy, Stage
 from tests.scenarios.sessions import TOOLS, Session
 

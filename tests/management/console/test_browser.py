@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, ViewportSize, expect, sync_playwright
 
+from callstack_proxy.cli.demo import DemoOptions, run_demo
 from llm_test_provider import ScriptedProvider, calls, says
 from proxy.auth import console_code, issue_key
-from proxy.cli.demo import DemoOptions, run_demo
 from tests.clients import installing
 from tests.management.console.conftest import Building
 from tests.management.console.test_pages import HOSTILE

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
+from callstack_proxy.management.console.conversation_list_page import STATES, standings_of, state_of
+from callstack_proxy.management.console.parts.call_markup import MAX_TEXT, shown_call
+from callstack_proxy.management.console.parts.frame_tree import long_title, mark_of, tree_rows
+from callstack_proxy.management.console.rendering import status_words
+from callstack_proxy.management.console.running import call_words
+from callstack_proxy.management.console.too_short import help_begins
 from proxy.accounting import GateDecision, Receipt
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.frames import Frame, PathState, Status, Tree
 from proxy.core.ledger import Conversation, Ledger, Usage
-from proxy.management.console.conversation_list_page import STATES, standings_of, state_of
-from proxy.management.console.parts.call_markup import MAX_TEXT, shown_call
-from proxy.management.console.parts.frame_tree import long_title, mark_of, tree_rows
-from proxy.management.console.rendering import status_words
-from proxy.management.console.running import call_words
-from proxy.management.console.too_short import help_begins
 
 
 def asleep(tokens: int, reason: str, *decisions: GateDecision, status: str = "asleep") -> Receipt:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.management.console.rendering import format_short_tokens, format_tokens, format_usd
+from callstack_proxy.management.console.rendering import format_short_tokens, format_tokens, format_usd
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.management.console import conversation_list_page
 from llm_test_provider import ScriptedProvider, calls, says, stall
-from proxy.management.console import conversation_list_page
 from tests.management.console.conftest import Building, Person
 from tests.wire.proxied import ServedProxy
 from tests.wire.talking import ask, body_of

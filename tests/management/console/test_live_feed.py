@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.management.console import live_feed
 from llm_test_provider import ScriptedProvider, says
 from proxy.auth import console_code
-from proxy.management.console import live_feed
 from proxy.telemetry import NumberedEvent, ProxyEvent
 from tests.management.console.conftest import Person
 from tests.wire.proxied import TOKEN, ServedProxy

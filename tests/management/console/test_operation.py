@@ -12,8 +12,8 @@ from typing import get_args
 
 import pytest
 
+from callstack_proxy.management.console.operation_page import WORDS_BY_TRAIT
 from llm_test_provider import ScriptedAnswer, ScriptedProvider, calls, says, status
-from proxy.management.console.operation_page import WORDS_BY_TRAIT
 from proxy.upstream import LearnedTrait, TraitKind
 from tests.management.console.conftest import Person
 from tests.wire.proxied import ServedProxy

@@ -13,10 +13,10 @@ from typing import cast
 
 import pytest
 
-from proxy.management.console import rendering
-from proxy.management.console.frame_page import result_words
-from proxy.management.console.request_page import balance_words
-from proxy.management.views import ReceiptView
+from callstack_proxy.management.console import rendering
+from callstack_proxy.management.console.frame_page import result_words
+from callstack_proxy.management.console.request_page import balance_words
+from callstack_proxy.management.views import ReceiptView
 from tests.management.console.conftest import Building, Person
 from tests.wire.proxied import TOKEN
 from tests.wire.talking import ask

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.management.console import app
+from callstack_proxy.management.console.store_trouble import HINTS, unread_words
 from proxy.errors import StoreError
-from proxy.management.console import app
-from proxy.management.console.store_trouble import HINTS, unread_words
 from proxy.store.failures import TEXT_BY_CODE
 from tests.management.console.conftest import Building, Site
 from tests.wire.talking import connection

@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 
 import pytest
 
+from callstack_proxy.management.export import files as writing
+from callstack_proxy.management.export.export_formats import ExportOptions, format_named
+from callstack_proxy.management.export.importer import ImportResult, import_conversation
+from callstack_proxy.management.export.source import ExportInput, load_export_input
 from llm_test_provider import Model, ScriptedProvider
 from proxy.accounting.tariff import ReasoningBinding
-from proxy.management.export import files as writing
-from proxy.management.export.export_formats import ExportOptions, format_named
-from proxy.management.export.importer import ImportResult, import_conversation
-from proxy.management.export.source import ExportInput, load_export_input
 from proxy.store.interface import Record
 from proxy.store.sql import open_store
 from tests.client_dialects import TONGUES, TestDialect

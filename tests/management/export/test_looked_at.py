@@ -8,6 +8,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from callstack_proxy.management.export import flamegraph as flames
+from callstack_proxy.management.export import handover
+from callstack_proxy.management.export import otel as spans
+from callstack_proxy.management.export.export_formats import FORMATS, format_named, measure_named
+from callstack_proxy.management.export.redaction import without_credentials
+from callstack_proxy.management.export.source import ExportInput
 from proxy.accounting import Receipt, sum_receipts
 from proxy.core.frames.events import (
     DecisionAdded,
@@ -21,12 +27,6 @@ from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import EntryKind
 from proxy.core.ledger.messages import Call
 from proxy.errors import BadRequest
-from proxy.management.export import flamegraph as flames
-from proxy.management.export import handover
-from proxy.management.export import otel as spans
-from proxy.management.export.export_formats import FORMATS, format_named, measure_named
-from proxy.management.export.redaction import without_credentials
-from proxy.management.export.source import ExportInput
 from proxy.store.interface import RequestRecord
 from tests.management.api.small_ledger import Writing, message
 from tests.management.export.conftest import ExportStores, Json, Small

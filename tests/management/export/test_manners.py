@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.management.export.messages import context_body
+from callstack_proxy.management.export.source import ExportInput
+from callstack_proxy.management.views.conversations import path_state_of
 from proxy.core.frames.events import FrameEvent, RootStarted, ThreadWoken, as_ledger_event
 from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Round
 from proxy.core.ledger.messages import Message, ModelResponse
 from proxy.dialects.dialect_list import ANTHROPIC_MESSAGES, OPENAI_CHAT, Dialect, ParseCache
-from proxy.management.export.messages import context_body
-from proxy.management.export.source import ExportInput
-from proxy.management.views.conversations import path_state_of
 from proxy.store.interface import RequestRecord
 from tests.management.export.conftest import Json
 

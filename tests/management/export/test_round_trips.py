@@ -10,6 +10,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from callstack_proxy.management.export import files as writing
+from callstack_proxy.management.export import stack_layout as layout
+from callstack_proxy.management.export.importer import read_conversation
+from callstack_proxy.management.export.items import items_of
+from callstack_proxy.management.export.source import ExportInput
+from callstack_proxy.management.views.conversations import path_state_of
 from proxy.core.frames.events import (
     ArtifactAdded,
     DecisionAdded,
@@ -24,12 +30,6 @@ from proxy.core.frames.events import (
 from proxy.core.frames.tree import Frame, Status, Tree
 from proxy.core.ledger.ledger import EntryKind
 from proxy.core.ledger.messages import Call
-from proxy.management.export import files as writing
-from proxy.management.export import stack_layout as layout
-from proxy.management.export.importer import read_conversation
-from proxy.management.export.items import items_of
-from proxy.management.export.source import ExportInput
-from proxy.management.views.conversations import path_state_of
 from proxy.store.interface import LedgerRecord
 from proxy.store.read import rebuild_ledger
 from tests.management.api.small_ledger import CLOCK, Writing, message

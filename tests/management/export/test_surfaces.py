@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.management.export.export_formats import FORMATS
+from callstack_proxy.management.export.export_formats import FORMATS
 from tests.cli.conftest import Shell, Stocked, own_stock, shell, stocked
 from tests.management.api.conftest import Served, served
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.context import load_settings
-from proxy.replay import ReplayOptions, ReplayResult, find_logs, replay_files
+from callstack_proxy.cli.context import load_settings
+from callstack_proxy.replay import ReplayOptions, ReplayResult, find_logs, replay_files
 
 LOGS = Path(__file__).resolve().parents[4] / "shared" / "client-logs"
 WITHIN = 0.05

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.cli.context import load_settings
+from callstack_proxy.replay import ReplayOptions, ReplayResult, find_logs, replay_logs
+from callstack_proxy.replay.recording import NotReplayable, Recording
+from callstack_proxy.replay.recording_formats import read_recordings
+from callstack_proxy.replay.sessions import FORMATS, format_of
+from callstack_proxy.replay.sessions.claude_code import CLAUDE_CODE
 from proxy.accounting import TokenCounter
-from proxy.cli.context import load_settings
-from proxy.replay import ReplayOptions, ReplayResult, find_logs, replay_logs
-from proxy.replay.recording import NotReplayable, Recording
-from proxy.replay.recording_formats import read_recordings
-from proxy.replay.sessions import FORMATS, format_of
-from proxy.replay.sessions.claude_code import CLAUDE_CODE
 from proxy.store import MemoryStore
 from tests.replay.sessions.logs import PART, START, claude_lines, claude_log, codex_log, lines, opencode_log
 

@@ -1,0 +1,189 @@
+"""The command `savings`: what the proxy would have saved in the sessions that agents on this machine have written.
+
+It finds their logs, replays them with the product itself, and adds up. Nothing leaves the machine.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from callstack_proxy.cli.context import AsJson, ConfigFile, load_settings, project_folders
+from callstack_proxy.cli.output import (
+    align_columns,
+    escape_unsafe,
+    one_line,
+    pluralize,
+    print_error,
+    print_json,
+    print_line,
+    progress_bar,
+)
+from callstack_proxy.cli.savings.page import savings_page
+from callstack_proxy.cli.savings.running_sum import RunningSum, is_newer
+from callstack_proxy.cli.savings.summary import (
+    assumption_lines,
+    by_project,
+    client_of,
+    detail_lines,
+    project_lines,
+    summary_lines,
+)
+from callstack_proxy.replay import (
+    FORMATS,
+    FoundLogs,
+    ReplayFailure,
+    ReplayOptions,
+    ReplayResult,
+    cpu_count,
+    find_logs,
+    replay_logs,
+    sum_needs,
+    sum_rows,
+)
+from proxy.accounting import is_dearer
+
+LIMITS = (
+    "A replay shows money and context, not whether the agent would have worked better or worse: its recorded steps are "
+    "fixed. Prices are list prices, tokens are counted here, the provider's cache is simulated."
+)
+UNITS_S = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
+MAX_LEFT_OUT_SHOWN = 5
+MIN_WIDTH, MAX_WIDTH = 60, 120
+
+
+def savings(
+    paths: Annotated[list[Path] | None, typer.Argument(help="Session logs or folders; default: of all agents.")] = None,
+    since: Annotated[str, typer.Option(help="Only newer ones: 36h, 30d, 4w or 2026-10-01.")] = "",
+    client: Annotated[
+        list[str] | None, typer.Option(help=f"Only this agent: {', '.join(one.key for one in FORMATS)}. Repeatable.")
+    ] = None,
+    project: Annotated[Path | None, typer.Option(help="Only sessions that worked in this folder, or below it.")] = None,
+    model: Annotated[str, typer.Option(help="As if all had used it: its prices and window.")] = "",
+    jobs: Annotated[int, typer.Option(min=1, help="Sessions replayed at once; default: one a core.")] = cpu_count(),
+    details: Annotated[bool, typer.Option("--details", help="A line for each session.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write a page to look at; it needs no network.")] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """What the proxy would have saved in the sessions your agents have already written. Needs no proxy, no key and no
+    network."""
+    named = _checked_clients(client or ())
+    oldest_s = _oldest(since)
+    settings = load_settings(config, {}, asks_upstreams=False)
+    found = find_logs(Path.home(), paths or (), named, oldest_s)
+    if not found.files:
+        _explain_nothing(found, paths or ())
+        raise typer.Exit(1)
+    size = sum(path.stat().st_size for path in found.files) / 1e6
+    typer.echo(f"Replaying {pluralize(len(found.files), 'session file')} ({size:,.1f} MB) ...", err=True)
+    folders = project_folders(project)
+    options, running = ReplayOptions(settings, model), RunningSum(len(found.files), oldest_s)
+    with running, progress_bar("replaying", wanted=not running.is_shown) as progress:
+        outcomes = replay_logs(found.files, options, jobs, progress, running.add, folders)
+    played = [one for one in outcomes if isinstance(one, ReplayResult) and is_newer(one, oldest_s)]
+    done, copies = [one for one in played if one.row.requests or not one.copied], sum(one.copied for one in played)
+    left_out = {str(path): reason for path, reason in found.others.items()}
+    left_out |= {
+        one.file: one.error.removeprefix(f"{one.file}: ") for one in outcomes if isinstance(one, ReplayFailure)
+    }
+    if html is not None and done:
+        html.write_text(savings_page(done, list(summary_lines(done, copies)), LIMITS), encoding="utf-8")
+    _print_results(done, copies, left_out, details=details, as_json=as_json)
+    if html is not None and done:
+        typer.echo(f"The page is at {html}.", err=True)
+    if not done:
+        raise typer.Exit(1)
+
+
+def _checked_clients(named: Sequence[str]) -> Sequence[str]:
+    known = [one.key for one in FORMATS]
+    for key in named:
+        if key not in known:
+            raise typer.BadParameter(f"{key!r} is no agent whose sessions are known; known are {', '.join(known)}")
+    return named
+
+
+def _oldest(since: str) -> float:
+    """The moment that `--since` names, in seconds since the epoch."""
+    if not since:
+        return 0.0
+    if span := re.fullmatch(r"(\d+)([hdw])", since.strip()):
+        return time.time() - int(span[1]) * UNITS_S[span[2]]
+    try:
+        return datetime.fromisoformat(since).astimezone().timestamp()
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"--since {since!r} is no span and no date; write 36h, 30d, 4w or 2026-10-01"
+        ) from None
+
+
+def _explain_nothing(found: FoundLogs, paths: Sequence[Path]) -> None:
+    for path, reason in list(found.others.items())[:MAX_LEFT_OUT_SHOWN]:
+        typer.echo(escape_unsafe(f"left out: {path}: {reason}"), err=True)
+    if paths:
+        print_error(f"no session of a known agent lies in {', '.join(map(str, paths))}")
+        return
+    print_error("no session of an agent was found on this machine; looked for")
+    rows = [(one.name, ", ".join(f"~/{place}" for place in one.places)) for one in FORMATS]
+    for line in align_columns(rows):
+        typer.echo(line, err=True)
+    typer.echo("Name files or folders, or see a made-up session with `callstack demo`.", err=True)
+
+
+def _print_results(
+    done: Sequence[ReplayResult], copies: int, left_out: Mapping[str, str], *, details: bool, as_json: bool
+) -> None:
+    if as_json:
+        print_json(_as_json(done, copies, left_out))
+        return
+    width = max(MIN_WIDTH, min(MAX_WIDTH, shutil.get_terminal_size().columns))
+    for line in summary_lines(done, copies) if done else ():
+        print_line(textwrap.fill(line, width, subsequent_indent="  "))
+    for line in project_lines(done):
+        print_line(line)
+    for line in detail_lines(done) if details and done else ():
+        print_line(line)
+    if done:
+        print_line(textwrap.fill(LIMITS, width, subsequent_indent="  "))
+    shown = list(left_out.items())[: None if details else MAX_LEFT_OUT_SHOWN]
+    for path, reason in shown:
+        typer.echo(one_line(f"left out: {path}: {reason}"), err=True)
+    if len(left_out) > len(shown):
+        typer.echo(f"left out: {len(left_out) - len(shown):,} more; --details names them", err=True)
+    if done and not details and sys.stdout.isatty():
+        print_line("--details shows each session, --html FILE writes a page to look at.")
+
+
+def _as_json(done: Sequence[ReplayResult], copies: int, left_out: Mapping[str, str]) -> dict[str, Any]:
+    row = sum_rows(done)
+    return {
+        "sessions": msgspec.to_builtins(done),
+        "total": {
+            "sessions": len(done),
+            "clients": dict(Counter(map(client_of, done))),
+            "dearer": sum(is_dearer(one.row) for one in done),
+            "row": msgspec.to_builtins(row),
+            "needs": msgspec.to_builtins(sum_needs(done)),
+            "copied": copies,
+            "unpriced_tokens": sum(one.unpriced_tokens for one in done),
+        },
+        "projects": [
+            {"folder": folder, "sessions": len(of), "row": msgspec.to_builtins(sum_rows(of))}
+            for folder, of in by_project(done).items()
+        ],
+        "assumed": list(assumption_lines(done)),
+        "left_out": dict(left_out),
+        "limits": LIMITS,
+    }

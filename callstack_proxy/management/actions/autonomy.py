@@ -1,0 +1,253 @@
+"""The autonomy of one conversation: rules, scores, suggestions, and how a person changes the rules.
+
+Settings are stored on the first entry, so they hold on every path; withdrawn suggestions behind the newest entry of
+each path. The context window is the one of the price table: only the running proxy knows what a provider has
+refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+from typing_extensions import TypedDict
+
+from proxy.config import Config
+from proxy.core.frames import (
+    POP,
+    PUSH,
+    AutonomySet,
+    FrameEvent,
+    PathState,
+    Suggestion,
+    SuggestionCounts,
+    SuggestionsCleared,
+    as_ledger_event,
+)
+from proxy.core.ledger import EntryKind, Ledger, LedgerEvent
+from proxy.core.policy import (
+    HEURISTICS,
+    RULE_NAMES,
+    AutonomyVerdict,
+    HeuristicScore,
+    ScoreInput,
+    judge,
+    pending_suggestions,
+    read_activity,
+    reason_not_to_suggest,
+    signals_of,
+    tally_at,
+)
+from proxy.store import LedgerRecord, Store, all_path_states, newest_path_state
+
+
+class ScoreView(TypedDict):
+    """One heuristic. `type` is what it speaks for, `inputs` are what its score is made of."""
+
+    name: str
+    type: str
+    enabled: bool
+    score: int
+    reason: str
+    inputs: dict[str, ScoreInput]
+
+
+class VerdictView(TypedDict):
+    """What the enabled heuristics come to. `status` is what a pop would end as; `pointless` says why nothing would be
+    suggested, whatever speaks for it."""
+
+    confidence: int
+    threshold: int
+    reached: bool
+    primary: str | None
+    status: str | None
+    pointless: str | None
+
+
+class SuggestionView(TypedDict):
+    """`state`: waiting, acted, expired or cleared. Times are ms since the epoch."""
+
+    type: str
+    time: int
+    confidence: int
+    text: str
+    reason: str
+    heuristic: str
+    frame: str
+    told: bool
+    actedUpon: bool
+    state: str
+
+
+class AutonomyStatsView(TypedDict):
+    total: int
+    push: int
+    pop: int
+    acted: int
+    ignored: int
+    auto_pushes: int
+    auto_pops: int
+
+
+class AutonomyView(TypedDict):
+    """The rules in force, what they say of the active frame, and what was suggested. `chosen` names the rules that were
+    set for this conversation; the others are the configuration's."""
+
+    conversation: str
+    frame: str
+    level: str
+    push_threshold: int
+    pop_threshold: int
+    combine: str
+    suggest_in_context: bool
+    heuristics: list[str]
+    chosen: list[str]
+    scores: list[ScoreView]
+    push: VerdictView
+    pop: VerdictView
+    pending: list[SuggestionView]
+    history: list[SuggestionView]
+    stats: AutonomyStatsView
+
+
+def autonomy_view(ledger: Ledger, path_state: PathState, config: Config, now: int) -> AutonomyView:
+    """The autonomy of one path at `now` (ms since the epoch)."""
+    tree = path_state.tree
+    state = tree.suggestion_state
+    rules = config.autonomy_rules.with_overrides(state.settings)
+    signals = signals_of(
+        read_activity(path_state, config.observed_tools), tree.active_frame, _context_window(ledger, path_state, config)
+    )
+    push, pop = judge(PUSH, signals, rules), judge(POP, signals, rules)
+    scores = {**push.scores, **pop.scores}
+    return {
+        "conversation": ledger.conversation.id,
+        "frame": tree.active,
+        "level": rules.level,
+        "push_threshold": rules.push_threshold,
+        "pop_threshold": rules.pop_threshold,
+        "combine": rules.combine,
+        "suggest_in_context": rules.suggest_in_context,
+        "heuristics": list(rules.heuristics),
+        "chosen": [name for name in RULE_NAMES if getattr(state.settings, name) is not None],
+        "scores": [_score_view(name, score, name in rules.heuristics) for name, score in scores.items()],
+        "push": _verdict_view(push, reason_not_to_suggest(tree, PUSH, config.max_depth)),
+        "pop": _verdict_view(pop, reason_not_to_suggest(tree, POP, config.max_depth)),
+        "pending": [_suggestion_view(suggestion, now) for suggestion in pending_suggestions(state, now)],
+        "history": [_suggestion_view(suggestion, now) for suggestion in state.history],
+        "stats": _stats_view(tally_at(state, now)),
+    }
+
+
+def _stats_view(counts: SuggestionCounts) -> AutonomyStatsView:
+    return {
+        "total": counts.total,
+        "push": counts.push,
+        "pop": counts.pop,
+        "acted": counts.acted,
+        "ignored": counts.ignored,
+        "auto_pushes": counts.auto_pushes,
+        "auto_pops": counts.auto_pops,
+    }
+
+
+def _context_window(ledger: Ledger, path_state: PathState, config: Config) -> int:
+    """Tokens that the path's model holds by the price table; 0 if unknown."""
+    entry = ledger.entries.get(path_state.tip)
+    thread = ledger.threads.get(entry.thread) if entry else None
+    tariff = config.tariff_of(thread.model) if thread else None
+    return tariff.window if tariff and tariff.window_known else 0
+
+
+def _score_view(name: str, score: HeuristicScore, enabled: bool) -> ScoreView:  # noqa: FBT001  one of its members
+    return {
+        "name": name,
+        "type": HEURISTICS[name].kind,
+        "enabled": enabled,
+        "score": score.points,
+        "reason": score.reason,
+        "inputs": dict(score.inputs),
+    }
+
+
+def _verdict_view(verdict: AutonomyVerdict, reason: str) -> VerdictView:
+    return {
+        "confidence": verdict.confidence,
+        "threshold": verdict.threshold,
+        "reached": verdict.is_reached,
+        "primary": verdict.primary or None,
+        "status": verdict.status or None,
+        "pointless": reason or None,
+    }
+
+
+def _suggestion_view(suggestion: Suggestion, now: int) -> SuggestionView:
+    return {
+        "type": suggestion.kind,
+        "time": suggestion.at,
+        "confidence": suggestion.confidence,
+        "text": suggestion.text,
+        "reason": suggestion.reason,
+        "heuristic": suggestion.heuristic,
+        "frame": suggestion.frame,
+        "told": suggestion.told,
+        "actedUpon": bool(suggestion.acted),
+        "state": suggestion_status(suggestion, now),
+    }
+
+
+def suggestion_status(suggestion: Suggestion, now: int) -> str:
+    """acted, cleared, expired or waiting."""
+    return (
+        "acted"
+        if suggestion.acted
+        else "cleared"
+        if suggestion.cleared
+        else "expired"
+        if suggestion.is_expired(now)
+        else "waiting"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- changing them
+async def change_rules(store: Store, ledger: Ledger, wanted: Mapping[str, Any], at: int) -> Sequence[LedgerEvent]:
+    """Stores settings for this conversation, by rule name, at `at` (ms since the epoch); None restores the configured
+    value. Durable on return. Raises StoreError."""
+    settings = replace(newest_path_state(ledger).tree.suggestion_state.settings, at=at, **wanted)
+    first_entries = [
+        entry for entry in ledger.entries.values() if not entry.parent and entry.kind is not EntryKind.OVERLAY
+    ]
+    placed = [(AutonomySet(settings), first.id, 0) for first in first_entries]
+    return await _store_events(store, ledger, placed, at)
+
+
+async def clear_pending_suggestions(
+    store: Store, ledger: Ledger, *, counts: bool, at: int
+) -> tuple[Sequence[LedgerEvent], int]:
+    """Withdraws waiting suggestions, with `counts` resets the counts, and returns how many waited. Durable on return.
+    Raises StoreError."""
+    placed: list[tuple[FrameEvent, str, int]] = []
+    waited = 0
+    for path_state in all_path_states(ledger):
+        if path_state.tree.suggestion_state.history or counts:
+            rounds = ledger.rounds.get(path_state.tip, ())
+            event = SuggestionsCleared(at, waiting=True, counts=counts)
+            placed.append((event, path_state.tip, rounds[-1].number if rounds else 0))
+            waited = waited or len(pending_suggestions(path_state.tree.suggestion_state, at))
+    return await _store_events(store, ledger, placed, at), waited
+
+
+async def _store_events(
+    store: Store, ledger: Ledger, path_entries: Sequence[tuple[FrameEvent, str, int]], at: int
+) -> Sequence[LedgerEvent]:
+    events = [
+        as_ledger_event(event, entry, number, ledger.next_seq + n, at)
+        for n, (event, entry, number) in enumerate(path_entries)
+    ]
+    if events:
+        owner = ledger.conversation
+        await store.wait_until_durable(store.write(owner.tenant, [LedgerRecord(owner.id, event) for event in events]))
+        for event in events:
+            ledger.add_event(event)
+    return events

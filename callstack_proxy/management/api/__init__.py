@@ -1,0 +1,25 @@
+"""The HTTP API of `/stack` and `/health`. FastAPI takes 0.3 s to import, so only `serve` imports this package, and only
+once somebody asks."""
+
+from callstack_proxy.management.api.app import OPERATOR_TENANT, build_api
+from callstack_proxy.management.api.base import ApiContext, JsonResponse, now_ms
+from callstack_proxy.management.api.events import EVENT_STREAM_TYPE, STREAM_HEADERS, stream_events_to
+from callstack_proxy.management.api.limits import LimitsMiddleware, RequestRateLimiter
+from callstack_proxy.management.api.usage import KeyRow, UserRow, key_rows, user_rows
+
+__all__ = [
+    "EVENT_STREAM_TYPE",
+    "OPERATOR_TENANT",
+    "STREAM_HEADERS",
+    "ApiContext",
+    "JsonResponse",
+    "KeyRow",
+    "LimitsMiddleware",
+    "RequestRateLimiter",
+    "UserRow",
+    "build_api",
+    "key_rows",
+    "now_ms",
+    "stream_events_to",
+    "user_rows",
+]

@@ -1,0 +1,232 @@
+"""`/console/conversations`: the conversations with their titles, clients and states, and a search through what finished
+frames said. Filter, order, period and page stand in the address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import cast
+from urllib.parse import urlencode
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callstack_proxy.management.api import now_ms
+from callstack_proxy.management.console.overview_filter import PERIOD_WORDS, WHOSE, client_options
+from callstack_proxy.management.console.rendering import LENGTH_REASONS, Visitor, render, visitor_of
+from callstack_proxy.management.console.running import running_now
+from callstack_proxy.management.console.too_short import help_begins, newest_telling, tells_standing
+from callstack_proxy.management.views import (
+    ConversationRow,
+    conversation_rows_of,
+    conversations,
+    decode_receipt,
+    load_receipts,
+    only_of_client,
+    search_frames,
+    task_title,
+)
+from proxy.accounting import Period, PeriodName, Receipt, client_of, read_period
+from proxy.auth import name_of_tenant
+from proxy.core.ledger import Conversation
+from proxy.errors import BadRequest
+from proxy.store import ConversationUnreadable, lookup
+
+ROWS_PER_PAGE = 40
+MAX_SEARCH_RESULTS = 50
+MAX_CONVERSATIONS = 10_000
+"""The most recently active, among which a filter chooses."""
+SORTS = {
+    "recent": "last active first",
+    "saved": "most saved first",
+    "lost": "most lost first",
+    "requests": "most requests first",
+}
+STATES = ("all", "working", "waiting", "too short", "passed on", "failed", "stopped")
+PASSED_ON = frozenset({"asleep", "off", "shadow", "bypass", "stateless", "side"})
+NEWEST_REQUESTS = 20
+"""Of a conversation, among which the one is looked for that tells how it stands."""
+RECENT_REQUESTS = 1_000
+"""Newest of all, whose clients can be chosen while no filter is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListFilter:
+    """What the address says. `words` is what is searched for."""
+
+    words: str = ""
+    state: str = "all"
+    sort: str = "recent"
+    period: PeriodName = "all"
+    since: str = ""
+    until: str = ""
+    client: str = ""
+    page: int = 1
+
+    @property
+    def days(self) -> Period:
+        return read_period(self.period, self.since, self.until)
+
+    @property
+    def needs_receipts(self) -> bool:
+        """Whether more has to be known than which conversations were active last."""
+        return bool(self.client) or (self.state, self.sort) != ("all", "recent") or not self.days.is_everything
+
+    def address(self, **changed: object) -> str:
+        """The address of the list with this filter, or with one that differs in `changed`. Defaults are left out."""
+        wanted, usual = asdict(self) | changed, asdict(ListFilter())
+        query = {("q" if name == "words" else name): value for name, value in wanted.items() if value != usual[name]}
+        return f"/console/conversations?{urlencode(query)}" if query else "/console/conversations"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedConversation:
+    """A row of the list. `begins` says when help begins where the conversation is too short for it."""
+
+    row: ConversationRow
+    title: str
+    client: str
+    model: str
+    person: str
+    state: str
+    begins: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What receipts say of a conversation. `newest` is the request that tells how it stands, None where the first is
+    under way; `last` is when the newest came, in ms since the epoch."""
+
+    newest: Receipt | None
+    last: int
+    requests: int
+    saved: float
+
+
+async def show(request: Request) -> Response:
+    visitor, chosen = visitor_of(request), _read_filter(request)
+    store, scope = visitor.context.store, visitor.scope
+    working = frozenset(each.conversation for each in running_now(visitor.context, scope))
+    first = (chosen.page - 1) * ROWS_PER_PAGE
+    if chosen.needs_receipts:
+        everything = await load_receipts(store, scope, period=chosen.days)
+        clients = client_options(everything.receipts, chosen.client)
+        standings = await run_in_threadpool(standings_of, only_of_client(everything, chosen.client).receipts)
+        if not chosen.client and chosen.days.starts_ms <= now_ms() < chosen.days.ends_ms:
+            standings = {each: Standing(None, now_ms(), 1, 0.0) for each in sorted(working)} | dict(standings)
+        known = {each.id: each for each in await store.recently_active(scope, MAX_CONVERSATIONS)}
+        found = _chosen([known[each] for each in standings if each in known], standings, chosen, working)
+        shown, has_more = found[first : first + ROWS_PER_PAGE], len(found) > first + ROWS_PER_PAGE
+    else:
+        newest = await load_receipts(store, scope, limit=RECENT_REQUESTS)
+        clients = client_options(newest.receipts, "")
+        recent = await store.recently_active(scope, first + ROWS_PER_PAGE + 1)
+        shown, has_more = list(recent[first : first + ROWS_PER_PAGE]), len(recent) > first + ROWS_PER_PAGE
+    return render(
+        request,
+        "conversations.html",
+        rows=[await _listed(visitor, each, working) for each in shown],
+        found=await search_frames(store, scope, chosen.words, MAX_SEARCH_RESULTS) if chosen.words else None,
+        chosen=chosen,
+        sorts=SORTS,
+        states=STATES,
+        periods=PERIOD_WORDS,
+        clients=clients,
+        has_more=has_more,
+        running=running_now(visitor.context, scope),
+        done=request.query_params.get("done", ""),
+    )
+
+
+def _read_filter(request: Request) -> ListFilter:
+    """Raises BadRequest for an order, a state, a period or a page that there is not."""
+    params = request.query_params
+    sort, state = params.get("sort") or "recent", params.get("state") or "all"
+    if sort not in SORTS or state not in STATES:
+        raise BadRequest("There is no such order or filter; choose one of those in the lists of the page.")
+    since, until = params.get("since", ""), params.get("until", "")
+    period = "" if since or until else params.get("period", "")
+    read_period(period, since, until)
+    words, client = params.get("q", "").strip(), params.get("client", "")
+    page = _page_number(params.get("page", "1"))
+    return ListFilter(words, state, sort, cast(PeriodName, period or "all"), since, until, client, page)
+
+
+def _page_number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) > 0):
+        raise BadRequest("A page is a number from 1.")
+    return int(text)
+
+
+def standings_of(receipts: Iterable[Receipt]) -> Mapping[str, Standing]:
+    """By conversation. `receipts` are the oldest first."""
+    found: dict[str, Standing] = {}
+    for receipt in receipts:
+        if receipt.conversation:
+            before = found.get(receipt.conversation)
+            count, saved = (before.requests, before.saved) if before else (0, 0.0)
+            newest = receipt if before is None or tells_standing(receipt) else before.newest
+            found[receipt.conversation] = Standing(newest, receipt.created, count + 1, saved + receipt.saved)
+    return found
+
+
+def _chosen(
+    known: Sequence[Conversation], standings: Mapping[str, Standing], chosen: ListFilter, working: frozenset[str]
+) -> list[Conversation]:
+    def standing(each: Conversation) -> Standing:
+        return standings[each.id]
+
+    found = [
+        each for each in known if chosen.state in ("all", state_of(each, standing(each).newest, each.id in working))
+    ]
+    keys = {
+        "recent": lambda each: -standing(each).last,
+        "saved": lambda each: -standing(each).saved,
+        "lost": lambda each: standing(each).saved,
+        "requests": lambda each: -standing(each).requests,
+    }
+    return sorted(found, key=keys[chosen.sort])
+
+
+def state_of(conversation: Conversation, newest: Receipt | None, is_working: bool) -> str:  # noqa: FBT001
+    """One of `STATES`. `newest` is the request that tells how the conversation stands."""
+    if conversation.is_stopped:
+        return "stopped"
+    if is_working:
+        return "working"
+    if newest is None or newest.status not in (*PASSED_ON, "error"):
+        return "waiting"
+    if newest.status == "error":
+        return "failed" if tells_standing(newest) else "waiting"
+    return "too short" if newest.status == "asleep" and newest.reason in LENGTH_REASONS else "passed on"
+
+
+async def _listed(visitor: Visitor, conversation: Conversation, working: frozenset[str]) -> ListedConversation:
+    context = visitor.context
+    store, tenant = context.store, conversation.tenant
+    title = ""
+    try:
+        ledger = await lookup.load_ledger(store, conversation)
+        title = task_title(ledger) if ledger else ""
+        row = await conversations.conversation_row(store, ledger) if ledger else None
+    except ConversationUnreadable:
+        row = None
+    row = row or (await conversation_rows_of(store, [conversation]))[0]
+    decoded = map(decode_receipt, await store.requests(tenant, conversation.id, NEWEST_REQUESTS))
+    receipts = [receipt for receipt in decoded if receipt is not None]
+    receipt = newest_telling(receipts) or next(iter(receipts), None)
+    shows_person = visitor.scope is None and context.config.tenancy in WHOSE
+    return ListedConversation(
+        row,
+        title or row["title"],
+        client_of(receipt) if receipt and receipt.client else "",
+        receipt.model if receipt else "",
+        name_of_tenant(tenant) if shows_person else "",
+        state_of(conversation, receipt, conversation.id in working),
+        help_begins(receipt, context.config.wake_at_tokens),
+    )
+
+
+ROUTES = [Route("/console/conversations", show)]

@@ -1,0 +1,188 @@
+"""What a person does from a page: change frames, say something, stop and resume, choose a mode. Each answers with the
+page it came from and a sentence on what was done. The work is that of the `/stack` routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from callstack_proxy.management.actions import (
+    CommandTarget,
+    resume_agent,
+    run_command,
+    stop_agent,
+    stop_all,
+    store_mode,
+    store_unfold_request,
+)
+from callstack_proxy.management.api import now_ms
+from callstack_proxy.management.console.rendering import read_form, visitor_of
+from proxy.core.commands import (
+    ActivateCommand,
+    FrameCommand,
+    FrameSpec,
+    InvalidateCommand,
+    PlanCommand,
+    PopCommand,
+    PushCommand,
+    RenameCommand,
+)
+from proxy.core.ledger import Lane
+from proxy.errors import BadRequest, NotFound
+from proxy.exchange import MAX_MESSAGE_CHARACTERS
+from proxy.store import lookup
+
+MAX_TITLE, MAX_WORDS = 500, 20_000
+POP_STATUSES = ("completed", "failed", "blocked")
+DONE_WORDS = {
+    "activate": "The work goes on in this frame.",
+    "pop": "The frame is ended.",
+    "invalidate": "The frame is given up.",
+    "rename": "The frame has its new words.",
+    "push": "A frame was begun below this one.",
+    "plan": "A frame was planned below this one.",
+}
+"""Told behind an action. Titles stay out of it, because it stands in an address."""
+PLACES = {"overview": "/console", "list": "/console/conversations"}
+"""Pages beside that of a conversation from which it can be stopped."""
+MODES = ("", "off", "shadow", "passive", "active")
+
+
+async def change_frame(request: Request) -> Response:
+    form = await read_form(request)
+    visitor = visitor_of(request)
+    context, frame = visitor.context, request.path_params["frame"]
+    action = request.path_params["action"]
+    if action not in DONE_WORDS and action != "unfold":
+        raise NotFound("There is no such action on a frame.")
+    ledger, path_state = await lookup.ledger_with_frame(context.store, visitor.scope, frame)
+    tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
+    if action == "unfold":
+        wanted = await store_unfold_request(context.store, ledger, frame, now=form.get("now") == "yes", at=now_ms())
+        context.on_events_stored(tenant, conversation, wanted.events)
+        return _back(f"/console/frames/{frame}", f"It comes back {wanted.view['comes']}.")
+    command = _command(action, frame, form)
+    _, events = await run_command(context.store, context.config, CommandTarget(ledger, path_state, now_ms()), command)
+    context.on_events_stored(tenant, conversation, events)
+    return _back(f"/console/frames/{frame}", f"{DONE_WORDS[action]} It holds from the agent's next request on.")
+
+
+def _command(action: str, frame: str, form: Mapping[str, str]) -> FrameCommand:
+    """Raises BadRequest for what is missing or too long."""
+    if action == "activate":
+        return ActivateCommand(frame)
+    if action == "pop":
+        status = form.get("status", "completed")
+        for allowed in POP_STATUSES:
+            if allowed == status:
+                return PopCommand(frame, allowed, _words(form, "results"))
+        raise BadRequest("A frame ends as completed, failed or blocked.")
+    if action == "invalidate":
+        return InvalidateCommand(frame, _required(form, "reason", 2_000))
+    if action == "rename":
+        return RenameCommand(frame, _required(form, "title", MAX_TITLE), _words(form, "criteria"))
+    spec = FrameSpec(_required(form, "title", MAX_TITLE), _words(form, "criteria"))
+    return PlanCommand((spec,), frame) if action == "plan" else PushCommand(spec, frame)
+
+
+def _required(form: Mapping[str, str], name: str, most: int) -> str:
+    text = form.get(name, "").strip()
+    if not text:
+        raise BadRequest(f"The {name} is missing. Go back and fill it in.")
+    if len(text) > most:
+        raise BadRequest(f"The {name} has {len(text)} characters; {most} is the most.")
+    return text
+
+
+def _words(form: Mapping[str, str], name: str) -> str:
+    text = form.get(name, "").strip()
+    if len(text) > MAX_WORDS:
+        raise BadRequest(f"The {name} has {len(text)} characters; {MAX_WORDS} is the most.")
+    return text
+
+
+def _back(path: str, done: str) -> Response:
+    """To the page, which says what was done. Only our own words go into the address, never a title or a message."""
+    return RedirectResponse(f"{path}?{urlencode({'done': done[:300]})}", status_code=303)
+
+
+# ------------------------------------------------------------------------------------------------------- conversation
+async def say(request: Request) -> Response:
+    form = await read_form(request)
+    visitor = visitor_of(request)
+    conversation = request.path_params["conversation"]
+    tenant = await lookup.tenant_of_conversation(visitor.context.store, visitor.scope, conversation)
+    text = _required(form, "text", MAX_MESSAGE_CHARACTERS)
+    lane = Lane.FOLLOW_UP if form.get("lane") == "follow_up" else Lane.STEER
+    _, position = await visitor.context.inbox.add_message(tenant, conversation, text, lane, "")
+    when = "when the model has nothing more to do" if lane is Lane.FOLLOW_UP else "with the agent's next request"
+    return _back(f"/console/conversations/{conversation}", f"The model is told {when} (place {position}).")
+
+
+async def stop(request: Request) -> Response:
+    form = await read_form(request)
+    visitor = visitor_of(request)
+    context, conversation = visitor.context, request.path_params["conversation"]
+    stored = (await lookup.ledger_of(context.store, visitor.scope, conversation)).conversation
+    cut = await stop_agent(context.store, context.inbox, stored, context.on_mode_changed)
+    done = f"{_cut_off_words(cut.requests)}. The agent's next request is refused, until you press Resume."
+    if cut.messages:
+        done += f" Of what you said, {cut.messages} had not been told yet and is taken back."
+    if form.get("tree") == "yes":
+        ledger = await lookup.ledger_of(context.store, stored.tenant, conversation)
+        stopped, events = await stop_all(context.store, context.config, ledger, now_ms())
+        context.on_events_stored(stored.tenant, conversation, events)
+        done += f" {len(stopped['blocked'])} frames are blocked, {len(stopped['invalidated'])} given up."
+    return _back(_place(form, conversation), done)
+
+
+def _cut_off_words(requests: int) -> str:
+    if not requests:
+        return "Stopped: no request was under way"
+    what = "the request under way was" if requests == 1 else f"{requests} requests under way were"
+    return f"Stopped: {what} cut off"
+
+
+async def resume(request: Request) -> Response:
+    form = await read_form(request)
+    visitor = visitor_of(request)
+    context, conversation = visitor.context, request.path_params["conversation"]
+    stored = (await lookup.ledger_of(context.store, visitor.scope, conversation)).conversation
+    was_stopped = await resume_agent(context.store, context.inbox, stored, context.on_mode_changed)
+    done = "Its requests are taken again: tell the agent to go on." if was_stopped else "It was not stopped."
+    return _back(_place(form, conversation), done)
+
+
+def _place(form: Mapping[str, str], conversation: str) -> str:
+    """The page from which a form was sent that stands on several."""
+    return PLACES.get(form.get("from", ""), f"/console/conversations/{conversation}")
+
+
+async def set_mode(request: Request) -> Response:
+    form = await read_form(request)
+    visitor = visitor_of(request)
+    context, conversation = visitor.context, request.path_params["conversation"]
+    mode = form.get("mode")  # a form in which none is chosen sends none
+    if mode not in MODES:
+        raise BadRequest("There is no such mode; choose one of the list.")
+    stored = (await lookup.ledger_of(context.store, visitor.scope, conversation)).conversation
+    await store_mode(context.store, stored, mode, context.on_mode_changed)
+    words = f"The mode is {mode}" if mode else "The mode is again that of the configuration"
+    return _back(f"/console/conversations/{conversation}", f"{words}, from the next request on.")
+
+
+ROUTES = [
+    Route(
+        "/console/frames/{frame}/{action}",
+        change_frame,
+        methods=["POST"],
+    ),
+    Route("/console/conversations/{conversation}/say", say, methods=["POST"]),
+    Route("/console/conversations/{conversation}/stop", stop, methods=["POST"]),
+    Route("/console/conversations/{conversation}/resume", resume, methods=["POST"]),
+    Route("/console/conversations/{conversation}/mode", set_mode, methods=["POST"]),
+]

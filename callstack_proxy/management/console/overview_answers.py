@@ -1,0 +1,117 @@
+"""The three lines at the top of the overview: what was saved this week, what runs now, and what there is to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from starlette.concurrency import run_in_threadpool
+
+from callstack_proxy.management.api import ApiContext
+from callstack_proxy.management.console.rendering import Visitor
+from callstack_proxy.management.console.running import Running, running_now
+from callstack_proxy.management.views import LoadedReceipts, load_receipts, task_title
+from proxy.accounting import (
+    Receipt,
+    ReceiptTotals,
+    dearer_conversations,
+    plan_words,
+    read_period,
+    reason_meaning,
+    sum_receipts,
+)
+from proxy.errors import NotFound
+from proxy.store import ConversationUnreadable, lookup
+
+MAX_STOPPED = 200
+"""Conversations, the most recently active, among which those that a person has stopped are looked for."""
+NAMED = 3
+"""Conversations or models that are named in a line; an overview shows how many more there are."""
+MIN_FAILURES = 3
+"""Newest requests in a row that failed, all of them, before somebody has to look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Something to do, and the page where it is done; `link` is empty where there is none."""
+
+    words: str
+    link: str = ""
+    link_words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """`week` covers the last seven days, `plan` says what they took where a plan pays for all (else empty), `dearer`
+    are the week's conversations that cost more with the proxy than without."""
+
+    week: ReceiptTotals
+    plan: str
+    conversations: int
+    dearer: Sequence[ReceiptTotals]
+    running: Sequence[Running]
+    to_do: Sequence[Advice]
+    titles: Mapping[str, str]
+    """Of those of `dearer` that are told by name, by id."""
+
+
+async def find_answers(visitor: Visitor, loaded: LoadedReceipts | None) -> Answers:
+    """`loaded`: the receipts of the visitor from all time, if they are at hand."""
+    context, scope, week = visitor.context, visitor.scope, read_period("week")
+    receipts = (loaded or await load_receipts(context.store, scope, period=week)).receipts
+    of_week = [each for each in receipts if each.created >= week.starts_ms]
+    dearer = await run_in_threadpool(dearer_conversations, of_week)
+    return Answers(
+        await run_in_threadpool(sum_receipts, of_week),
+        await run_in_threadpool(plan_words, of_week),
+        len({receipt.conversation for receipt in of_week} - {""}),
+        dearer,
+        running_now(context, scope),
+        await _to_do(context, visitor, of_week),
+        {row.key: await _title_of(context, scope, row.key) for row in dearer[:NAMED]},
+    )
+
+
+async def _title_of(context: ApiContext, scope: str | None, conversation: str) -> str:
+    """Its id where it cannot be read, or was deleted."""
+    try:
+        ledger = await lookup.ledger_of(context.store, scope, conversation)
+    except (NotFound, ConversationUnreadable):
+        return conversation[:12]
+    return task_title(ledger, 60) or conversation[:12]
+
+
+async def _to_do(context: ApiContext, visitor: Visitor, receipts: Sequence[Receipt]) -> list[Advice]:
+    """Empty for nothing. The most pressing first."""
+    found: list[Advice] = []
+    if (trouble := context.store.write_error()) is not None:
+        found.append(Advice(f"The store takes nothing new: {trouble}.", "/console/operation", "Look at the store"))
+    if (failing := _failing(receipts)) is not None:
+        words = f"The newest requests failed: {reason_meaning(failing.reason)}. Look whether the provider is there."
+        found.append(Advice(words, f"/console/requests/{failing.id}", "Open the newest"))
+    recent = await context.store.recently_active(visitor.scope, MAX_STOPPED)
+    if stopped := [each.id for each in recent if each.is_stopped]:
+        titles = [await _title_of(context, visitor.scope, each) for each in stopped[:NAMED]]
+        found.append(_stopped_advice(stopped, titles))
+    models = sorted({each.model for each in receipts if not each.priced and each.model})
+    if models:
+        named = ", ".join(models[:NAMED])
+        words = f"No price is known for {named}, so its figures are guesses. Set tariffs in proxy.yaml."
+        found.append(Advice(words))
+    return found
+
+
+def _stopped_advice(stopped: Sequence[str], titles: Sequence[str]) -> Advice:
+    named = ", ".join(f"“{title}”" for title in titles) + (", …" if len(stopped) > len(titles) else "")
+    if len(stopped) == 1:
+        words = f"An agent is stopped ({named}): its requests are refused until you resume it."
+        return Advice(words, f"/console/conversations/{stopped[0]}", "Go there to resume")
+    words = f"{len(stopped)} agents are stopped ({named}): their requests are refused until you resume them."
+    return Advice(words, "/console/conversations?state=stopped", "Go there to resume")
+
+
+def _failing(receipts: Sequence[Receipt]) -> Receipt | None:
+    """The newest request, if the last few all failed by no person's wish."""
+    newest = receipts[-MIN_FAILURES:]
+    failed = [each for each in newest if each.status == "error" and each.reason.startswith("upstream")]
+    return newest[-1] if len(failed) == MIN_FAILURES else None

@@ -1,0 +1,317 @@
+"""`/console/requests/ID`: what came in, what went up in each round, and what differs, with the decisions behind it, the
+receipt, and the bytes to copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callstack_proxy.management.console.conversation_page import MAX_REQUESTS, path_state_at, steps_of
+from callstack_proxy.management.console.parts.body_diff import (
+    DiffRow,
+    ReadBody,
+    WordChange,
+    cached_until,
+    diff_rows,
+    read_body,
+    word_changes,
+)
+from callstack_proxy.management.console.parts.icicle import message_of
+from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
+from callstack_proxy.management.views import ReceiptView, requests
+from proxy.accounting import decision_meaning
+from proxy.core.context import owner_of
+from proxy.core.ledger import Message
+from proxy.errors import BadRequest, NotFound
+from proxy.store import ConversationUnreadable, StoredRequest, lookup
+
+VIEWS = {
+    "in": "from the agent",
+    "up": "what was sent",
+    "diff": "what was changed",
+    "previous": "against the request before",
+}
+LAST_ROUND = "last"
+MAX_ROWS = 400
+FOLDED = "folded "
+"""How the event of a receipt begins that names the frame behind it."""
+MAX_TEXT = 60_000
+"""Characters of one message that are shown; the bytes are behind the link to the raw body."""
+DECISION_WORDS = {
+    "wake": "begin to help in this conversation",
+    "fold": "put finished work away",
+    "trim": "shorten the context because it does not fit",
+    "view": "show less of a frame",
+    "unfold": "bring work back",
+}
+NO_DECISION: Mapping[str, object] = {
+    "done": False,
+    "removed": 0,
+    "compaction": 0,
+    "behind": 0,
+    "requests": 0,
+    "cost": 0.0,
+    "gain": 0.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """A row of the page. `frame` is the id and the title of the frame that a message belongs to, where it is known."""
+
+    diff: DiffRow
+    frame: tuple[str, str] | None
+    words: Sequence[WordChange] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """One row, or neighbours of one frame that were left out together."""
+
+    rows: Sequence[ShownRow]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(row.diff.size for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBody:
+    """Rows of one view. `cached` says before which message the provider's cached prefix ends, None where that is not
+    known."""
+
+    groups: Sequence[RowGroup]
+    cut: int
+    cached: int | None
+    bytes: int
+    readable: bool = True
+
+
+async def show(request: Request) -> Response:
+    visitor = visitor_of(request)
+    stored = await requests.stored_request(visitor.context.store, visitor.scope, request.path_params["request"])
+    view, round_number = _chosen(request, stored)
+    frames = await _frames_by_identity(visitor, stored)
+    place = await _place(visitor, stored)
+    previous = await _previous_body(visitor, place.before) if view == "previous" else None
+    receipt = requests.receipt_view(stored.record)
+    body = await run_in_threadpool(_body_of_view, stored, view, round_number, frames, previous)
+    return render(
+        request,
+        "request.html",
+        stored=stored,
+        record=stored.record,
+        frame_title=dict(frames.values()).get(stored.record.frame, "frame"),
+        receipt=receipt,
+        balance_words=balance_words(receipt) if receipt else "",
+        views=VIEWS,
+        view=view,
+        round=round_number,
+        body=body,
+        folded_with=place.folded_with,
+        number=place.number,
+        of=place.of,
+        before=place.before,
+        after=place.after,
+        message_path=lambda row: _message_path(row, view, round_number, stored.record.id, place.before),
+        decisions=[_decision(each) for each in receipt.get("decisions", [])],
+    )
+
+
+def _chosen(request: Request, stored: StoredRequest) -> tuple[str, int]:
+    view, text = request.query_params.get("view", "diff"), request.query_params.get("round", "")
+    if view not in VIEWS:
+        raise BadRequest(f"There is no such view; there are {', '.join(VIEWS)}.")
+    last = len(stored.sent) - 1
+    if not text:
+        return view, max(0, last)
+    if not (text.isascii() and text.isdigit() and len(text) <= 4 and int(text) <= last):
+        raise NotFound(f"There is no round {text[:9]}: this request took {last + 1}.")
+    return view, int(text)
+
+
+async def _frames_by_identity(visitor: Visitor, stored: StoredRequest) -> Mapping[str, tuple[str, str]]:
+    """The frame of each message that the ledger knows, by the message's identity."""
+    if not stored.record.conversation:
+        return {}
+    try:
+        ledger = await lookup.ledger_of(visitor.context.store, visitor.scope, stored.record.conversation)
+    except (NotFound, ConversationUnreadable):  # the request is shown all the same
+        return {}
+
+    def collect() -> dict[str, tuple[str, str]]:
+        found: dict[str, tuple[str, str]] = {}
+        path_state = path_state_at(ledger, stored.record.entry)
+        for path_entry in path_state.entries:
+            message = message_of(path_entry)
+            frame = path_state.tree.told.frames.get(owner_of(path_state, path_entry).partition("#")[0])
+            if message is not None and frame is not None:
+                found.setdefault(message.identity, (frame.id, frame.title))
+        return found
+
+    return await run_in_threadpool(collect)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPlace:
+    """Where a request stands. `number` counts the answered requests of its conversation from 1, 0 where that is not
+    known; `before` and `after` are the ids of its neighbours in its thread, or empty. `folded_with` has the numbers of
+    the requests up to this one with which frames were put away last, by the frame."""
+
+    number: int = 0
+    of: int = 0
+    before: str = ""
+    after: str = ""
+    folded_with: Mapping[str, int] = field(default_factory=dict)
+
+
+async def _place(visitor: Visitor, stored: StoredRequest) -> RequestPlace:
+    record = stored.record
+    if not record.conversation:
+        return RequestPlace()
+    known = await visitor.context.store.requests(visitor.scope, record.conversation, MAX_REQUESTS)
+    steps = await run_in_threadpool(steps_of, known)
+    number = next((step.number for step in steps if step.receipt.id == record.id), 0)
+    folded_with = {
+        event.removeprefix(FOLDED): step.number
+        for step in steps[:number]
+        for event in step.receipt.events
+        if event.startswith(FOLDED)
+    }
+    ids = [each.id for each in reversed(known) if each.thread == record.thread]
+    at = ids.index(record.id) if record.id in ids else len(ids)
+    return RequestPlace(
+        number,
+        len(steps),
+        ids[at - 1] if 0 < at < len(ids) else "",
+        ids[at + 1] if at + 1 < len(ids) else "",
+        folded_with,
+    )
+
+
+async def _previous_body(visitor: Visitor, request: str) -> bytes:
+    if not request:
+        return b""
+    before = await visitor.context.store.request(visitor.scope, request)
+    if before is None:
+        return b""
+    return b"".join(before.sent[-1].body) if before.sent else b"".join(before.record.body)
+
+
+def _body_of_view(
+    stored: StoredRequest, view: str, round_number: int, frames: Mapping[str, tuple[str, str]], previous: bytes | None
+) -> ShownBody:
+    came = b"".join(stored.record.body)
+    sent = b"".join(stored.sent[round_number].body) if stored.sent else b""
+    shown = came if view == "in" else sent
+    new = read_body(shown)
+    old = read_body({"diff": came, "previous": previous or b""}.get(view, b"")) if view in ("diff", "previous") else new
+    if new is None or old is None:
+        return ShownBody((), 0, None, len(shown), readable=view == "previous" and not previous)
+    rows = _single_rows(new) if view in ("in", "up") else diff_rows(old.messages, new.messages)
+    usage = _usage_of_round(stored, round_number)
+    cached = None
+    if usage and view != "in":
+        cached = cached_until(new.messages, int(usage.get("cached") or 0), int(usage.get("input") or 0), len(shown))
+    groups = _groups([_shown(row, frames) for row in rows[:MAX_ROWS]])
+    return ShownBody(groups, max(0, len(rows) - MAX_ROWS), cached, len(shown))
+
+
+def _groups(rows: Sequence[ShownRow]) -> list[RowGroup]:
+    def key(numbered: tuple[int, ShownRow]) -> object:
+        number, row = numbered
+        return (row.frame, "left out") if row.diff.change == "left out" else number
+
+    return [RowGroup([row for _, row in group]) for _, group in groupby(enumerate(rows), key)]
+
+
+def _single_rows(body: ReadBody) -> list[DiffRow]:
+    return [DiffRow("same", n, n, message, 1, len(message.wire)) for n, message in enumerate(body.messages)]
+
+
+def _shown(row: DiffRow, frames: Mapping[str, tuple[str, str]]) -> ShownRow:
+    words = word_changes(row.previous.text[:MAX_TEXT], row.message.text[:MAX_TEXT]) if row.previous else ()
+    return ShownRow(row, frames.get(row.message.identity), words)
+
+
+def _usage_of_round(stored: StoredRequest, round_number: int) -> Mapping[str, Any]:
+    by_round = requests.receipt_view(stored.record).get("usage_by_round") or []
+    usage = by_round[round_number] if round_number < len(by_round) else None
+    return dict(usage) if usage else {}
+
+
+def _message_path(row: DiffRow, view: str, round_number: int, request: str, before: str) -> str:
+    """Where the whole message of a row is: that of one that left is in the body it left."""
+    if row.new is None:
+        return f"{request}/messages/in/{row.old}" if view == "diff" else f"{before}/messages/{LAST_ROUND}/{row.old}"
+    return f"{request}/messages/{'in' if view == 'in' else round_number}/{row.new}"
+
+
+def balance_words(receipt: ReceiptView) -> str:
+    """Why a request was dearer than untouched; empty for one that was not."""
+    if receipt["saved"] >= 0:
+        return ""
+    came, sent = receipt["untouched"], receipt["sent"]
+    anew = sent["written"] + sent["uncached"] - came["written"] - came["uncached"]
+    causes = []
+    if more := receipt["rounds"] - 1:
+        causes.append(f"the model called us, which took {more} more round{'s' if more > 1 else ''}")
+    if anew > 0:
+        causes.append(f"{anew:,} more tokens were paid in full or written to the cache instead of being read from it")
+    if own := receipt["own_tools"] + receipt["own_texts"]:
+        causes.append(f"{own:,} tokens are our tools and texts")
+    return f"Dearer than without us: {'; '.join(causes)}." if causes else ""
+
+
+def _decision(decision: Mapping[str, Any]) -> dict[str, object]:
+    kind, reason = str(decision.get("kind", "")), str(decision.get("reason", ""))
+    words = {"words": DECISION_WORDS.get(kind, kind), "why": decision_meaning(reason)}
+    return {**NO_DECISION, **decision, **words}
+
+
+# ----------------------------------------------------------------------------------------------------- parts of a page
+async def show_message(request: Request) -> Response:
+    """One message of a body, loaded when it is opened."""
+    visitor = visitor_of(request)
+    stored = await requests.stored_request(visitor.context.store, visitor.scope, request.path_params["request"])
+    body = await run_in_threadpool(read_body, _raw_body(stored, request.path_params["side"]))
+    position = request.path_params["position"]
+    if body is None or not 0 <= position < len(body.messages):
+        raise NotFound("There is no such message in this body.")
+    message: Message = body.messages[position]
+    return render(
+        request, "_message.html", message=message, text=message.text[:MAX_TEXT], more=len(message.text) - MAX_TEXT
+    )
+
+
+async def show_raw(request: Request) -> Response:
+    """The bytes of a body."""
+    visitor = visitor_of(request)
+    stored = await requests.stored_request(visitor.context.store, visitor.scope, request.path_params["request"])
+    return Response(_raw_body(stored, request.path_params["side"]), media_type="text/plain; charset=utf-8")
+
+
+def _raw_body(stored: StoredRequest, side: str) -> bytes:
+    """`in`, `last`, or the number of a round. Raises NotFound."""
+    if side == "in" or (side == LAST_ROUND and not stored.sent):
+        return b"".join(stored.record.body)
+    if side == LAST_ROUND:
+        return b"".join(stored.sent[-1].body)
+    if side.isascii() and side.isdigit() and len(side) <= 4 and int(side) < len(stored.sent):
+        return b"".join(stored.sent[int(side)].body)
+    raise NotFound(f"There is no such round: this request took {len(stored.sent)}.")
+
+
+ROUTES = [
+    Route("/console/requests/{request}", show),
+    Route("/console/requests/{request}/raw/{side}", show_raw),
+    Route("/console/requests/{request}/messages/{side}/{position:int}", show_message),
+]

@@ -1,0 +1,219 @@
+"""The layout `stack`, written and read: the state files of the plugin that introduced it (`state.json`,
+`frames/*.json`), plus `conversation.json` and a log of each frame's messages, `frames/ID.log`.
+
+Fields are named as in `/stack`; times are ms since the epoch. Ids are made safe before they become file names. The
+plugin writes no logs; then the goal of the first root is imported as the only message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from callstack_proxy.management.export.import_files import FileSource, read_document, read_objects, refuse_import
+from callstack_proxy.management.export.items import ExportItem, items_of, json_document, json_line, log_lines
+from callstack_proxy.management.export.ledger import as_bytes
+from callstack_proxy.management.export.rebuild import (
+    ImportedConversation,
+    ImportedFrame,
+    ImportedMessage,
+    parents_first,
+)
+from callstack_proxy.management.export.source import ExportInput
+from proxy.core.frames import Frame, Status, ancestors, children
+from proxy.core.ledger import Call, EntryKind, Message, identity_of
+from proxy.core.tools import tree_state
+from proxy.dialects import OPENAI_CHAT
+
+ABOUT_FILE = "conversation.json"
+STATE_FILE = "state.json"
+FRAMES_FOLDER = "frames"
+PLANNED_PREFIX = "plan-"
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def safe_file_name(name: str) -> str:
+    """An id with every character other than a letter, digit, dash or underscore replaced by an underscore."""
+    return _UNSAFE_CHARACTERS.sub("_", name)
+
+
+def stack_files(export_input: ExportInput) -> Iterator[tuple[str, Iterator[bytes]]]:
+    tree = export_input.path_state.tree
+    state = state_with_logs(export_input)
+    yield ABOUT_FILE, conversation_document(export_input)
+    yield STATE_FILE, iter((json_document(state),))
+    for frame in tree.frames.values():
+        yield (
+            _frame_file(frame),
+            iter((json_document(_frame_document(export_input, frame, state["frames"][frame.id])),)),
+        )
+    owned: dict[str, list[ExportItem]] = defaultdict(list)
+    for item in items_of(export_input.ledger, tree):
+        owned[item.frame].append(item)
+    for name in dict.fromkeys((*tree.frames, *owned)):
+        yield _log_file(name), log_lines(owned[name])
+
+
+def conversation_document(export_input: ExportInput) -> Iterator[bytes]:
+    conversation = export_input.ledger.conversation
+    document = {"id": conversation.id, "created": conversation.created, "dialect": conversation.dialect}
+    yield json_document(document)
+
+
+def state_with_logs(export_input: ExportInput) -> dict[str, Any]:
+    """The state, with the log file of each frame."""
+    state = tree_state(export_input.path_state.tree, FRAMES_FOLDER)
+    frames = {name: {**fields, "logPath": _log_file(name)} for name, fields in state["frames"].items()}
+    return {**state, "frames": frames}
+
+
+def _frame_file(frame: Frame) -> str:
+    """Imported ids of planned frames already begin with `plan-`."""
+    before = PLANNED_PREFIX if frame.status is Status.PLANNED and not frame.id.startswith(PLANNED_PREFIX) else ""
+    return f"{FRAMES_FOLDER}/{before}{safe_file_name(frame.id)}.json"
+
+
+def _log_file(frame: str) -> str:
+    return f"{FRAMES_FOLDER}/{safe_file_name(frame) or 'nobody'}.log"
+
+
+def _frame_document(export_input: ExportInput, frame: Frame, fields: Mapping[str, Any]) -> dict[str, Any]:
+    tree = export_input.path_state.tree
+    return {
+        **fields,
+        "conversation": export_input.id,
+        "active": tree.active == frame.id,
+        "ancestors": [above.id for above in ancestors(tree, frame.id)],
+        "children": [below.id for below in children(tree, frame.id)],
+        "origin": frame.origin,
+        "tokens": frame.tokens,
+    }
+
+
+FRAME_FILE_PATTERN, LOG_FILE_PATTERN = "frames/*.json", "frames/*.log"
+
+
+def read_stack_layout(conversations: FileSource, state: Mapping[str, Any]) -> ImportedConversation:
+    """Raises BadRequest, which names the file and the member."""
+    names = conversations.file_names()
+    listed = state["frames"]
+    if not isinstance(listed, dict):
+        refuse_import(f"{STATE_FILE}: `frames` is no object")
+    frames_by_id = {name: parse_frame(fields, f"{STATE_FILE}, frame {name[:64]}") for name, fields in listed.items()}
+    for name in names:
+        if fnmatchcase(name, FRAME_FILE_PATTERN):
+            frame = parse_frame(read_document(conversations, name), name)
+            # What only a file of its own says, such as where a frame came from, is taken from there.
+            frames_by_id[frame.id] = (
+                frame if frame.id not in frames_by_id else _merge_frames(frames_by_id[frame.id], frame)
+            )
+    frames = parents_first(frames_by_id.values())
+    messages = sorted(_read_logs(conversations, names), key=lambda message: (message.seq, message.round_number))
+    active = state.get("activeFrameID") or ""
+    return build_conversation(conversations, state, frames, active if isinstance(active, str) else "", tuple(messages))
+
+
+def build_conversation(
+    conversations: FileSource,
+    state: Mapping[str, Any],
+    frames: tuple[ImportedFrame, ...],
+    active: str,
+    messages: tuple[ImportedMessage, ...],
+) -> ImportedConversation:
+    """Without messages the goal becomes the only one."""
+    about = read_document(conversations, ABOUT_FILE) if ABOUT_FILE in conversations.file_names() else {}
+    created = round(min((frame.created for frame in frames), default=0))
+    name, begun, dialect = about.get("id"), about.get("created"), about.get("dialect")
+    if not isinstance(name, str) or not name:
+        name = sha256(json_line(state)).hexdigest()[:32]  # the same state is the same conversation
+    if not messages and frames:
+        messages = (_goal_message(frames[0]),)
+    return ImportedConversation(
+        name,
+        dialect if isinstance(dialect, str) else OPENAI_CHAT.name,
+        begun if isinstance(begun, int) else created,
+        frames,
+        active,
+        messages,
+    )
+
+
+def _goal_message(root: ImportedFrame) -> ImportedMessage:
+    text = (root.criteria or "").strip() or root.title
+    return ImportedMessage(
+        "goal", "", root.id, EntryKind.MESSAGE, OPENAI_CHAT.user_message(text), 0, round(root.created)
+    )
+
+
+def parse_frame(fields: Any, where: str) -> ImportedFrame:
+    """Raises BadRequest, which says `where` and what is missing."""
+    try:
+        frame = msgspec.convert(fields, ImportedFrame)
+    except msgspec.ValidationError as error:
+        allowed = ", ".join(Status)
+        refuse_import(f"{where}: {error}; a frame has at least sessionID, title and a status ({allowed})")
+    return frame if frame.id else refuse_import(f"{where}: sessionID is empty")
+
+
+def _merge_frames(state: ImportedFrame, file: ImportedFrame) -> ImportedFrame:
+    return msgspec.structs.replace(state, origin=state.origin or file.origin, tokens=state.tokens or file.tokens)
+
+
+# ----------------------------------------------------------------------------------------------------------------- logs
+class _LoggedMessage(msgspec.Struct, kw_only=True):
+    role: str
+    text: str = ""
+    calls: list[dict[str, Any]] = []
+    answers: str = ""
+    tokens: int = 0
+    wire: str = ""
+
+    def to_message(self) -> Message:
+        """Raises KeyError or UnicodeError if a log was not written by us."""
+        calls = tuple(Call(str(c["id"]), str(c["name"]), str(c["arguments"])) for c in self.calls)
+        identity = identity_of(self.role, self.text, calls, self.answers)
+        return Message(self.role, as_bytes(self.wire), identity, self.text, calls, self.answers, self.tokens)
+
+
+class _LoggedItem(_LoggedMessage, kw_only=True):
+    id: str
+    kind: EntryKind
+    thread: str = "imported"
+    created: int = 0
+    results: list[_LoggedMessage] = []
+    finish: str = ""
+    complete: bool = True
+
+
+class _LoggedLine(msgspec.Struct):
+    frame: str
+    seq: int
+    round: int
+    after: str
+    item: _LoggedItem
+
+
+def _read_logs(conversations: FileSource, names: list[str]) -> Iterator[ImportedMessage]:
+    for name in names:
+        if fnmatchcase(name, LOG_FILE_PATTERN):
+            for number, fields in read_objects(conversations, name):
+                yield _parse_line(fields, f"{name}, line {number}")
+
+
+def _parse_line(fields: Mapping[str, Any], where: str) -> ImportedMessage:
+    try:
+        line = msgspec.convert(fields, _LoggedLine)
+        item = line.item
+        results = tuple(result.to_message() for result in item.results)
+        return ImportedMessage(
+            item.id, line.after, line.frame, item.kind, item.to_message(), line.seq, item.created, line.round, results,
+            item.finish, item.complete, item.thread,
+        )  # fmt: skip
+    except (msgspec.ValidationError, KeyError, UnicodeError) as error:
+        refuse_import(f"{where}: {error}")

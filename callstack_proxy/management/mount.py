@@ -1,0 +1,36 @@
+"""`/stack` and `/console` as a proxy mounts them: `build_app(config, build_mounted=build_management)`."""
+
+from __future__ import annotations
+
+from proxy.server import Mounted, RunningApp
+
+
+def build_management(app: RunningApp) -> Mounted:
+    # FastAPI: 30 MB that most runs never need
+    from callstack_proxy.management.api import ApiContext, build_api
+    from callstack_proxy.management.console import EndedSessions, Sessions, build_console
+
+    services, config = app.services, app.services.config
+    conversations, counter = services.conversation_cache, services.counter
+    context = ApiContext(
+        store=services.store,
+        tenant_of=app.tenant_of,
+        on_deleted=conversations.drop_deleted,
+        on_mode_changed=conversations.set_mode,
+        on_events_stored=conversations.apply_events,
+        inbox=services.inbox,
+        is_draining=app.is_draining,
+        started=app.started,
+        live_settings=services.live_settings,
+        counter_name=lambda: counter.name,
+        operator_token=app.operator_token,
+        config=config,
+        feed=services.event_bus,
+        count_tokens=counter.count,
+        learned_traits=app.learned_traits,
+    )
+    by_key = app.tenant_of if config.tenancy in ("key", "credential") else None
+    by_front = app.tenant_of if config.tenancy == "header" else None
+    sessions = Sessions(services.secret, app.operator_token, by_key, app.hash_of_key, by_front)
+    sessions.ended = EndedSessions(config.data / "ended_sessions.json")
+    return Mounted(build_api(context), build_console(context, sessions))

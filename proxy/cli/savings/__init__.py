@@ -1,6 +1,0 @@
-"""`callstack savings`: replays the sessions that agents have written on this machine, and says what the proxy would
-have saved."""
-
-from proxy.cli.savings.command import savings
-
-__all__ = ["savings"]

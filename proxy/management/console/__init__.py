@@ -1,7 +1,0 @@
-"""The web console at `/console`: pages that show what the proxy keeps, live, and let a person act on it. They are made
-from the views that `/stack` uses, and keep no state of their own."""
-
-from proxy.management.console.app import build_console
-from proxy.management.console.sessions import EndedSessions, Sessions
-
-__all__ = ["EndedSessions", "Sessions", "build_console"]
