@@ -31,7 +31,7 @@ def npm(folder: Path, packages: tuple[str, ...]) -> Path:
 def pip(folder: Path, packages: tuple[str, ...]) -> Path:
     """`folder` as an environment of its own with these packages. Raises NotInstallable."""
     create = [sys.executable, "-m", "venv", str(folder)]
-    install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages]
+    install = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-compile", *packages]
     return once(folder, packages, [create, install])
 
 
