@@ -38,6 +38,7 @@ from proxy.core.ledger import (
 from proxy.core.matching import Match, MatchKind, RequestRole
 from proxy.core.matching import lookup_keys as anchors
 from proxy.core.matching import match_history as matching
+from proxy.core.memo import RecentCache
 from proxy.core.observers import cache_names_in_slices
 from proxy.core.policy import (
     build_root,
@@ -78,6 +79,9 @@ a notice of the client's own."""
 MAX_KEYWORD_SCAN = 2_000
 """Newest messages of a complete new history whose names are collected; more are not remembered."""
 
+MAX_SHADOW_WAKES = 4_000
+"""Threads in mode `shadow` of which it is remembered that they would be awake; for others it is decided again."""
+
 
 class TakenOver(NamedTuple):
     """What a new conversation has from another one. `bound`: positions of answers whose reasoning is bound to that
@@ -109,6 +113,11 @@ class Resolver:
     """Of `notes`, those that look at requests that pass untouched."""
     has_active: bool = True
     """Whether there is mode `active`, or `passive` instead of it."""
+
+    @cached_property
+    def shadow_wakes(self) -> RecentCache[tuple[str, str], ThreadWoken]:
+        """By conversation and thread in mode `shadow`: the event that would have woken it."""
+        return RecentCache(MAX_SHADOW_WAKES)
 
     @cached_property
     def origin_finder(self) -> OriginFinder:
@@ -393,8 +402,14 @@ class Resolver:
         """Shadow: the event that would wake the thread with this request; None if it would go on sleeping."""
         if _tool_conflict(placement.request) or placement.request.choice_count > 1:
             return None
+        # A thread stays awake once it woke; and planning all its compactions with each request takes a second a
+        # request in a session of 300, because here nothing ever leaves.
+        thread = (placement.conversation, placement.thread)
+        if known := self.shadow_wakes.find(thread):
+            return known
         acted = self.policy.decide(policy_input_of(placement, "active"))
-        return next((event for event in acted.events if isinstance(event, ThreadWoken)), None)
+        woken = next((event for event in acted.events if isinstance(event, ThreadWoken)), None)
+        return self.shadow_wakes.keep(thread, woken, 1) if woken else None
 
     def _apply_decision(self, placement: Placement, acted: PolicyDecision) -> Placement:
         if acted.decisions:

@@ -47,6 +47,21 @@ def test_s3_36_a_thread_that_would_wake_tells_our_tools_and_texts_too(stage: Sta
 
 
 @pytest.mark.rows("S3-36")
+def test_s3_36_a_thread_that_would_have_woken_is_taken_as_awake_from_then_on(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """A request that may call nothing wakes no thread; in one that is awake it carries our tools all the same."""
+    provider.will(says("first"), says("second"))
+    chat = stage.chat(stage.proxy(mode="shadow"))
+    first = chat.says("make the login work")
+    second = chat.says("now tell", tool_choice="none")
+
+    ours = [int(answer.headers[TOLD]) - int(answer.headers["x-stack-tokens-in"]) for answer in (first, second)]
+    assert ours[0] > 0
+    assert ours[1] == ours[0]
+
+
+@pytest.mark.rows("S3-36")
 def test_s3_36_a_thread_that_would_stay_asleep_would_send_what_came(stage: Stage, provider: ScriptedProvider) -> None:
     provider.will(says("small"))
     shadow = _asked(stage, mode="shadow", wake_at_tokens=20_000)
