@@ -57,6 +57,7 @@ NOT_FOR_REPLICAS = {
         "test_it_is_asked_once_more_with_recall_alone_and_that_is_remembered",
         "test_where_none_of_our_tools_is_taken_nothing_is_folded_and_no_text_speaks_of_recall",
         "test_usage_is_not_asked_for_where_the_provider_refuses_that",
+        "test_reasoning_that_a_provider_tells_and_refuses_does_not_come_back_to_it",
         "test_the_conversation_is_found_by_its_session_after_a_restart",
     },
     "each counts, and tells, what it does itself": {
