@@ -437,6 +437,7 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
     broken: tuple[str, ...]
     """Lines about what did not work here and has not been mended."""
     written: tuple[WrittenText, ...]
+    """Texts that its edits left in files."""
 
     @classmethod
     def from_candidate(cls, candidate: CompactionCandidate, writer: TraceWriter, path_state: PathState) -> _RemovedSpan:
@@ -473,6 +474,8 @@ def _fold_events(  # noqa: PLR0913  one candidate, and the context it leaves
     that the rest of the context shows, `readings` the files read in it."""
     tree, frame = path_state.tree, candidate.frame
     removed = _RemovedSpan.from_candidate(candidate, writer, path_state)
+    if compaction_input.rules.folds_items:  # many small folds: what their texts cost would make some of them wait
+        removed = replace(removed, written=())
     opened: tuple[FrameSplit, ...] = ()
     if candidate.is_part:
         opened = (_part_event(path_state, removed, compaction_input),)

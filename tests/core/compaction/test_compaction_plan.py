@@ -623,11 +623,15 @@ def test_a_tool_search_may_leave_once_its_tools_are_loaded_again(again: str, lea
 
 
 @pytest.mark.rows("S0-54", "S0-55")
-@pytest.mark.parametrize(("command", "is_told"), [("pytest -q", True), ("git checkout -- src/a.py", False)])
-def test_the_note_has_the_text_that_the_edits_left(command: str, *, is_told: bool) -> None:
-    """As the last one left it; not what git undid."""
+@pytest.mark.parametrize(
+    ("command", "folds_items", "is_told"),
+    [("pytest -q", False, True), ("git checkout -- src/a.py", False, False), ("pytest -q", True, False)],
+)
+def test_the_note_has_the_text_that_the_edits_left(command: str, *, folds_items: bool, is_told: bool) -> None:
+    """As the last one left it; not what git undid, and none where as much as pays is to leave."""
     text = "def limit(calls):\n    return calls < 10 and not is_closed(calls)"
-    watched = GrowingConversation().user("Mend the leak.")
+    rules = FoldRules(20_000, folds_items=folds_items)
+    watched = GrowingConversation(settings={"rules": rules}).user("Mend the leak.")
     for old, new in (("pass", text), ("10", "20")):
         watched.does(("edit", {"filePath": "src/a.py", "oldString": old, "newString": new}), results=["ok"])
     for n in range(4):
