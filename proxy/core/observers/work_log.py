@@ -26,6 +26,8 @@ CODE_CHARACTERS = 70
 """Characters of one side of an edit."""
 MAX_EDITS_PER_CALL = 6
 TELLING_CHARACTERS = 12
+MAX_WRITTEN_TEXTS = 64
+"""The newest texts that are followed: each edit is compared with all of them."""
 MAX_EDIT_LENGTH = 20_000  # characters of one side that are compared
 
 ON_STASH = ", with your changes stashed"
@@ -180,7 +182,7 @@ def written_texts(steps: Iterable[Step], tool_roles: ToolRoles) -> tuple[Written
                 continue
             if made := tuple(_replacements_of_call(execution, tool_roles)):
                 for path, old, new in made:
-                    written = _with_replacement(written, path, old, new)
+                    written = _with_replacement(written, path, old, new)[-MAX_WRITTEN_TEXTS:]
             else:
                 files = observe_files(Step("", (execution,)), tool_roles)
                 gone = {file.path for file in files if file.action is not FileAction.READ}
