@@ -55,7 +55,7 @@ def escape_xml(text: str) -> str:
 
 _OWN_TAGS = (
     "stack-context frame-results results said steps progress files commands decisions edits errors next "
-    "names-you-can-query user-said"
+    "names-you-can-query user-said does-not-work-here text-after-edits"
 )
 _OWN_TAG = re.compile(
     rf"<(?=<(?:recall|end)\b|\s*/?\s*(?:{'|'.join(map(re.escape, _OWN_TAGS.split()))})(?![\w-]))", re.IGNORECASE

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from proxy.core.compaction.detours import DetourHistory, detour_history
 from proxy.core.compaction.facts import (
+    UNDONE,
     artifacts_in_facts,
     describe_returned_frames,
     facts_of_span,
@@ -86,6 +87,7 @@ from proxy.core.ledger import Message
 from proxy.core.observers import (
     ToolRole,
     ToolRoles,
+    WrittenText,
     broken_lines,
     broken_tools,
     ends_with_user_message,
@@ -97,6 +99,7 @@ from proxy.core.observers import (
     runs_program,
     steps_of,
     typed_text_of,
+    written_texts,
 )
 from proxy.core.text import CountTokens
 
@@ -433,23 +436,28 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
     user_words: str
     broken: tuple[str, ...]
     """Lines about what did not work here and has not been mended."""
+    written: tuple[WrittenText, ...]
+    """Texts that its edits left in files."""
 
     @classmethod
     def from_candidate(cls, candidate: CompactionCandidate, writer: TraceWriter, path_state: PathState) -> _RemovedSpan:
         path_entries = candidate.path_entries
         replaced = {entry for trim in candidate.replaced_traces for entry in trim.entries}
         span = [*(p for p in path_state.entries if p.entry.id in replaced), *path_entries] if replaced else path_entries
+        facts = facts_of_span(path_state, path_entries, writer.names)
+        undone = {item.removesuffix(f" ({UNDONE})") for item in facts.changed if item.endswith(f" ({UNDONE})")}
         return cls(
             candidate,
             path_entries,
             tuple(_removed_messages(path_state, path_entries, writer.count)),
-            facts_of_span(path_state, path_entries, writer.names),
+            facts,
             interim_summary_text(path_state, path_entries),
             describe_returned_frames(frames_returned_in(path_state.tree, span), writer.count),
             words_inside(path_state, span, writer.count),
             broken_lines(
                 broken_tools(path_state.entries, writer.names), frozenset(p.entry.id for p in (*span, *path_entries))
             ),
+            tuple(w for w in written_texts(steps_of(span), writer.names) if w.path not in undone),
         )
 
 
@@ -466,6 +474,8 @@ def _fold_events(  # noqa: PLR0913  one candidate, and the context it leaves
     that the rest of the context shows, `readings` the files read in it."""
     tree, frame = path_state.tree, candidate.frame
     removed = _RemovedSpan.from_candidate(candidate, writer, path_state)
+    if compaction_input.rules.folds_items:  # many small folds: what their texts cost would make some of them wait
+        removed = replace(removed, written=())
     opened: tuple[FrameSplit, ...] = ()
     if candidate.is_part:
         opened = (_part_event(path_state, removed, compaction_input),)
@@ -584,6 +594,7 @@ def _write_trace(  # noqa: PLR0913  what is written, and where it will stand
         broken=removed.broken,
         last_order=last_order,
         read_again=read_again,
+        written=removed.written,
     )
 
 

@@ -80,7 +80,7 @@ from proxy.core.observers.turns import (
     typed_text_of,
     without_client_elements,
 )
-from proxy.core.observers.work_log import edit_lines, joined_lines, step_line
+from proxy.core.observers.work_log import WrittenText, edit_lines, joined_lines, step_line, written_texts
 
 __all__ = [
     "BUILD",
@@ -106,6 +106,7 @@ __all__ = [
     "ToolRole",
     "ToolRoles",
     "TreeMove",
+    "WrittenText",
     "asked_in",
     "asks_for_summary",
     "batch_parts_of",
@@ -166,4 +167,5 @@ __all__ = [
     "typed_text_of",
     "was_missing",
     "without_client_elements",
+    "written_texts",
 ]

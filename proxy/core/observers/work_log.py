@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import msgspec
+
 from proxy.core.observers.call_outcomes import call_failed, output_of
 from proxy.core.observers.command_outcomes import CommandOutcome, summary_line_of
 from proxy.core.observers.commands import CommandRun, observe_commands
@@ -23,6 +25,9 @@ FAILURE_CHARACTERS = 70
 CODE_CHARACTERS = 70
 """Characters of one side of an edit."""
 MAX_EDITS_PER_CALL = 6
+TELLING_CHARACTERS = 12
+MAX_WRITTEN_TEXTS = 64
+"""The newest texts that are followed: each edit is compared with all of them."""
 MAX_EDIT_LENGTH = 20_000  # characters of one side that are compared
 
 ON_STASH = ", with your changes stashed"
@@ -158,6 +163,91 @@ def _edits_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[
     if whole := _first_text(arguments, _CONTENT_KEYS):
         lines = len(whole.splitlines())
         yield f"{name}: written whole, {lines} line{'s' if lines != 1 else ''}"
+
+
+class WrittenText(msgspec.Struct, frozen=True):
+    """What an edit wrote into a file, as far as later edits left it."""
+
+    path: str
+    text: str
+
+
+def written_texts(steps: Iterable[Step], tool_roles: ToolRoles) -> tuple[WrittenText, ...]:
+    """The texts that the edits of these steps left in the files, each with the later edits inside it, in the order of
+    their newest change. A text is left out where nobody knows what became of it: a command changed the file later."""
+    written: list[WrittenText] = []
+    for step in steps:
+        for execution in step.executions:
+            if not execution.answered or call_failed(execution):
+                continue
+            if made := tuple(_replacements_of_call(execution, tool_roles)):
+                for path, old, new in made:
+                    written = _with_replacement(written, path, old, new)[-MAX_WRITTEN_TEXTS:]
+            else:
+                files = observe_files(Step("", (execution,)), tool_roles)
+                gone = {file.path for file in files if file.action is not FileAction.READ}
+                written = [each for each in written if each.path not in gone] if gone else written
+    return tuple(written)
+
+
+def _with_replacement(written: Sequence[WrittenText], path: str, old: str, new: str) -> list[WrittenText]:
+    """The texts after one more edit, which replaces `old`; the whole file if that is empty."""
+    around = next((each for each in written if old and each.path == path and old in each.text), None)
+    if around is not None:
+        staying = [each for each in written if each is not around]
+        made = around.text.replace(old, new)
+    else:
+        telling = _telling_lines(old)
+        staying = [each for each in written if each.path != path or (old and not telling & _telling_lines(each.text))]
+        made = new
+    return [*staying, WrittenText(path, made)] if made.strip() else staying
+
+
+def _telling_lines(text: str) -> set[str]:
+    """Lines long enough to say where they stand: braces are everywhere."""
+    return {stripped for line in text.splitlines() if len(stripped := line.strip()) >= TELLING_CHARACTERS}
+
+
+def _replacements_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[tuple[str, str, str]]:
+    """The path, the old and the new text of each edit of a call; the old one is empty where the file is written
+    whole."""
+    role = tool_roles.role_of(execution.call.name)
+    arguments = decode_json_or_text(execution.call.arguments)
+    if "*** Begin Patch" in execution.call.arguments and role in (None, ToolRole.PATCH, ToolRole.SHELL):
+        for text in texts_in(arguments):
+            if "*** " in text:
+                yield from _replacements_of_patch(text)
+        return
+    if not isinstance(arguments, dict) or role not in (ToolRole.EDIT, ToolRole.WRITE, ToolRole.EDITOR):
+        return
+    changed = [f for f in observe_files(Step("", (execution,)), tool_roles) if f.action is not FileAction.READ]
+    if not changed:
+        return
+    path = changed[0].path
+    listed = arguments.get("edits")
+    for record in (arguments, *(listed if isinstance(listed, list) else ())):
+        if isinstance(record, dict) and (old := _first_text(record, _OLD_KEYS)):
+            yield path, old, _first_text(record, _NEW_KEYS)
+    if whole := _first_text(arguments, _CONTENT_KEYS):
+        yield path, "", whole
+
+
+def _replacements_of_patch(text: str) -> Iterator[tuple[str, str, str]]:
+    path, is_new = "", False
+    old: list[str] = []
+    new: list[str] = []
+    for line in (*text[: 4 * MAX_EDIT_LENGTH].splitlines(), "@@"):
+        if line.startswith(("@@", "*** ")) and (old or new):
+            if path and old != new:
+                yield path, "" if is_new else "\n".join(old), "\n".join(new)
+            old, new = [], []
+        if header := _PATCHED_FILE.match(line):
+            path, is_new = header[1].strip(), line.startswith("*** Add")
+        elif line.startswith("*** "):
+            path = path if line.startswith(("*** End of File", "*** Move to")) else ""
+        elif not line.startswith("@@"):
+            old += [line[1:]] if not line.startswith("+") else []
+            new += [line[1:]] if not line.startswith("-") else []
 
 
 def _first_text(record: Mapping[str, object], keys: Iterable[str]) -> str:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-FRAMES_SHARE = 0.032
-"""Tools for frames and their guidance may take this share of the first request. They are 288 tokens, so a request of
-9,000 tokens gets them."""
+FRAMES_SHARE = 290 / 9_000
+"""Tools for frames and their guidance may take this share of the first request. They are at most 290 tokens, in the
+dialect that takes most, so every request of 9,000 tokens gets them."""
 RECALL_SHARE = 0.019
 """`stack_recall` alone may take this share: 76 tokens from 4,000 on."""
 

@@ -620,3 +620,25 @@ def test_a_tool_search_may_leave_once_its_tools_are_loaded_again(again: str, lea
     assert (results[0] in removable) is (results[0] - 1 in removable) is leaves
     assert not {results[1], results[1] - 1} & set(removable)
     assert {results[2], results[2] - 1} <= set(removable)
+
+
+@pytest.mark.rows("S0-54", "S0-55")
+@pytest.mark.parametrize(
+    ("command", "folds_items", "is_told"),
+    [("pytest -q", False, True), ("git checkout -- src/a.py", False, False), ("pytest -q", True, False)],
+)
+def test_the_note_has_the_text_that_the_edits_left(command: str, *, folds_items: bool, is_told: bool) -> None:
+    """As the last one left it; not what git undid, and none where as much as pays is to leave."""
+    text = "def limit(calls):\n    return calls < 10 and not is_closed(calls)"
+    rules = FoldRules(20_000, folds_items=folds_items)
+    watched = GrowingConversation(settings={"rules": rules}).user("Mend the leak.")
+    for old, new in (("pass", text), ("10", "20")):
+        watched.does(("edit", {"filePath": "src/a.py", "oldString": old, "newString": new}), results=["ok"])
+    for n in range(4):
+        watched.does(bash(f"look {n}"), results=[padded(f"looked {n}")])
+    watched.does(bash(command), results=["ok"]).says("Mended.").user(ELSEWHERE)
+    watched.arrives()
+
+    (trim,) = watched.story.tree.removals
+    told = f"<text-after-edits>[src/a.py]\n{text.replace('10', '20')}</text-after-edits>"
+    assert (told in trim.trace, "text-after-edits" in trim.trace) == (is_told, is_told)

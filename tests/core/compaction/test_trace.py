@@ -20,6 +20,7 @@ from proxy.core.compaction.trace import (
 )
 from proxy.core.frames.tree import Frame, Status
 from proxy.core.ledger.messages import Call, Message
+from proxy.core.observers import WrittenText
 from proxy.core.observers.keywords import names_in_text
 from tests.core.forest import count
 
@@ -61,6 +62,7 @@ def traced(
     *,
     part: bool = False,
     planned: tuple[str, ...] = (),
+    written: tuple[WrittenText, ...] = (),
 ) -> str:
     return trace_text(
         frame,
@@ -75,6 +77,7 @@ def traced(
         earlier=earlier,
         earlier_tokens=count(earlier),
         planned=planned,
+        written=written,
     )
 
 
@@ -575,3 +578,23 @@ def test_words_of_the_clients_tools_are_no_names_of_the_work() -> None:
     assert "load_rates" in names
     assert "apply_patch" not in names
     assert "patchText" not in names
+
+
+# ---------------------------------------------------------------------------------------------- texts after the edits
+@pytest.mark.rows("S0-54")
+def test_the_newest_texts_that_edits_left_are_told_word_for_word() -> None:
+    """With their indents, as many as fit; and the note says that these need not be read again."""
+    written = (
+        WrittenText("src/old.py", "word " * 2 * trace.MAX_WRITTEN_TOKENS),
+        WrittenText("src/auth.py", "    def check(self):\n\n        return sign(self.raw)\n"),
+        WrittenText("src/page.tsx", '<Field ref={input} name="<edits>" onChange={change} />'),
+        WrittenText("src/short.py", "KEY = 1"),
+        WrittenText("src/app.py", "KEY = sign(raw, 'the key of the application')"),
+    )
+    text = traced(written=written)
+
+    told = sections(text)["text-after-edits"]
+    assert told == "\n".join(f"[{each.path}]\n{each.text.rstrip()}" for each in (written[1], written[-1]))
+    assert "Read a file again before you edit more of it than text-after-edits has;" in text
+    assert {**sections(text), "text-after-edits": ""} == {**sections(traced()), "text-after-edits": ""}
+    assert parse_traces(text) == parse_traces(traced())

@@ -20,6 +20,7 @@ from proxy.core.ledger.messages import Call
 from proxy.core.observers import DEFAULT_TOOL_ROLES
 from proxy.core.tools.base import ToolContext
 from proxy.dialects import DIALECTS, Dialect
+from proxy.exchange.thread.offer import FRAMES_SHARE, RECALL_SHARE, first_small_offer
 from tests.core.forest import count
 from tests.core.tools.test_inspect_tools import STORY, desk_after
 
@@ -174,7 +175,7 @@ def test_every_name_of_the_list_is_offered_and_does_what_it_is_for() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=list(DIALECTS))
 def test_what_is_offered_is_slim(dialect: Dialect) -> None:
     """In the bytes of each dialect: the tools for frames with their guidance at most 290 tokens, with a plan at most
-    480, recall alone at most 90."""
+    480, recall alone at most 90. So a first request of 9,000 tokens gets those for frames in every dialect."""
     tokens = load_o200k()
     told = {
         profile: tokens(dialect.tools_json(tools.tool_definitions(profile)).decode())
@@ -184,6 +185,9 @@ def test_what_is_offered_is_slim(dialect: Dialect) -> None:
     planned = tokens(guidance_text("mirror", ("bash",), DEFAULT_TOOL_ROLES))
 
     assert told["frames"] + mirrored <= 290
+    offers = [("frames", told["frames"] + mirrored, FRAMES_SHARE), ("recall", told["passive"], RECALL_SHARE)]
+    assert first_small_offer(9_000, offers) == "frames"
+    assert first_small_offer(8_000, offers) == "recall"
     assert told["core"] + planned <= 480
     assert told["passive"] <= 90
 

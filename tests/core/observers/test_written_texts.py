@@ -1,0 +1,72 @@
+"""What the edits of some steps left in the files, word for word."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from proxy.core.ledger.messages import Call
+from proxy.core.observers import DEFAULT_TOOL_ROLES, written_texts
+from proxy.core.observers.step import Step, ToolExecution
+
+LIMIT = "def limit(calls):\n    return calls < 10"
+
+
+def step(name: str, arguments: dict[str, Any] | str, result: str = "ok") -> Step:
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return Step("", (ToolExecution(Call("c1", name, written), result),))
+
+
+def edit(old: str, new: str, path: str = "src/a.py", result: str = "ok") -> Step:
+    return step("edit", {"filePath": path, "oldString": old, "newString": new}, result)
+
+
+def texts_after(*steps: Step) -> list[tuple[str, str]]:
+    return [(each.path, each.text) for each in written_texts(steps, DEFAULT_TOOL_ROLES)]
+
+
+FIRST = edit("pass", LIMIT)
+
+
+@pytest.mark.rows("S0-54")
+@pytest.mark.parametrize(
+    ("later", "left"),
+    [
+        ((), [("src/a.py", LIMIT)]),
+        ((edit("10", "20"),), [("src/a.py", LIMIT.replace("10", "20"))]),
+        ((edit("a", "b", "src/b.py"),), [("src/a.py", LIMIT), ("src/b.py", "b")]),
+        ((edit("10", "20", result="Error: no match"),), [("src/a.py", LIMIT)]),
+        ((edit("import os", "import sys"),), [("src/a.py", LIMIT), ("src/a.py", "import sys")]),
+        ((edit(f"import os\n{LIMIT}", "import os"),), [("src/a.py", "import os")]),
+        ((edit("    return calls < 10\n\nBURST = 3", "    return True"),), [("src/a.py", "    return True")]),
+        ((edit(LIMIT, ""),), []),
+        ((step("write", {"filePath": "src/a.py", "content": "X = 1\n"}),), [("src/a.py", "X = 1\n")]),
+        ((step("bash", {"command": "sed -i s/10/20/ src/a.py"}),), []),
+        ((step("bash", {"command": "pytest -q"}), step("read", {"filePath": "src/a.py"})), [("src/a.py", LIMIT)]),
+    ],
+)
+def test_a_text_is_what_later_edits_left_of_it(later: tuple[Step, ...], left: list[tuple[str, str]]) -> None:
+    """Or none, where nobody knows what became of it."""
+    assert texts_after(FIRST, *later) == left
+
+
+@pytest.mark.rows("S0-54")
+def test_a_patch_leaves_each_of_its_hunks_and_a_call_each_of_its_edits() -> None:
+    patch = (
+        "*** Begin Patch\n*** Update File: src/a.py\n@@ class A\n a = 1\n-b = 2\n+b = 3\n@@\n-c = 4\n+c = 5\n"
+        "*** Add File: src/n.py\n+n = 1\n*** End Patch"
+    )
+    edits = {
+        "file_path": "src/b.py",
+        "edits": [{"old_string": "x", "new_string": "y"}, {"old_string": "v", "new_string": "w"}],
+    }
+
+    assert texts_after(step("apply_patch", patch), step("MultiEdit", edits)) == [
+        ("src/a.py", "a = 1\nb = 3"),
+        ("src/a.py", "c = 5"),
+        ("src/n.py", "n = 1"),
+        ("src/b.py", "y"),
+        ("src/b.py", "w"),
+    ]
