@@ -21,6 +21,7 @@ from proxy.core.frames import (
     call_key,
     derive_compaction,
     descendants,
+    direct_path,
     one_spelling,
     subagent_frame_id,
 )
@@ -300,7 +301,7 @@ class _WorkTree:
 
 def _is_within(path: str, named: str) -> bool:
     """Whether git meant the path by `named`, which is one or a folder."""
-    inside = named.removeprefix("./").rstrip("/")
+    inside = direct_path(named).rstrip("/")
     return inside in ("", ".") or f"/{inside}/" in f"/{path.replace(chr(92), '/')}/"
 
 

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 
 _ABSOLUTE = re.compile(r"/|~/|[A-Za-z]:/")
+
+
+_INDIRECT = re.compile(r"(?:^|/)\.{1,2}(?:/|$)|[^:]//")
+_ADDRESS = re.compile(r"\w[\w+.-]+://")
+
+
+def direct_path(path: str) -> str:
+    """The path without `.` and `..` in it, by its text alone; an address stays as it is."""
+    plain = path.replace("\\", "/")
+    if not _INDIRECT.search(plain) or _ADDRESS.match(plain):
+        return path
+    direct = posixpath.normpath(plain)
+    return direct.replace("/", "\\") if "\\" in path and "/" not in path else direct
+
+
+def is_same_file(one: str, other: str) -> bool:
+    """Whether two paths match; clients use absolute and relative ones."""
+    one, other = _plain(one), _plain(other)
+    return one == other or one.endswith("/" + other) or other.endswith("/" + one)
 
 
 def one_spelling(paths: Iterable[str]) -> Mapping[str, str]:
@@ -27,4 +47,4 @@ def one_spelling(paths: Iterable[str]) -> Mapping[str, str]:
 
 
 def _plain(path: str) -> str:
-    return path.replace("\\", "/").removeprefix("./")
+    return direct_path(path).replace("\\", "/")

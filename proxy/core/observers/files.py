@@ -1,6 +1,7 @@
 """Reads which files the client's tools read, created, changed or removed. The path comes from the call's arguments; the
 result must confirm it, so a failed or unanswered call yields nothing. Files that only a command line mentions are
-marked unsure and are no artifacts. Paths stay as the call spelt them."""
+marked unsure and are no artifacts. Paths stay as the call spelt them, but for `.` and `..` in
+them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.core.frames import CHANGED, READ, FileAccess, PathEntry, one_spelling
+from proxy.core.frames import CHANGED, READ, FileAccess, PathEntry, direct_path, one_spelling
 from proxy.core.ledger import Call, OpenCalls
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
 from proxy.core.observers.command_outcomes import CommandOutcome, outcomes_of_checks
@@ -154,7 +155,7 @@ def _files_in_arguments(spec: ToolSpec, arguments: Mapping[str, object], result:
             yield ObservedFile(paths[0], FileAction.DELETED)
             yield ObservedFile(paths[-1], FileAction.CREATED)
         return
-    refused = {part.get("query") for part in batch_parts_of(result) if part.get("success") is False}
+    refused = {_clean_path(part.get("query")) for part in batch_parts_of(result) if part.get("success") is False}
     for path in dict.fromkeys(_paths_in_arguments(arguments, spec.arguments)):
         if path not in refused:
             yield ObservedFile(path, _action_of(spec.role, arguments, result))
@@ -198,7 +199,7 @@ def _clean_path(value: object) -> str:
     """Empty if the value cannot be a path."""
     if not isinstance(value, str) or len(value) > MAX_PATH_LENGTH or "\n" in value:
         return ""
-    return value.strip()
+    return direct_path(value.strip())
 
 
 _PATCH_HEADER = re.compile(r"\*\*\* (?:(Add|Update|Delete) File|(Move) to): ([^\n\r\"'\\]{1,400})")
@@ -215,7 +216,7 @@ def files_in_patches(texts: Iterable[str]) -> Iterator[ObservedFile]:
     for text in texts:
         before = ""
         for verb, moved, named in _PATCH_HEADER.findall(text):
-            path = named.strip()
+            path = direct_path(named.strip())
             if moved and before:
                 yield ObservedFile(before, FileAction.DELETED)
             yield ObservedFile(path, FileAction.CREATED if moved else _ACTION_BY_PATCH_VERB[verb])
@@ -239,7 +240,7 @@ def _files_in_commands(execution: ToolExecution, tool_roles: ToolRoles) -> Itera
             commands = parse_command_line(line)
             changes = [change for command in commands for change in _file_actions_of_command(command)]
             changes += [(path, FileAction.MODIFIED) for path in _paths_reported(commands, execution.result)]
-            yield from (ObservedFile(path, how, is_certain=False) for path, how in changes if _is_plausible_path(path))
+            yield from _changes_by_words(changes)
 
 
 def _changes_before_a_check(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedFile]:
@@ -254,7 +255,13 @@ def _changes_before_a_check(execution: ToolExecution, tool_roles: ToolRoles) -> 
         changes = (
             change for each in commands[: commands.index(checks[0][0])] for change in _file_actions_of_command(each)
         )
-        yield from (ObservedFile(path, how, is_certain=False) for path, how in changes if _is_plausible_path(path))
+        yield from _changes_by_words(changes)
+
+
+def _changes_by_words(changes: Iterable[tuple[str, FileAction]]) -> Iterator[ObservedFile]:
+    for path, how in changes:
+        if _is_plausible_path(path):
+            yield ObservedFile(direct_path(path), how, is_certain=False)
 
 
 def _file_actions_of_command(command: ShellCommand) -> Iterator[tuple[str, FileAction]]:

@@ -28,6 +28,7 @@ from proxy.core.frames import (
     children,
     decode_event,
     descendants,
+    direct_path,
     find_frame,
     frames_titled,
     replay,
@@ -279,7 +280,7 @@ def _target_of_file(
 
 
 def _touches_path(touched: Sequence[FileAccess], path: str) -> bool:
-    return any(t.path == path or t.path.endswith("/" + path.removeprefix("./")) for t in touched)
+    return any(t.path == path or t.path.endswith("/" + direct_path(path)) for t in touched)
 
 
 def _holds_content(piece: StoredPiece, touched: Sequence[FileAccess]) -> bool:
