@@ -15,7 +15,7 @@ from proxy.core.observers.commands import CommandRun, observe_commands
 from proxy.core.observers.files import FileAction, observe_files
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles
-from proxy.core.text import cut_for_display
+from proxy.core.text import cut_code, cut_for_display
 
 COMMAND_CHARACTERS = 80
 ARGUMENT_CHARACTERS = 50
@@ -182,7 +182,17 @@ def _described(name: str, place: str, gone: Sequence[str], come: Sequence[str]) 
     old, new = (_code_in([line for line in lines if line.strip() not in stayed]) for lines in (gone, come))
     if old and new:
         return f"{where}: {old} -> {new}"
-    return f"{where}: added {new}" if new else f"{where}: removed {old}" if old else f"{where}: blank lines"
+    return (
+        f"{where}: added {new}" if new else f"{where}: removed {old}" if old else f"{where}: {_rearranged(gone, come)}"
+    )
+
+
+def _rearranged(gone: Sequence[str], come: Sequence[str]) -> str:
+    """What an edit did that left the words of its lines as they were."""
+    before, after = ([line.strip() for line in lines if line.strip()] for lines in (gone, come))
+    if before != after:
+        return f"the same lines in other places or numbers: {_code_in(come)}"
+    return f"other blanks around {_code_in(come)}" if after else "blank lines"
 
 
 def _code_in(lines: Sequence[str]) -> str:
@@ -192,7 +202,7 @@ def _code_in(lines: Sequence[str]) -> str:
     if not code:
         return ""
     more = f" (and {len(code) - 1} more line{'s' if len(code) > 2 else ''})" if len(code) > 1 else ""
-    return cut_for_display(code[0], CODE_CHARACTERS) + more
+    return cut_code(code[0], CODE_CHARACTERS) + more
 
 
 def _place_in(lines: Sequence[str]) -> str:

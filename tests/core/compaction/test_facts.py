@@ -363,6 +363,22 @@ def test_steps_are_told_in_order_and_edits_with_the_check_after_them() -> None:
     )
 
 
+@pytest.mark.rows("S0-54", "S0-55")
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('\tprint("a  b")', '\tprint("a   b")\n', 'print("a  b") -> print("a   b")'),
+        ("x = 1\ny = 2", "    x = 1\n    y = 2", "other blanks around x = 1 (and 1 more line)"),
+        ("x = 1\ny = 2", "y = 2\nx = 1", "the same lines in other places or numbers: y = 2 (and 1 more line)"),
+        ("x = 1\n\ny = 2", "x = 1\ny = 2", "blank lines"),
+    ],
+)
+def test_an_edit_is_quoted_with_the_blanks_of_the_file(old: str, new: str, told: str) -> None:
+    made = ("edit", {"filePath": "a.py", "oldString": old, "newString": new})
+
+    assert known(([made], ["ok, the file has been updated."])).edits == (f"a.py: {told}",)
+
+
 PATCH = """*** Begin Patch
 *** Update File: src/grouping.py
 @@ def group_arrays(table):
