@@ -463,8 +463,8 @@ def test_a_text_that_has_more_than_one_shown_is_not_told_as_the_same() -> None:
     told = recall(talk.desk(), "", query="tool failed")
 
     assert told.startswith(
-        f"4 stored texts have these words, 1 of them the same as one shown ({third} in fthree), 2 of them the same only "
-        f"where these words stand ({second} in ftwo, {first} in fone). Page 1"
+        f"4 stored texts have these words, 1 of them the same as one shown ({third} in fthree), 2 of them the same "
+        f"only where these words stand ({second} in ftwo, {first} in fone). Page 1"
     )
 
 
