@@ -24,6 +24,7 @@ from proxy.core.frames import (
     direct_path,
     one_spelling,
     subagent_frame_id,
+    telling_names,
 )
 from proxy.core.ledger import Call
 from proxy.core.observers import (
@@ -39,12 +40,14 @@ from proxy.core.observers import (
     TreeMove,
     decode_json_or_text,
     edit_lines,
+    is_refused_by_user,
     joined_lines,
     last_outcome_by_kind,
     message_of,
     observe,
     observe_commands,
     observe_files,
+    refusals_of,
     resolution_of,
     step_line,
     steps_of,
@@ -96,15 +99,15 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
     commands: dict[str, str] = {}
     decisions: dict[str, None] = {}
     errors: dict[ObservedError, None] = {}
-    checks_made = _ChecksMade(names)
     said: list[str] = []
     told_steps: list[str] = []
     edits: list[str] = []
-    tree = _WorkTree()
     lists_plan = False
     steps = 0
-    for number, step in _steps_in_order(path_entries, inside):
-        observed = observe(step, names)
+    in_order = [(number, step, observe(step, names)) for number, step in _steps_in_order(path_entries, inside)]
+    shared_names = telling_names(file.path for _, _, observed in in_order for file in observed.files)
+    tree, checks_made = _WorkTree(shared_names), _ChecksMade(names, shared_names)
+    for number, step, observed in in_order:
         away = tree.are_changes_away
         commands_run = observe_commands(step, names, away=True) if away else observed.commands
         if number is None:
@@ -114,7 +117,7 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
         steps += bool(step.executions)
         lists_plan = lists_plan or any(isinstance(change, PlanReplaced) for change in observed.plan)
         said.append(announced_part(step.assistant_text) if not number and _ticks_off(observed) else step.assistant_text)
-        _add_step(told_steps, step_line(step, names, away=away))
+        _add_step(told_steps, step_line(step, names, away=away, names=shared_names))
         checks_made.add_own(step, edits, away=away)
         for file in observed.files:
             if file.action == "read":
@@ -130,9 +133,9 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
             command = f"{run.command} (changes stashed)" if run.kind and run.on_stash else run.command
             commands.pop(command, None)
             commands[command] = run.outcome
-        decisions.update(dict.fromkeys(observed.decisions))
+        decisions.update(dict.fromkeys((*observed.decisions, *refusals_of(step, names))))
         if not any(run.on_stash for run in commands_run):
-            errors.update(dict.fromkeys(observed.errors))
+            errors.update(dict.fromkeys(e for e in observed.errors if not is_refused_by_user(e.line)))
     changed, read_paths = _each_file_once(changed, read_paths)
     outcomes = checks_made.outcomes
     return SpanFacts(
@@ -176,10 +179,11 @@ class _ChecksMade:
     """The commands that were run, also in the frames inside the span: what was said of a check in the span is put right
     by a later one there. `failed_behind_edit` is the kind of the failed check that is told behind the newest edit."""
 
-    def __init__(self, names: ToolRoles) -> None:
+    def __init__(self, names: ToolRoles, shared_names: Mapping[str, str]) -> None:
         self.runs: list[CommandRun] = []
         self.failed_behind_edit = ""
         self._names = names
+        self._shared_names = shared_names
         self._is_unchecked = False
         """Whether no check came behind the newest edit yet."""
         self._runs_before_change = 0
@@ -195,7 +199,7 @@ class _ChecksMade:
             moves = tuple(tree_moves_of(part, self._names))
             for move, result in moves:
                 away = move.leaves_away(result, away=away)
-            if edited := edit_lines(part, self._names):
+            if edited := edit_lines(part, self._names, self._shared_names):
                 self._tell_check(checks, edits)
                 checks, self._is_unchecked, self.failed_behind_edit = [], True, ""
                 edits += edited
@@ -233,7 +237,8 @@ class _ChecksMade:
             kind for kind, run in checks.items() if kind in known and (known[kind] != passed[kind]) and _is_known(run)
         }
         if is_news:
-            told_steps.append(f"{INSIDE}{step_line(_with_checks(step, self._names, is_news), self._names)}")
+            checking = _with_checks(step, self._names, is_news)
+            told_steps.append(f"{INSIDE}{step_line(checking, self._names, names=self._shared_names)}")
         if passed.get(self.failed_behind_edit):
             edits[-1] = f"{edits[-1].removesuffix(')')}{PASSED_LATER})"
             self.failed_behind_edit = ""
@@ -267,7 +272,8 @@ def _with_checks(step: Step, names: ToolRoles, kinds: Container[str]) -> Step:
 class _WorkTree:
     """What git did to the changes that were made so far: an edit that was undone before it was committed is told so."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared_names: Mapping[str, str]) -> None:
+        self._shared_names = shared_names
         self.are_changes_away = False
         self.uncommitted: set[str] = set()
         self._committed_edits = 0
@@ -292,7 +298,7 @@ class _WorkTree:
         for path in [path for path in changed if path in tracked]:
             del changed[path]
             changed[path] = UNDONE
-        names = {path.replace("\\", "/").rpartition("/")[2] for path in tracked}
+        names = {self._shared_names.get(path) or path.replace("\\", "/").rpartition("/")[2] for path in tracked}
         for at in range(self._committed_edits, until):
             if edits[at].partition(":")[0].partition(",")[0] in names and not edits[at].endswith(UNDONE_LATER):
                 edits[at] += UNDONE_LATER

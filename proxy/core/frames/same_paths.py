@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 _ABSOLUTE = re.compile(r"/|~/|[A-Za-z]:/")
 
@@ -44,6 +45,26 @@ def one_spelling(paths: Iterable[str]) -> Mapping[str, str]:
             if len(matching) == 1:
                 spelled[path] = first[matching[0]]
     return spelled
+
+
+def telling_names(paths: Iterable[str]) -> Mapping[str, str]:
+    """For each path of which another file has the name too, as much of its end as tells the two apart: `a/x.py` and
+    `b/x.py`. A file with a name of its own is not in it."""
+    paths = tuple(dict.fromkeys(paths))
+    spelled = one_spelling(paths)
+    files = {path: _plain(spelled[path]).rstrip("/") for path in paths}
+    ends = Counter(end for file in set(files.values()) for end in _ends_of(file))
+    return {
+        path: next((end for end in _ends_of(file) if ends[end] == 1), file)
+        for path, file in files.items()
+        if ends[file.rpartition("/")[2]] > 1
+    }
+
+
+def _ends_of(path: str) -> Iterator[str]:
+    """`c`, `b/c`, `a/b/c` of `a/b/c`."""
+    parts = path.split("/")
+    return ("/".join(parts[-number:]) for number in range(1, len(parts) + 1))
 
 
 def _plain(path: str) -> str:

@@ -2,7 +2,14 @@
 begins. `observe` runs all observers of a step."""
 
 from proxy.core.observers.broken_tools import broken_lines, broken_tools
-from proxy.core.observers.call_outcomes import batch_parts_of, call_failed, exit_code, is_failure_text, output_of
+from proxy.core.observers.call_outcomes import (
+    batch_parts_of,
+    call_failed,
+    exit_code,
+    is_failure_text,
+    is_refused_by_user,
+    output_of,
+)
 from proxy.core.observers.command_outcomes import CommandOutcome
 from proxy.core.observers.commands import (
     CommandRun,
@@ -80,7 +87,7 @@ from proxy.core.observers.turns import (
     typed_text_of,
     without_client_elements,
 )
-from proxy.core.observers.work_log import edit_lines, joined_lines, step_line
+from proxy.core.observers.work_log import edit_lines, joined_lines, refusals_of, step_line
 
 __all__ = [
     "BUILD",
@@ -130,6 +137,7 @@ __all__ = [
     "is_client_elements",
     "is_closing_message",
     "is_failure_text",
+    "is_refused_by_user",
     "is_waiting",
     "iter_touched_files",
     "joined_lines",
@@ -151,6 +159,7 @@ __all__ = [
     "queued_words",
     "rank_names",
     "reconcile_plan",
+    "refusals_of",
     "resolution_of",
     "rounds_of",
     "runs_program",

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from proxy.core.observers.call_outcomes import call_failed, output_of
+from proxy.core.frames import direct_path
+from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of, words_of_refusal
 from proxy.core.observers.command_outcomes import CommandOutcome, summary_line_of
 from proxy.core.observers.commands import CommandRun, observe_commands
 from proxy.core.observers.files import FileAction, observe_files
@@ -25,6 +26,7 @@ CODE_CHARACTERS = 70
 MAX_EDITS_PER_CALL = 6
 MAX_EDIT_LENGTH = 20_000  # characters of one side that are compared
 
+NO_NAMES: Mapping[str, str] = {}
 ON_STASH = ", with your changes stashed"
 _READ = "read "
 _UNTOLD_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE, ToolRole.GOAL})
@@ -38,12 +40,12 @@ _VERBS: Mapping[FileAction, str] = {
 
 
 # --------------------------------------------------------------------------------------------------------------- steps
-def step_line(step: Step, tool_roles: ToolRoles, *, away: bool = False) -> str:
+def step_line(step: Step, tool_roles: ToolRoles, *, away: bool = False, names: Mapping[str, str] = NO_NAMES) -> str:
     """What the calls of a group did, in order; empty if nothing is to be told. `away`: the changes of the working tree
-    were stashed before."""
+    were stashed before. `names`: how files are told whose name another one has too."""
     done: list[str] = []
     for execution in step.executions:
-        for text in _texts_of_call(execution, tool_roles, away=away):
+        for text in _texts_of_call(execution, tool_roles, names, away=away):
             if done and done[-1].startswith(_READ) and text.startswith(_READ) and ": " not in done[-1] + text:
                 if text.removeprefix(_READ) not in done[-1].removeprefix(_READ).split(", "):
                     done[-1] = f"{done[-1]}, {text.removeprefix(_READ)}"
@@ -66,7 +68,9 @@ def joined_lines(before: str, line: str) -> str:
 _REPEATED = re.compile(r"(.*) \((\d+) times\)\Z", re.DOTALL)
 
 
-def _texts_of_call(execution: ToolExecution, tool_roles: ToolRoles, *, away: bool) -> Iterator[str]:
+def _texts_of_call(
+    execution: ToolExecution, tool_roles: ToolRoles, names: Mapping[str, str], *, away: bool
+) -> Iterator[str]:
     role = tool_roles.role_of(execution.call.name)
     if role in _UNTOLD_ROLES:
         return
@@ -76,9 +80,9 @@ def _texts_of_call(execution: ToolExecution, tool_roles: ToolRoles, *, away: boo
     if execution.answered and not call_failed(execution):
         files = observe_files(Step("", (execution,)), tool_roles)
         if files:
-            yield from (f"{_VERBS[file.action]} {_file_name(file.path)}" for file in files[:MAX_EDITS_PER_CALL])
+            yield from (f"{_VERBS[file.action]} {_file_name(file.path, names)}" for file in files[:MAX_EDITS_PER_CALL])
             return
-    yield f"{execution.call.name} {_argument_of(execution)}".rstrip() + _ending_of(execution)
+    yield f"{execution.call.name} {_argument_of(execution, tool_roles)}".rstrip() + _ending_of(execution)
 
 
 def _text_of_run(run: CommandRun, execution: ToolExecution) -> str:
@@ -94,16 +98,23 @@ def _ending_text_of_run(run: CommandRun, execution: ToolExecution) -> str:
     return f"{command}: {run.outcome}"
 
 
-def _file_name(path: str) -> str:
-    return path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path
+def _file_name(path: str, names: Mapping[str, str] = NO_NAMES) -> str:
+    return names.get(path) or path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path
 
 
-def _argument_of(execution: ToolExecution) -> str:
-    """The first short text among the arguments."""
+def _argument_of(execution: ToolExecution, tool_roles: ToolRoles) -> str:
+    """The argument that the tool is about, else the first text among them; of a long path the end."""
     arguments = decode_json_or_text(execution.call.arguments)
-    given = arguments.values() if isinstance(arguments, dict) else [arguments]
-    texts = (value for value in given if isinstance(value, str) and value.strip())
-    return cut_for_display(next(texts, ""), ARGUMENT_CHARACTERS)
+    spec = tool_roles.spec_of(execution.call.name)
+    if isinstance(arguments, dict):
+        given = [*(arguments.get(name) for name in (spec.arguments if spec else ())), *arguments.values()]
+    else:
+        given = [arguments]
+    text = next((value.strip() for value in given if isinstance(value, str) and value.strip()), "")
+    if len(text) <= ARGUMENT_CHARACTERS or "/" not in text or len(text.split()) > 1:
+        return cut_for_display(text, ARGUMENT_CHARACTERS)
+    border = text.find("/", len(text) - ARGUMENT_CHARACTERS)
+    return f"…{text[border if border >= 0 else 1 - ARGUMENT_CHARACTERS :]}"
 
 
 def _ending_of(execution: ToolExecution) -> str:
@@ -111,8 +122,19 @@ def _ending_of(execution: ToolExecution) -> str:
         return ": no result"
     if not call_failed(execution):
         return ""
+    if is_refused_by_user(execution.result):
+        return ": refused by the user"
     first = next((line for line in output_of(execution.result).splitlines() if line.strip()), "")
     return f": failed ({cut_for_display(re.sub(r'</?[a-z_]+>', '', first), FAILURE_CHARACTERS)})"
+
+
+def refusals_of(step: Step, tool_roles: ToolRoles) -> tuple[str, ...]:
+    """The calls of a group that the user refused with words of theirs, with these."""
+    return tuple(
+        f"The user refused {execution.call.name} {_argument_of(execution, tool_roles)}: {words}"
+        for execution in step.executions
+        if execution.answered and call_failed(execution) and (words := words_of_refusal(execution.result))
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- edits
@@ -126,29 +148,29 @@ _COMMENT_STARTS = ("//", "#", "/*", "* ", "--", '"""')
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update) File: (.+)$")
 
 
-def edit_lines(step: Step, tool_roles: ToolRoles) -> tuple[str, ...]:
-    """The edits of a group that were made, in order: `parser.py, parse: old -> new`."""
+def edit_lines(step: Step, tool_roles: ToolRoles, names: Mapping[str, str] = NO_NAMES) -> tuple[str, ...]:
+    """The edits of a group that were made, in order: `parser.py, parse: old -> new`. `names` as in `step_line`."""
     lines: list[str] = []
     for execution in step.executions:
         if execution.answered and not call_failed(execution):
-            lines += list(_edits_of_call(execution, tool_roles))[:MAX_EDITS_PER_CALL]
+            lines += list(_edits_of_call(execution, tool_roles, names))[:MAX_EDITS_PER_CALL]
     return tuple(lines)
 
 
-def _edits_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[str]:
+def _edits_of_call(execution: ToolExecution, tool_roles: ToolRoles, names: Mapping[str, str]) -> Iterator[str]:
     role = tool_roles.role_of(execution.call.name)
     arguments = decode_json_or_text(execution.call.arguments)
     if "*** Begin Patch" in execution.call.arguments and role in (None, ToolRole.PATCH, ToolRole.SHELL):
         for text in texts_in(arguments):
             if "*** " in text:
-                yield from _edits_of_patch(text)
+                yield from _edits_of_patch(text, names)
         return
     if not isinstance(arguments, dict) or role not in (ToolRole.EDIT, ToolRole.WRITE, ToolRole.EDITOR):
         return
     changed = [f for f in observe_files(Step("", (execution,)), tool_roles) if f.action is not FileAction.READ]
     if not changed:
         return
-    name = _file_name(changed[0].path)
+    name = _file_name(changed[0].path, names)
     listed = arguments.get("edits")
     for record in (arguments, *(listed if isinstance(listed, list) else ())):
         if isinstance(record, dict):
@@ -209,7 +231,7 @@ def _place_in(lines: Sequence[str]) -> str:
     return next((found[-1] for line in reversed(lines) if (found := _PLACE.findall(line))), "")
 
 
-def _edits_of_patch(text: str) -> Iterator[str]:
+def _edits_of_patch(text: str, names: Mapping[str, str]) -> Iterator[str]:
     name, place = "", ""
     gone: list[str] = []
     come: list[str] = []
@@ -219,7 +241,7 @@ def _edits_of_patch(text: str) -> Iterator[str]:
                 yield _described(name, place, gone, come)
             gone, come = [], []
         if header := _PATCHED_FILE.match(line):
-            name, place = _file_name(header[1].strip()), ""
+            name, place = _file_name(direct_path(header[1].strip()), names), ""
         elif line.startswith("*** "):
             name = name if line.startswith(("*** End of File", "*** Move to")) else ""
         elif line.startswith("-"):

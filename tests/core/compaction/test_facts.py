@@ -379,6 +379,41 @@ def test_an_edit_is_quoted_with_the_blanks_of_the_file(old: str, new: str, told:
     assert known(([made], ["ok, the file has been updated."])).edits == (f"a.py: {told}",)
 
 
+@pytest.mark.rows("S0-55")
+def test_two_files_of_one_name_are_told_apart() -> None:
+    facts = known(
+        ([edit("/repo/web/app.py"), edit("api/app.py"), read("/repo/web/app.py")], ["ok, updated."] * 2 + ["text"]),
+        ([edit("/repo/core.py")], ["ok, updated."]),
+        ([bash("git checkout -- api/app.py")], [""]),
+    )
+
+    assert facts.told_steps[:2] == ("edited web/app.py; edited api/app.py; read web/app.py", "edited core.py")
+    assert facts.edits == ("web/app.py: a -> b", "api/app.py: a -> b (undone later)", "core.py: a -> b")
+
+
+USER_SAID = "Telemetry is on by default; write the steps first."
+
+
+@pytest.mark.rows("S0-55", "S2-20")
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "The user doesn't want to proceed with this tool use. The tool use was rejected (if it was a file edit, the "
+        "new text was NOT written to the file). To tell you how to proceed, the user said:\n" + USER_SAID,
+        f"The user denied this operation and provided the following feedback:\n<feedback>\n{USER_SAID}\n</feedback>",
+        f"Error: The user rejected permission to use this tool call with the following feedback: {USER_SAID}",
+    ],
+)
+def test_what_the_user_said_of_a_call_that_they_refused_stays(refusal: str) -> None:
+    path = "/home/me/projects/telemetry/a/very/long/way/to/the/config.go"
+    facts = known(([edit(path)], [refusal]), ([edit(path)], ["The user declined this."]))
+
+    shown = "edit …/telemetry/a/very/long/way/to/the/config.go"
+    assert facts.told_steps == (f"{shown}: refused by the user (2 times)",)
+    assert facts.decisions == (f"The user refused {shown}: {USER_SAID}",)
+    assert (facts.errors, facts.edits, facts.changed) == ((), (), ())
+
+
 PATCH = """*** Begin Patch
 *** Update File: src/grouping.py
 @@ def group_arrays(table):
