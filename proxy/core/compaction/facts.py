@@ -28,11 +28,15 @@ from proxy.core.frames import (
 )
 from proxy.core.ledger import Call
 from proxy.core.observers import (
+    BUILD,
+    TEST,
+    TYPES,
     CommandOutcome,
     CommandRun,
     FileAction,
     ItemStatus,
     ObservedError,
+    ObservedFile,
     PlanReplaced,
     Step,
     StepObservations,
@@ -67,12 +71,16 @@ REASON_SEPARATOR = " (because: "
 CHECK_CHARACTERS = 40
 """Characters of the check that is told behind an edit."""
 BY_COMMAND, DELETED_BY_COMMAND = "by command", "deleted by command"
-"""How a file was changed of which only a command line, or the report behind it, tells."""
+"""How a file was changed of which only a command line, or the client's report behind it, tells."""
+BY_COMMAND_OR_EARLIER = "by command or earlier"
+"""Of a file in git's report of the whole working tree."""
 UNDONE = "undone"
 """Of a file of which git undid the edits."""
 INSIDE, PASSED_LATER = "in a frame inside: ", ", passed later"
 """Of a check that was made in a frame inside the span."""
-MARKED_CHANGES = frozenset({"created", "deleted", BY_COMMAND, DELETED_BY_COMMAND, UNDONE})
+ALSO_SHOWN_BY = {TYPES: (BUILD, TEST), BUILD: (TYPES, TEST)}
+"""Kinds of checks that fail as well if one of this kind does: a build checks types, and a test needs a build."""
+MARKED_CHANGES = frozenset({"created", "deleted", BY_COMMAND, BY_COMMAND_OR_EARLIER, DELETED_BY_COMMAND, UNDONE})
 """Changes that are mentioned; plain modification is not."""
 
 
@@ -124,7 +132,7 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
                 read_paths.pop(file.path, None)
                 read_paths[file.path] = None
             else:
-                how = file.action if file.is_certain else _how_by_command(file.action, changed.get(file.path))
+                how = file.action if file.is_certain else _how_by_command(file, changed.get(file.path))
                 changed[file.path] = _merge_change_kind(changed.pop(file.path, None), how)
                 tree.uncommitted.add(file.path)
         for move, result in tree_moves_of(step, names):
@@ -136,7 +144,7 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
         decisions.update(dict.fromkeys((*observed.decisions, *refusals_of(step, names))))
         if not any(run.on_stash for run in commands_run):
             errors.update(dict.fromkeys(e for e in observed.errors if not is_refused_by_user(e.line)))
-    changed, read_paths = _each_file_once(changed, read_paths)
+    changed, read_paths = _each_file_once(_without_folders_made_anew(changed), read_paths)
     outcomes = checks_made.outcomes
     return SpanFacts(
         tuple(f"{path} ({how})" if how in MARKED_CHANGES else path for path, how in changed.items()),
@@ -246,13 +254,19 @@ class _ChecksMade:
 
     @property
     def outcomes(self) -> Mapping[str, bool]:
-        """The last outcome of each kind of check, where it is known."""
-        newest = {run.kind: (at, run) for at, run in enumerate(self.runs)}
+        """The last outcome of each kind of check, where it is known: a failure only where no run behind it may have
+        shown that it was mended."""
+        newest = {run.kind: at for at, run in enumerate(self.runs)}
         return {
             kind: passed
             for kind, passed in last_outcome_by_kind(self.runs).items()
-            if passed or (_has_failed(newest[kind][1]) and newest[kind][0] >= self._runs_before_change)
+            if passed or (newest[kind] >= self._runs_before_change and self._still_fails(newest[kind], kind))
         }
+
+    def _still_fails(self, at: int, kind: str) -> bool:
+        return _has_failed(self.runs[at]) and all(
+            _has_failed(run) for run in self.runs[at + 1 :] if run.kind in ALSO_SHOWN_BY.get(kind, ())
+        )
 
 
 def _changes_files(step: Step, names: ToolRoles) -> bool:
@@ -311,6 +325,26 @@ def _is_within(path: str, named: str) -> bool:
     return inside in ("", ".") or f"/{inside}/" in f"/{path.replace(chr(92), '/')}/"
 
 
+def _without_folders_made_anew(changed: Mapping[str, str]) -> Mapping[str, str]:
+    """Without the folders of which a file was changed later than they were deleted."""
+    deleted = {path for path, how in changed.items() if how in ("deleted", DELETED_BY_COMMAND)}
+    order = {path: at for at, path in enumerate(changed)}
+    newest = {
+        folder: order[path] for path in changed if deleted and path not in deleted for folder in _folders_of(path)
+    }
+    return {
+        path: how
+        for path, how in changed.items()
+        if path not in deleted or newest.get(path.strip("/"), -1) < order[path]
+    }
+
+
+def _folders_of(path: str) -> Iterator[str]:
+    """The folders that a file is in, each in every way to spell it: a command names it as seen from where it ran."""
+    parts = path.replace("\\", "/").strip("/").split("/")
+    return ("/".join(parts[start:end]) for end in range(1, len(parts)) for start in range(end))
+
+
 def _each_file_once(changed: Mapping[str, str], read_paths: Iterable[str]) -> tuple[dict[str, str], dict[str, None]]:
     """Both lists with one spelling for each file."""
     read_paths = tuple(read_paths)
@@ -354,20 +388,24 @@ def _error_with_ending(error: ObservedError, resolution: str) -> str:
 
 def _merge_change_kind(before: str | None, now: str) -> str:
     """A created file stays "created" when it is modified later, and a command is not told beside an edit."""
-    if before == "created" and now in ("modified", BY_COMMAND):
+    if before == "created" and now in ("modified", BY_COMMAND, BY_COMMAND_OR_EARLIER):
         return before
-    return before if before == "modified" and now == BY_COMMAND else now
+    if before == BY_COMMAND and now == BY_COMMAND_OR_EARLIER:
+        return before
+    return before if before == "modified" and now in (BY_COMMAND, BY_COMMAND_OR_EARLIER) else now
 
 
-def _how_by_command(action: FileAction, before: str | None) -> str:
-    if action is FileAction.DELETED:
+def _how_by_command(file: ObservedFile, before: str | None) -> str:
+    if file.action is FileAction.DELETED:
         return DELETED_BY_COMMAND
-    return before if before and before not in ("deleted", DELETED_BY_COMMAND, UNDONE) else BY_COMMAND
+    if before and before not in ("deleted", DELETED_BY_COMMAND, UNDONE):
+        return before
+    return BY_COMMAND_OR_EARLIER if file.may_be_earlier else BY_COMMAND
 
 
 def artifacts_in_facts(facts: SpanFacts) -> Sequence[str]:
     """Paths of created and changed files, without deleted ones and those that only a command line names."""
-    others = (" (deleted)", f"{BY_COMMAND})", f" ({UNDONE})")
+    others = (" (deleted)", f"{BY_COMMAND})", f" ({BY_COMMAND_OR_EARLIER})", f" ({UNDONE})")
     return tuple(path.removesuffix(" (created)") for path in facts.changed if not path.endswith(others))
 
 

@@ -768,7 +768,7 @@ def _cut_item(item: str, key: Callable[[str], str]) -> str:
 
 
 _CHANGE_MARK = re.compile(
-    r" \((?:created|(?:deleted )?by command|deleted|undone"
+    r" \((?:created|(?:deleted )?by command|by command or earlier|deleted|undone"
     r"|fixed|still failing|failed when this part ended|a later [a-z ]{4,12} passed)\)\Z"
 )
 """The second line names what becomes of errors, in this version and in earlier ones."""

@@ -23,6 +23,7 @@ from proxy.core.observers.effects import is_waiting, may_have_side_effects, runs
 from proxy.core.observers.errors import FAILED_AT_THE_END, ObservedError, resolution_of
 from proxy.core.observers.files import (
     FileAction,
+    ObservedFile,
     changed_paths_of,
     files_touched_by,
     iter_touched_files,
@@ -104,6 +105,7 @@ __all__ = [
     "ItemStatus",
     "MirroredItem",
     "ObservedError",
+    "ObservedFile",
     "PlanDiff",
     "PlanItemChanged",
     "PlanReplaced",

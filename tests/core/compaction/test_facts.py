@@ -209,6 +209,38 @@ def test_of_an_error_it_is_told_what_the_last_run_said_and_no_more(later: list[A
     assert known(FAILING, *later).errors == (f"E KeyError: 'sub'{ending}",)
 
 
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("later", "ending"),
+    [("npm run build 2>&1 | tail -3", ""), ("npx eslint .", " (failed when this part ended)")],
+)
+def test_a_type_error_failed_at_the_end_only_where_no_build_came_behind_it(later: str, ending: str) -> None:
+    error = "src/a.ts(1,2): error TS2353: no such property"
+    facts = known(([bash("npx tsc --noEmit")], [error]), ([bash(later)], ["Waiting for the debugger"]))
+
+    assert facts.errors == (f"{error}{ending}",)
+
+
+@pytest.mark.rows("S0-55")
+def test_what_only_git_reports_may_have_been_changed_before() -> None:
+    stat = " src/a.py | 12 +++---\n old.py | 2 +-\n 2 files changed, 9 insertions(+)"
+    facts = known(([edit("/repo/src/a.py")], ["updated"]), ([bash("make fmt && git diff --stat")], [stat]))
+
+    assert facts.changed == ("/repo/src/a.py", "old.py (by command or earlier)")
+    assert artifacts_in_facts(facts) == ("/repo/src/a.py",)
+    assert merge_facts(facts, facts).changed == facts.changed
+
+
+@pytest.mark.rows("S0-55")
+def test_a_folder_that_was_made_anew_is_not_told_as_deleted() -> None:
+    facts = known(
+        ([bash("cd /tmp && rm -rf demo old && mkdir demo")], [""]),
+        ([write("/tmp/demo/a.sh")], ["File created"]),
+    )
+
+    assert facts.changed == ("old (deleted by command)", "/tmp/demo/a.sh (created)")
+
+
 EDITED = ([edit("a.py")], ["The file a.py has been updated."])
 PASSING = ([bash("pytest -q")], ["4 passed"])
 BROKEN_ON_PURPOSE = (
