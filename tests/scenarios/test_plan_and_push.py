@@ -4,7 +4,7 @@ is made once and outlives the frame it was planned in, and calls of one message 
 from __future__ import annotations
 
 import re
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import pytest
 
@@ -227,7 +227,7 @@ def test_an_item_that_is_ticked_inside_an_earlier_push_ends_there(
     place = above or "Build the formatter."
     assert parent_of(chat, "Read the tests") == place
     lines = [[m["role"] for m in request.messages] for request in provider.received]
-    assert all(len(later) > len(line) for line, later in zip(lines, lines[1:], strict=False)), "nothing leaves"
+    assert all(len(later) > len(line) for line, later in pairwise(lines)), "nothing leaves"
 
     chat.returns("def more(): ...")
     line = as_one_text(provider.received[-1].messages)

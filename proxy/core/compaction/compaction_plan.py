@@ -88,6 +88,7 @@ from proxy.core.ledger import Message
 from proxy.core.observers import (
     ToolRole,
     ToolRoles,
+    asks_for_summary,
     broken_lines,
     broken_tools,
     ends_with_user_message,
@@ -109,6 +110,8 @@ MAX_TRACE_RATIO = 0.9
 PLANNING_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE})
 REQUEST_ORIGINS = frozenset({REQUEST_ORIGIN, "root"})
 """Origins of frames that are titled by a message of the user."""
+MIN_SUMMARY_CHARACTERS, MIN_QUOTE_CHARACTERS = 1_000, 24
+"""Of a message that sums up, and of what it quotes."""
 PART_NUMBER_BASE = 1_000
 """Added to the order number of a frame that a cut creates, so that its id differs from frames inferred at the same
 entry."""
@@ -526,6 +529,7 @@ class _CoveredOrders(msgspec.Struct, frozen=True):
         above: tuple[str, ...] = ()
         below: list[str] = []
         newest: list[str] = []
+        first = ""
         is_behind, is_order_behind, is_answered, is_covered = False, False, True, False
         for path_entry in path_state.entries:
             message = path_entry.entry.message
@@ -535,13 +539,17 @@ class _CoveredOrders(msgspec.Struct, frozen=True):
                     if is_order_behind:
                         below.append(newest[-1])
                     else:
-                        above = tuple(newest)
+                        above += tuple(newest)
                 is_answered = True
             elif message is not None and _is_users_own(path_entry):
-                if is_answered:
-                    newest, is_answered, is_covered = [], False, False
-                newest.append(message.text)
-                is_order_behind = is_behind
+                if newest and _sums_up(message.text, first, newest[-1]):
+                    newest.insert(0, message.text)  # the work goes on for what it sums up
+                else:
+                    if is_answered:
+                        newest, is_answered, is_covered = [], False, False
+                    newest.append(message.text)
+                    first = first or message.text
+                    is_order_behind = is_behind
             elif is_assistant(path_entry):
                 is_answered = True
             is_behind = is_behind or place in (path_entry.entry.id, path_entry.path_id)
@@ -555,6 +563,14 @@ class _CoveredOrders(msgspec.Struct, frozen=True):
     @property
     def named_below(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(filter(None, map(typed_text_of, self.below))))
+
+
+def _sums_up(text: str, first: str, previous: str) -> bool:
+    """Whether a client wrote the message, to sum up a conversation that it compacted: it quotes the user."""
+    if len(text) < MIN_SUMMARY_CHARACTERS:
+        return False
+    quoted = (said.strip() for said in (first, previous))
+    return asks_for_summary(previous) or any(len(said) >= MIN_QUOTE_CHARACTERS and said in text for said in quoted)
 
 
 def _entry_ids(candidate: CompactionCandidate) -> tuple[str, ...]:

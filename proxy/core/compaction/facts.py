@@ -44,7 +44,6 @@ from proxy.core.observers import (
     TreeMove,
     decode_json_or_text,
     edit_lines,
-    is_refused_by_user,
     joined_lines,
     last_outcome_by_kind,
     message_of,
@@ -143,7 +142,7 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
             commands[command] = run.outcome
         decisions.update(dict.fromkeys((*observed.decisions, *refusals_of(step, names))))
         if not any(run.on_stash for run in commands_run):
-            errors.update(dict.fromkeys(e for e in observed.errors if not is_refused_by_user(e.line)))
+            errors.update(dict.fromkeys(observed.errors))
     changed, read_paths = _each_file_once(_without_folders_made_anew(changed), read_paths)
     outcomes = checks_made.outcomes
     return SpanFacts(

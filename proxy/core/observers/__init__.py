@@ -7,7 +7,6 @@ from proxy.core.observers.call_outcomes import (
     call_failed,
     exit_code,
     is_failure_text,
-    is_refused_by_user,
     output_of,
 )
 from proxy.core.observers.command_outcomes import CommandOutcome
@@ -139,7 +138,6 @@ __all__ = [
     "is_client_elements",
     "is_closing_message",
     "is_failure_text",
-    "is_refused_by_user",
     "is_waiting",
     "iter_touched_files",
     "joined_lines",

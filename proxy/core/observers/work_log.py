@@ -27,6 +27,7 @@ MAX_EDITS_PER_CALL = 6
 MAX_EDIT_LENGTH = 20_000  # characters of one side that are compared
 
 NO_NAMES: Mapping[str, str] = {}
+REFUSED = "refused by the user"
 ON_STASH = ", with your changes stashed"
 _READ = "read "
 _UNTOLD_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE, ToolRole.GOAL})
@@ -91,6 +92,8 @@ def _text_of_run(run: CommandRun, execution: ToolExecution) -> str:
 
 def _ending_text_of_run(run: CommandRun, execution: ToolExecution) -> str:
     command = cut_for_display(run.command, COMMAND_CHARACTERS)
+    if execution.answered and is_refused_by_user(execution.result):
+        return f"{command}: {REFUSED}"
     if run.outcome is CommandOutcome.UNKNOWN:
         return command
     if run.kind and (summary := summary_line_of(run.kind, run.outcome, execution)):
@@ -123,7 +126,7 @@ def _ending_of(execution: ToolExecution) -> str:
     if not call_failed(execution):
         return ""
     if is_refused_by_user(execution.result):
-        return ": refused by the user"
+        return f": {REFUSED}"
     first = next((line for line in output_of(execution.result).splitlines() if line.strip()), "")
     return f": failed ({cut_for_display(re.sub(r'</?[a-z_]+>', '', first), FAILURE_CHARACTERS)})"
 
@@ -141,9 +144,16 @@ def refusals_of(step: Step, tool_roles: ToolRoles) -> tuple[str, ...]:
 _OLD_KEYS = ("old_string", "oldString", "oldText", "old_text", "old_str")
 _NEW_KEYS = ("new_string", "newString", "newText", "new_text", "new_str", "new_source")
 _CONTENT_KEYS = ("content", "file_text", "contents", "text")
-_PLACE = re.compile(
-    r"\b(?:def|class|func|function|fn|impl|struct|interface|trait|enum|module)\s+(?:\([^)\n]{0,80}\)\s*)?(\w+)"
+_MODIFIERS = (
+    "abstract async const data declare default export extern final friend global inline internal local open override "
+    "partial private protected pub public sealed static synchronized unsafe virtual"
 )
+_PLACE = re.compile(
+    rf"^(?:@@(?:[^@\n]*@@)?)?\s*(?:(?:{'|'.join(_MODIFIERS.split())})(?:\([\w:]+\))?\s+)*"
+    r"(?:def|class|func|function|fn|impl|struct|interface|trait|enum|module)\*?\s+"
+    r"(?:\([^)\n]{0,80}\)\s*)?(\w+)\b(?!\s*[,-])"
+)
+"""A line that begins a definition: words of a comment, and a function without a name, begin none."""
 _COMMENT_STARTS = ("//", "#", "/*", "* ", "--", '"""')
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update) File: (.+)$")
 
@@ -228,7 +238,7 @@ def _code_in(lines: Sequence[str]) -> str:
 
 
 def _place_in(lines: Sequence[str]) -> str:
-    return next((found[-1] for line in reversed(lines) if (found := _PLACE.findall(line))), "")
+    return next((found[1] for line in reversed(lines) if (found := _PLACE.match(line))), "")
 
 
 def _edits_of_patch(text: str, names: Mapping[str, str]) -> Iterator[str]:

@@ -89,6 +89,21 @@ def test_work_for_a_later_message_is_told_under_that_message() -> None:
     assert parse_traces(trace).facts.steps == 3
 
 
+@pytest.mark.rows("S0-55")
+def test_a_clients_summary_of_the_conversation_is_no_message_that_work_was_for() -> None:
+    asked = "Build the formatter for the files of the user."
+    watched = GrowingConversation(folds=False).user(asked).does(bash("ls"), results=["a.py"])
+    watched.says("A part is done.").user(f"Yes, go on. The user said: {asked} {'It was begun. ' * 99}")
+    for n in range(3):
+        watched.does(bash(f"command {n}"), results=[padded(f"output {n}", 400)])
+    watched.says("It is all done.").user(ELSEWHERE).arrives()
+    watched.fold()
+
+    (trace,) = [m.text for m in build_context(watched.story, SCRIBE).messages if "<stack-context" in m.text]
+    assert trace.splitlines()[1].startswith('Your finished work: "Build the formatter for the files of the…", ')
+    assert "Go on" not in trace
+
+
 MODIFIED = "Note: {} was modified, either by the user or by a linter. Here are the relevant changes:\n1\tx = 2"
 REMINDER = "<system-reminder>\n{}\n</system-reminder>"
 LONG_NOTE = (

@@ -439,11 +439,43 @@ USER_SAID = "Telemetry is on by default; write the steps first."
 def test_what_the_user_said_of_a_call_that_they_refused_stays(refusal: str) -> None:
     path = "/home/me/projects/telemetry/a/very/long/way/to/the/config.go"
     facts = known(([edit(path)], [refusal]), ([edit(path)], ["The user declined this."]))
+    of_command = known(([bash("git gc")], [refusal]))
+    assert of_command.told_steps == ("git gc: refused by the user",)
+    assert (of_command.errors, of_command.decisions) == ((), (f"The user refused bash git gc: {USER_SAID}",))
 
     shown = "edit …/telemetry/a/very/long/way/to/the/config.go"
     assert facts.told_steps == (f"{shown}: refused by the user (2 times)",)
     assert facts.decisions == (f"The user refused {shown}: {USER_SAID}",)
     assert (facts.errors, facts.edits, facts.changed) == ((), (), ())
+
+
+@pytest.mark.rows("S0-55")
+def test_a_ruler_is_no_error() -> None:
+    facts = known(([bash("frob a; echo ---; frob b")], ["Exit code 1\nfrob broke down\n---"]))
+
+    assert facts.errors == ("frob broke down",)
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("    async def load(self):", "load"),
+        ("export default function render(x) {", "render"),
+        ("pub(crate) fn parse<T>(x: T) {", "parse"),
+        ("func (s *Store) Save(x int) error {", "Save"),
+        ("public static class Parser {", "Parser"),
+        ("    Enum.map(lines, fn line -> line end)", ""),
+        ("  fn line, acc -> acc end", ""),
+        ("# the function in question", ""),
+        ("// this class is old", ""),
+    ],
+)
+def test_the_place_of_an_edit_is_a_definition(line: str, place: str) -> None:
+    made = ("edit", {"filePath": "a.x", "oldString": f"{line}\n old", "newString": f"{line}\n new"})
+    (told,) = known(([made], ["ok, updated."])).edits
+
+    assert told == (f"a.x, {place}: old -> new" if place else "a.x: old -> new")
 
 
 PATCH = """*** Begin Patch
