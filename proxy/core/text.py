@@ -94,7 +94,13 @@ _ESCAPED_QUOTE = re.compile(r"\\+([\"'])")
 def cut_for_display(text: str, limit: int = 60) -> str:
     """One line of at most `limit` characters; a cut ends with `…`, and falls between two words if the last one is no
     longer than a third of the line: half a name is none that can be searched for."""
-    line = " ".join(remove_illegal_xml(text).split())
+    return cut_code(" ".join(remove_illegal_xml(text).split()), limit)
+
+
+def cut_code(text: str, limit: int) -> str:
+    """As `cut_for_display`, for one line of code: the blanks between its words stay as they are, because an edit has to
+    match them."""
+    line = remove_illegal_xml(text).strip()
     if len(line) <= limit:
         return line
     border = line.rfind(" ", 0, limit)

@@ -64,8 +64,10 @@ from proxy.core.compaction.trace import (
 from proxy.core.context import MessageComposer, context_entries, owner_of
 from proxy.core.frames import (
     FINAL_STATUSES,
+    MAX_CRITERION_CHARACTERS,
     PLAN_ORIGIN,
     READ,
+    REQUEST_ORIGIN,
     Frame,
     FrameEvent,
     FrameFolded,
@@ -88,9 +90,11 @@ from proxy.core.observers import (
     ToolRole,
     ToolRoles,
     WrittenText,
+    asks_for_summary,
     broken_lines,
     broken_tools,
     ends_with_user_message,
+    first_user_text,
     iter_touched_files,
     may_have_side_effects,
     message_of,
@@ -98,6 +102,7 @@ from proxy.core.observers import (
     names_still_visible,
     runs_program,
     steps_of,
+    task_text_of,
     typed_text_of,
     written_texts,
 )
@@ -106,6 +111,10 @@ from proxy.core.text import CountTokens
 MAX_TRACE_RATIO = 0.9
 """A trace longer than this share of what it replaces is not used."""
 PLANNING_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE})
+REQUEST_ORIGINS = frozenset({REQUEST_ORIGIN, "root"})
+"""Origins of frames that are titled by a message of the user."""
+MIN_SUMMARY_CHARACTERS, MIN_QUOTE_CHARACTERS = 1_000, 24
+"""Of a message that sums up, and of what it quotes."""
 PART_NUMBER_BASE = 1_000
 """Added to the order number of a frame that a cut creates, so that its id differs from frames inferred at the same
 entry."""
@@ -485,10 +494,10 @@ def _fold_events(  # noqa: PLR0913  one candidate, and the context it leaves
     )
     first = candidate.segments[0]
     position = first.trace.at if first.trace else _place_of_trace(context, first)
-    last_order = _last_order_covered(path_state, position, frozenset(entries))
+    orders = _CoveredOrders.of(path_state, position, frozenset(entries))
     newest = max((p.entry.seq for p in candidate.path_entries), default=0)
     read_again = tuple(dict.fromkeys(path for seq, path in readings if seq > newest))
-    trace = _write_trace(path_state, shown_names, removed, tree.frames[frame], writer, last_order, read_again)
+    trace = _write_trace(path_state, shown_names, removed, tree.frames[frame], writer, orders, read_again)
     if writer.composer.user_message(trace).tokens > MAX_TRACE_RATIO * candidate.tokens:
         return ()
     return (
@@ -518,18 +527,60 @@ def _place_of_trace(context: Sequence[PathEntry], segment: Segment) -> str:
     return context[place].entry.id
 
 
-def _last_order_covered(path_state: PathState, place: str, leaving: Container[str]) -> str:
-    """The user's newest own message between the place of a trace and the last entry that it stands for."""
-    newest: Message | None = None
-    order: Message | None = None
-    is_behind = False
-    for path_entry in path_state.entries:
-        if path_entry.entry.id in leaving:
-            order = newest
-        elif is_behind and _is_users_own(path_entry):
-            newest = path_entry.entry.message
-        is_behind = is_behind or place in (path_entry.entry.id, path_entry.path_id)
-    return typed_text_of(order.text) if order else ""
+class _CoveredOrders(msgspec.Struct, frozen=True):
+    """What the user said that a trace holds work for: the texts of the message above the trace, of which any may have
+    begun the frame, and of each message below it."""
+
+    above: tuple[str, ...] = ()
+    below: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, path_state: PathState, place: str, leaving: Container[str]) -> _CoveredOrders:
+        above: tuple[str, ...] = ()
+        below: list[str] = []
+        newest: list[str] = []
+        first = ""
+        is_behind, is_order_behind, is_answered, is_covered = False, False, True, False
+        for path_entry in path_state.entries:
+            message = path_entry.entry.message
+            if path_entry.entry.id in leaving:
+                if newest and not is_covered:
+                    is_covered = True
+                    if is_order_behind:
+                        below.append(newest[-1])
+                    else:
+                        above += tuple(newest)
+                is_answered = True
+            elif message is not None and _is_users_own(path_entry):
+                if newest and _sums_up(message.text, first, newest[-1]):
+                    newest.insert(0, message.text)  # the work goes on for what it sums up
+                else:
+                    if is_answered:
+                        newest, is_answered, is_covered = [], False, False
+                    newest.append(message.text)
+                    first = first or message.text
+                    is_order_behind = is_behind
+            elif is_assistant(path_entry):
+                is_answered = True
+            is_behind = is_behind or place in (path_entry.entry.id, path_entry.path_id)
+        return cls(above, tuple(below))
+
+    def first_beside(self, title: str) -> str:
+        """The title of the message above, where a request of this title was begun by another one."""
+        titles = [title_of(task_text_of(first_user_text([text], MAX_CRITERION_CHARACTERS))) for text in self.above]
+        return titles[-1] if titles and title not in titles else ""
+
+    @property
+    def named_below(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(filter(None, map(typed_text_of, self.below))))
+
+
+def _sums_up(text: str, first: str, previous: str) -> bool:
+    """Whether a client wrote the message, to sum up a conversation that it compacted: it quotes the user."""
+    if len(text) < MIN_SUMMARY_CHARACTERS:
+        return False
+    quoted = (said.strip() for said in (first, previous))
+    return asks_for_summary(previous) or any(len(said) >= MIN_QUOTE_CHARACTERS and said in text for said in quoted)
 
 
 def _entry_ids(candidate: CompactionCandidate) -> tuple[str, ...]:
@@ -570,12 +621,13 @@ def _write_trace(  # noqa: PLR0913  what is written, and where it will stand
     removed: _RemovedSpan,
     frame: Frame,
     writer: TraceWriter,
-    last_order: str,
+    orders: _CoveredOrders,
     read_again: Sequence[str],
 ) -> str:
     replaced = removed.candidate.replaced_traces
     tree = path_state.tree
     parent = tree.frames.get(frame.parent) if frame.is_part else next(iter(tasks_above(tree, frame.id)), None)
+    whole = parent if frame.is_part and parent else frame
     return trace_text(
         frame,
         parent.title if parent else "",
@@ -592,7 +644,8 @@ def _write_trace(  # noqa: PLR0913  what is written, and where it will stand
         items=_results_of_items(path_state, removed.path_entries, frame),
         noted="\n".join(filter(None, (removed.noted, removed.returned_frames, removed.user_words))),
         broken=removed.broken,
-        last_order=last_order,
+        begun_by=orders.first_beside(whole.title) if whole.origin in REQUEST_ORIGINS else "",
+        orders=orders.named_below,
         read_again=read_again,
         written=removed.written,
     )

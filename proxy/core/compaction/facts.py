@@ -21,16 +21,22 @@ from proxy.core.frames import (
     call_key,
     derive_compaction,
     descendants,
+    direct_path,
     one_spelling,
     subagent_frame_id,
+    telling_names,
 )
 from proxy.core.ledger import Call
 from proxy.core.observers import (
+    BUILD,
+    TEST,
+    TYPES,
     CommandOutcome,
     CommandRun,
     FileAction,
     ItemStatus,
     ObservedError,
+    ObservedFile,
     PlanReplaced,
     Step,
     StepObservations,
@@ -44,6 +50,7 @@ from proxy.core.observers import (
     observe,
     observe_commands,
     observe_files,
+    refusals_of,
     resolution_of,
     step_line,
     steps_of,
@@ -63,12 +70,16 @@ REASON_SEPARATOR = " (because: "
 CHECK_CHARACTERS = 40
 """Characters of the check that is told behind an edit."""
 BY_COMMAND, DELETED_BY_COMMAND = "by command", "deleted by command"
-"""How a file was changed of which only a command line, or the report behind it, tells."""
+"""How a file was changed of which only a command line, or the client's report behind it, tells."""
+BY_COMMAND_OR_EARLIER = "by command or earlier"
+"""Of a file in git's report of the whole working tree."""
 UNDONE = "undone"
 """Of a file of which git undid the edits."""
 INSIDE, PASSED_LATER = "in a frame inside: ", ", passed later"
 """Of a check that was made in a frame inside the span."""
-MARKED_CHANGES = frozenset({"created", "deleted", BY_COMMAND, DELETED_BY_COMMAND, UNDONE})
+ALSO_SHOWN_BY = {TYPES: (BUILD, TEST), BUILD: (TYPES, TEST)}
+"""Kinds of checks that fail as well if one of this kind does: a build checks types, and a test needs a build."""
+MARKED_CHANGES = frozenset({"created", "deleted", BY_COMMAND, BY_COMMAND_OR_EARLIER, DELETED_BY_COMMAND, UNDONE})
 """Changes that are mentioned; plain modification is not."""
 
 
@@ -95,15 +106,15 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
     commands: dict[str, str] = {}
     decisions: dict[str, None] = {}
     errors: dict[ObservedError, None] = {}
-    checks_made = _ChecksMade(names)
     said: list[str] = []
     told_steps: list[str] = []
     edits: list[str] = []
-    tree = _WorkTree()
     lists_plan = False
     steps = 0
-    for number, step in _steps_in_order(path_entries, inside):
-        observed = observe(step, names)
+    in_order = [(number, step, observe(step, names)) for number, step in _steps_in_order(path_entries, inside)]
+    shared_names = telling_names(file.path for _, _, observed in in_order for file in observed.files)
+    tree, checks_made = _WorkTree(shared_names), _ChecksMade(names, shared_names)
+    for number, step, observed in in_order:
         away = tree.are_changes_away
         commands_run = observe_commands(step, names, away=True) if away else observed.commands
         if number is None:
@@ -113,14 +124,14 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
         steps += bool(step.executions)
         lists_plan = lists_plan or any(isinstance(change, PlanReplaced) for change in observed.plan)
         said.append(announced_part(step.assistant_text) if not number and _ticks_off(observed) else step.assistant_text)
-        _add_step(told_steps, step_line(step, names, away=away))
+        _add_step(told_steps, step_line(step, names, away=away, names=shared_names))
         checks_made.add_own(step, edits, away=away)
         for file in observed.files:
             if file.action == "read":
                 read_paths.pop(file.path, None)
                 read_paths[file.path] = None
             else:
-                how = file.action if file.is_certain else _how_by_command(file.action, changed.get(file.path))
+                how = file.action if file.is_certain else _how_by_command(file, changed.get(file.path))
                 changed[file.path] = _merge_change_kind(changed.pop(file.path, None), how)
                 tree.uncommitted.add(file.path)
         for move, result in tree_moves_of(step, names):
@@ -129,10 +140,10 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
             command = f"{run.command} (changes stashed)" if run.kind and run.on_stash else run.command
             commands.pop(command, None)
             commands[command] = run.outcome
-        decisions.update(dict.fromkeys(observed.decisions))
+        decisions.update(dict.fromkeys((*observed.decisions, *refusals_of(step, names))))
         if not any(run.on_stash for run in commands_run):
             errors.update(dict.fromkeys(observed.errors))
-    changed, read_paths = _each_file_once(changed, read_paths)
+    changed, read_paths = _each_file_once(_without_folders_made_anew(changed), read_paths)
     outcomes = checks_made.outcomes
     return SpanFacts(
         tuple(f"{path} ({how})" if how in MARKED_CHANGES else path for path, how in changed.items()),
@@ -175,10 +186,11 @@ class _ChecksMade:
     """The commands that were run, also in the frames inside the span: what was said of a check in the span is put right
     by a later one there. `failed_behind_edit` is the kind of the failed check that is told behind the newest edit."""
 
-    def __init__(self, names: ToolRoles) -> None:
+    def __init__(self, names: ToolRoles, shared_names: Mapping[str, str]) -> None:
         self.runs: list[CommandRun] = []
         self.failed_behind_edit = ""
         self._names = names
+        self._shared_names = shared_names
         self._is_unchecked = False
         """Whether no check came behind the newest edit yet."""
         self._runs_before_change = 0
@@ -194,7 +206,7 @@ class _ChecksMade:
             moves = tuple(tree_moves_of(part, self._names))
             for move, result in moves:
                 away = move.leaves_away(result, away=away)
-            if edited := edit_lines(part, self._names):
+            if edited := edit_lines(part, self._names, self._shared_names):
                 self._tell_check(checks, edits)
                 checks, self._is_unchecked, self.failed_behind_edit = [], True, ""
                 edits += edited
@@ -232,7 +244,8 @@ class _ChecksMade:
             kind for kind, run in checks.items() if kind in known and (known[kind] != passed[kind]) and _is_known(run)
         }
         if is_news:
-            told_steps.append(f"{INSIDE}{step_line(_with_checks(step, self._names, is_news), self._names)}")
+            checking = _with_checks(step, self._names, is_news)
+            told_steps.append(f"{INSIDE}{step_line(checking, self._names, names=self._shared_names)}")
         if passed.get(self.failed_behind_edit):
             edits[-1] = f"{edits[-1].removesuffix(')')}{PASSED_LATER})"
             self.failed_behind_edit = ""
@@ -240,13 +253,19 @@ class _ChecksMade:
 
     @property
     def outcomes(self) -> Mapping[str, bool]:
-        """The last outcome of each kind of check, where it is known."""
-        newest = {run.kind: (at, run) for at, run in enumerate(self.runs)}
+        """The last outcome of each kind of check, where it is known: a failure only where no run behind it may have
+        shown that it was mended."""
+        newest = {run.kind: at for at, run in enumerate(self.runs)}
         return {
             kind: passed
             for kind, passed in last_outcome_by_kind(self.runs).items()
-            if passed or (_has_failed(newest[kind][1]) and newest[kind][0] >= self._runs_before_change)
+            if passed or (newest[kind] >= self._runs_before_change and self._still_fails(newest[kind], kind))
         }
+
+    def _still_fails(self, at: int, kind: str) -> bool:
+        return _has_failed(self.runs[at]) and all(
+            _has_failed(run) for run in self.runs[at + 1 :] if run.kind in ALSO_SHOWN_BY.get(kind, ())
+        )
 
 
 def _changes_files(step: Step, names: ToolRoles) -> bool:
@@ -266,7 +285,8 @@ def _with_checks(step: Step, names: ToolRoles, kinds: Container[str]) -> Step:
 class _WorkTree:
     """What git did to the changes that were made so far: an edit that was undone before it was committed is told so."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared_names: Mapping[str, str]) -> None:
+        self._shared_names = shared_names
         self.are_changes_away = False
         self.uncommitted: set[str] = set()
         self._committed_edits = 0
@@ -291,7 +311,7 @@ class _WorkTree:
         for path in [path for path in changed if path in tracked]:
             del changed[path]
             changed[path] = UNDONE
-        names = {path.replace("\\", "/").rpartition("/")[2] for path in tracked}
+        names = {self._shared_names.get(path) or path.replace("\\", "/").rpartition("/")[2] for path in tracked}
         for at in range(self._committed_edits, until):
             if edits[at].partition(":")[0].partition(",")[0] in names and not edits[at].endswith(UNDONE_LATER):
                 edits[at] += UNDONE_LATER
@@ -300,8 +320,28 @@ class _WorkTree:
 
 def _is_within(path: str, named: str) -> bool:
     """Whether git meant the path by `named`, which is one or a folder."""
-    inside = named.removeprefix("./").rstrip("/")
+    inside = direct_path(named).rstrip("/")
     return inside in ("", ".") or f"/{inside}/" in f"/{path.replace(chr(92), '/')}/"
+
+
+def _without_folders_made_anew(changed: Mapping[str, str]) -> Mapping[str, str]:
+    """Without the folders of which a file was changed later than they were deleted."""
+    deleted = {path for path, how in changed.items() if how in ("deleted", DELETED_BY_COMMAND)}
+    order = {path: at for at, path in enumerate(changed)}
+    newest = {
+        folder: order[path] for path in changed if deleted and path not in deleted for folder in _folders_of(path)
+    }
+    return {
+        path: how
+        for path, how in changed.items()
+        if path not in deleted or newest.get(path.strip("/"), -1) < order[path]
+    }
+
+
+def _folders_of(path: str) -> Iterator[str]:
+    """The folders that a file is in, each in every way to spell it: a command names it as seen from where it ran."""
+    parts = path.replace("\\", "/").strip("/").split("/")
+    return ("/".join(parts[start:end]) for end in range(1, len(parts)) for start in range(end))
 
 
 def _each_file_once(changed: Mapping[str, str], read_paths: Iterable[str]) -> tuple[dict[str, str], dict[str, None]]:
@@ -347,20 +387,24 @@ def _error_with_ending(error: ObservedError, resolution: str) -> str:
 
 def _merge_change_kind(before: str | None, now: str) -> str:
     """A created file stays "created" when it is modified later, and a command is not told beside an edit."""
-    if before == "created" and now in ("modified", BY_COMMAND):
+    if before == "created" and now in ("modified", BY_COMMAND, BY_COMMAND_OR_EARLIER):
         return before
-    return before if before == "modified" and now == BY_COMMAND else now
+    if before == BY_COMMAND and now == BY_COMMAND_OR_EARLIER:
+        return before
+    return before if before == "modified" and now in (BY_COMMAND, BY_COMMAND_OR_EARLIER) else now
 
 
-def _how_by_command(action: FileAction, before: str | None) -> str:
-    if action is FileAction.DELETED:
+def _how_by_command(file: ObservedFile, before: str | None) -> str:
+    if file.action is FileAction.DELETED:
         return DELETED_BY_COMMAND
-    return before if before and before not in ("deleted", DELETED_BY_COMMAND, UNDONE) else BY_COMMAND
+    if before and before not in ("deleted", DELETED_BY_COMMAND, UNDONE):
+        return before
+    return BY_COMMAND_OR_EARLIER if file.may_be_earlier else BY_COMMAND
 
 
 def artifacts_in_facts(facts: SpanFacts) -> Sequence[str]:
     """Paths of created and changed files, without deleted ones and those that only a command line names."""
-    others = (" (deleted)", f"{BY_COMMAND})", f" ({UNDONE})")
+    others = (" (deleted)", f"{BY_COMMAND})", f" ({BY_COMMAND_OR_EARLIER})", f" ({UNDONE})")
     return tuple(path.removesuffix(" (created)") for path in facts.changed if not path.endswith(others))
 
 

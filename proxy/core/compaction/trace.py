@@ -90,6 +90,7 @@ FAILED_FACTOR = 2
 NAMES_PER_COUNT = 64
 """Names counted at once: counting each alone takes ten times as long."""
 ITEM_CHARACTERS = 110
+DECISION_CHARACTERS = 240
 
 NAMES_SECTION = "names-you-can-query"
 WRITTEN_SECTION = "text-after-edits"
@@ -170,7 +171,8 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     items: Sequence[str] = (),
     noted: str = "",
     broken: Sequence[str] = (),
-    last_order: str = "",
+    begun_by: str = "",
+    orders: Sequence[str] = (),
     read_again: Sequence[str] = (),
     written: Sequence[WrittenText] = (),
 ) -> str:
@@ -181,14 +183,15 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     `earlier` follow. `part` means that the frame goes on. `known` are names still visible elsewhere. `earlier` is the
     text of the replaced traces, of `earlier_tokens`. `planned` are open plan items that the removed messages listed,
     `items` what came of those that ended in them. `noted` is added in full, beyond the budget. `broken` are lines about
-    what did not work here and has not been mended. `last_order` is the newest message of the user that stays behind the
-    trace while work for it is in the trace; without a word of it that work would look undone. `read_again` are files
-    that were read again behind what is removed. `written` are texts that its edits left in files, oldest first: the
-    newest are told word for word, beyond the budget, because most edits change what an earlier one wrote.
+    what did not work here and has not been mended. `begun_by` titles the user's message above the trace, where another
+    one titles the frame. `orders` are messages of the user that stay behind the trace while work for them is in the
+    trace; without a word of it that work would look undone. `read_again` are files that were read again behind what is
+    removed. `written` are texts that its edits left in files, oldest first: the newest are told word for word, beyond
+    the budget, because most edits change what an earlier one wrote.
     """
     previous = _without_repeats(parse_traces(earlier), noted)
     facts = merge_facts(previous.facts, facts)
-    around = _TraceEnvelope(frame, parent_title, nonce, facts.steps, part, last_order)
+    around = _TraceEnvelope(frame, parent_title, nonce, facts.steps, part, begun_by, tuple(orders))
     bare = count(around.to_xml(dict.fromkeys(TRACE_SECTIONS, NO_CONTENT)))
     budget = trace_budget(messages, bare - count(around.covers), earlier_tokens)
     failed = frame.status is Status.FAILED
@@ -253,7 +256,8 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
     nonce: str
     steps: int
     is_part: bool
-    last_order: str = ""
+    begun_by: str = ""
+    orders: tuple[str, ...] = ()
     has_texts: bool = False
 
     def to_xml(self, parts: Mapping[str, str]) -> str:
@@ -279,17 +283,24 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
         steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
         within = f" in {parent}" if parent and not is_short else ""
         ended = "" if self.frame.status is Status.COMPLETED else f", {self.frame.status_text}"
+        whole = parent or title if self.is_part else title
+        named = (
+            f"{quoted(_escape_section(self.begun_by))}, a part of {quoted(whole)}" if self.begun_by else quoted(whole)
+        )
         return (
-            f"Your earlier work on {quoted(parent or title)}, {steps}{step}."
+            f"Your earlier work on {named}, {steps}{step}."
             if self.is_part
-            else f"Your finished work: {quoted(title)}{within}, {steps}{ended}{step}."
+            else f"Your finished work: {named}{within}, {steps}{ended}{step}."
         )
 
     @property
     def covers(self) -> str:
-        """A line about the last order, which takes its room from the sections."""
-        order = cut_for_display(_escape_section(self.last_order), ORDER_CHARACTERS)
-        return f"\n{TRACE_COVERS.format(order=order)}" if order else ""
+        """A line about the later orders, which takes its room from the sections."""
+        named = [f'"{cut_for_display(_escape_section(order), ORDER_CHARACTERS)}"' for order in self.orders]
+        if len(named) > MAX_ORDERS:
+            named = [*named[:2], f"{len(named) - MAX_ORDERS + 1} more", *named[3 - MAX_ORDERS :]]
+        listed = " and ".join(filter(None, (", ".join(named[:-1]), *named[-1:])))
+        return f"\n{TRACE_COVERS.format(s='s' if len(named) > 1 else '', orders=listed)}" if named else ""
 
 
 TRACE_RECALL = (
@@ -298,8 +309,10 @@ TRACE_RECALL = (
 )
 MORE_THAN_TOLD = f"more of it than {WRITTEN_SECTION} has"
 STEP_RECALL = 'Gone from here; stack_recall(ref="{ref}") shows it.'
-TRACE_COVERS = 'It goes up to your work for the user\'s message "{order}" below.'
+TRACE_COVERS = "It also has your work for the user's message{s} {orders} below."
 ORDER_CHARACTERS = 45
+MAX_ORDERS = 5
+"""Messages of the user that are named; of more the first two and the last ones."""
 
 
 class _SectionSources(msgspec.Struct, frozen=True):
@@ -330,7 +343,7 @@ def _only_step(sources: _SectionSources, around: _TraceEnvelope) -> str:
         facts.decisions,
         facts.errors,
         any(map(outcome_part, facts.said)),
-        around.last_order,
+        around.orders,
     )
     if facts.steps != 1 or len(told) != 1 or len(facts.told_steps) > 1 or len(files) > 1 or any(has_more):
         return ""
@@ -338,9 +351,21 @@ def _only_step(sources: _SectionSources, around: _TraceEnvelope) -> str:
         return ""
     step = told[0] if wrote or not facts.edits else f"edited {told[0]}"
     path = _item_path(files[0]) if files else ""
-    name = path.replace("\\", "/").rpartition("/")[2]
     again = READ_AGAIN if sources.read_again else ""
-    return step.replace(name, path, 1) + again if name else step
+    named = _with_whole_path(step, path) if path else step
+    return named + again if named else ""
+
+
+def _with_whole_path(step: str, path: str) -> str:
+    """The step with the path of the only file that it read or changed; empty where a command changed that, whose line
+    may spell the path in its own way."""
+    verb, _, rest = step.partition(" ")
+    name = path.replace("\\", "/").rpartition("/")[2]
+    is_named = verb in _FILE_VERBS and rest.startswith(name) and rest[len(name) : len(name) + 1] in ("", ",", ":")
+    return f"{verb} {path}{rest[len(name) :]}" if is_named else ""
+
+
+_FILE_VERBS = frozenset({"read", "wrote", "edited", "deleted"})
 
 
 def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> dict[str, str]:
@@ -653,7 +678,7 @@ def _unescape_old_section(text: str) -> str:
 # ------------------------------------------------------------------------------------------------------------- merging
 _OLD_SECTIONS = ("progress", "commands", "names")
 _SECTION_PATTERN = re.compile(rf"<({'|'.join((*TRACE_SECTIONS, *_OLD_SECTIONS))})>(.*?)</\1>", re.DOTALL)
-_STEPS_PATTERN = re.compile(r'^Your (?:finished work:|earlier work on) ".*, (\d+) steps?[,.:]', re.MULTILINE)
+_STEPS_PATTERN = re.compile(r"^Your (?:finished work:|earlier work on) .*, (\d+) steps?[,.:]", re.MULTILINE)
 _ONE_STEP_PATTERN = re.compile(
     r', 1 step(?:, [\w ]+)?: (.*)\. Gone from here; stack_recall\(ref="[^"]*"\) shows it\.$', re.MULTILINE
 )
@@ -752,7 +777,9 @@ def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
         changed=_merge_items(map(respelled, old.changed), map(respelled, new.changed), _item_path),
         read=_merge_items(map(respelled, old.read), map(respelled, new.read), _item_path),
         commands=_merge_items(old.commands, (_cut_item(item, _item_command) for item in new.commands), _item_command),
-        decisions=_merge_items(old.decisions, (_cut_item(item, str) for item in new.decisions), str),
+        decisions=_merge_items(
+            old.decisions, (cut_for_display(item, DECISION_CHARACTERS) for item in new.decisions), str
+        ),
         errors=_merge_items(old.errors, (_cut_item(item, _item_path) for item in new.errors), _item_path),
         steps=old.steps + new.steps,
         said=tuple(dict.fromkeys((*old.said, *new.said))),
@@ -779,7 +806,7 @@ def _cut_item(item: str, key: Callable[[str], str]) -> str:
 
 
 _CHANGE_MARK = re.compile(
-    r" \((?:created|(?:deleted )?by command|deleted|undone"
+    r" \((?:created|(?:deleted )?by command|by command or earlier|deleted|undone"
     r"|fixed|still failing|failed when this part ended|a later [a-z ]{4,12} passed)\)\Z"
 )
 """The second line names what becomes of errors, in this version and in earlier ones."""

@@ -16,7 +16,7 @@ from itertools import takewhile
 import msgspec
 
 from proxy.core.context import Context
-from proxy.core.frames import READ, PathEntry, PathState, ResultReplaced
+from proxy.core.frames import READ, PathEntry, PathState, ResultReplaced, is_same_file
 from proxy.core.ledger import Call, Message, OpenCalls
 from proxy.core.observers import (
     DEFAULT_TOOL_ROLES,
@@ -28,7 +28,7 @@ from proxy.core.observers import (
     normalize_name,
     rank_names,
 )
-from proxy.core.recall import is_same_file, requested_part
+from proxy.core.recall import requested_part
 from proxy.core.text import CHARACTERS_PER_TOKEN, CountTokens, cut_for_display
 
 

@@ -18,9 +18,8 @@ from proxy.core.filemap.changes import (
     FileRemoval,
     file_changes_of,
 )
-from proxy.core.frames import PathEntry
+from proxy.core.frames import PathEntry, is_same_file
 from proxy.core.observers import ToolRoles, steps_of
-from proxy.core.recall import is_same_file
 
 MAX_FILES = 200  # the newest ones
 MAX_CHARACTERS = 262_144  # of all contents a map is made of, the newest files first: it bounds the cost of a map

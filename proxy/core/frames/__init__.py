@@ -90,7 +90,7 @@ from proxy.core.frames.results import (
     results_of_item,
     title_of,
 )
-from proxy.core.frames.same_paths import one_spelling
+from proxy.core.frames.same_paths import direct_path, is_same_file, one_spelling, telling_names
 from proxy.core.frames.suggestion_log import POP, PUSH, AutonomySettings, Suggestion, SuggestionCounts, SuggestionState
 from proxy.core.frames.tasks import STATUSES, lesson_of, newest_failed_attempt, task_of
 from proxy.core.frames.tree import (
@@ -227,6 +227,7 @@ __all__ = [
     "decode_event",
     "derive_compaction",
     "descendants",
+    "direct_path",
     "distinct_titles",
     "extend",
     "find_frame",
@@ -239,6 +240,7 @@ __all__ = [
     "is_below_returned_frame",
     "is_ended_root",
     "is_kept",
+    "is_same_file",
     "is_task",
     "lesson_of",
     "marked_results",
@@ -265,6 +267,7 @@ __all__ = [
     "switch_branch",
     "task_of",
     "tasks_above",
+    "telling_names",
     "title_of",
     "visible_owners_of",
 ]

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 _ABSOLUTE = re.compile(r"/|~/|[A-Za-z]:/")
+
+
+_INDIRECT = re.compile(r"(?:^|/)\.{1,2}(?:/|$)|[^:]//")
+_ADDRESS = re.compile(r"\w[\w+.-]+://")
+
+
+def direct_path(path: str) -> str:
+    """The path without `.` and `..` in it, by its text alone; an address stays as it is."""
+    plain = path.replace("\\", "/")
+    if not _INDIRECT.search(plain) or _ADDRESS.match(plain):
+        return path
+    direct = posixpath.normpath(plain)
+    return direct.replace("/", "\\") if "\\" in path and "/" not in path else direct
+
+
+def is_same_file(one: str, other: str) -> bool:
+    """Whether two paths match; clients use absolute and relative ones."""
+    one, other = _plain(one), _plain(other)
+    return one == other or one.endswith("/" + other) or other.endswith("/" + one)
 
 
 def one_spelling(paths: Iterable[str]) -> Mapping[str, str]:
@@ -26,5 +47,25 @@ def one_spelling(paths: Iterable[str]) -> Mapping[str, str]:
     return spelled
 
 
+def telling_names(paths: Iterable[str]) -> Mapping[str, str]:
+    """For each path of which another file has the name too, as much of its end as tells the two apart: `a/x.py` and
+    `b/x.py`. A file with a name of its own is not in it."""
+    paths = tuple(dict.fromkeys(paths))
+    spelled = one_spelling(paths)
+    files = {path: _plain(spelled[path]).rstrip("/") for path in paths}
+    ends = Counter(end for file in set(files.values()) for end in _ends_of(file))
+    return {
+        path: next((end for end in _ends_of(file) if ends[end] == 1), file)
+        for path, file in files.items()
+        if ends[file.rpartition("/")[2]] > 1
+    }
+
+
+def _ends_of(path: str) -> Iterator[str]:
+    """`c`, `b/c`, `a/b/c` of `a/b/c`."""
+    parts = path.split("/")
+    return ("/".join(parts[-number:]) for number in range(1, len(parts) + 1))
+
+
 def _plain(path: str) -> str:
-    return path.replace("\\", "/").removeprefix("./")
+    return direct_path(path).replace("\\", "/")

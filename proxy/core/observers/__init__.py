@@ -2,7 +2,13 @@
 begins. `observe` runs all observers of a step."""
 
 from proxy.core.observers.broken_tools import broken_lines, broken_tools
-from proxy.core.observers.call_outcomes import batch_parts_of, call_failed, exit_code, is_failure_text, output_of
+from proxy.core.observers.call_outcomes import (
+    batch_parts_of,
+    call_failed,
+    exit_code,
+    is_failure_text,
+    output_of,
+)
 from proxy.core.observers.command_outcomes import CommandOutcome
 from proxy.core.observers.commands import (
     CommandRun,
@@ -16,6 +22,7 @@ from proxy.core.observers.effects import is_waiting, may_have_side_effects, runs
 from proxy.core.observers.errors import FAILED_AT_THE_END, ObservedError, resolution_of
 from proxy.core.observers.files import (
     FileAction,
+    ObservedFile,
     changed_paths_of,
     files_touched_by,
     iter_touched_files,
@@ -80,7 +87,14 @@ from proxy.core.observers.turns import (
     typed_text_of,
     without_client_elements,
 )
-from proxy.core.observers.work_log import WrittenText, edit_lines, joined_lines, step_line, written_texts
+from proxy.core.observers.work_log import (
+    WrittenText,
+    edit_lines,
+    joined_lines,
+    refusals_of,
+    step_line,
+    written_texts,
+)
 
 __all__ = [
     "BUILD",
@@ -97,6 +111,7 @@ __all__ = [
     "ItemStatus",
     "MirroredItem",
     "ObservedError",
+    "ObservedFile",
     "PlanDiff",
     "PlanItemChanged",
     "PlanReplaced",
@@ -152,6 +167,7 @@ __all__ = [
     "queued_words",
     "rank_names",
     "reconcile_plan",
+    "refusals_of",
     "resolution_of",
     "rounds_of",
     "runs_program",

@@ -84,6 +84,31 @@ def is_failure_text(text: str) -> bool:
 _cached_is_failure_text = TextCache(is_failure_text, MAX_CACHED_CHARACTERS)
 
 
+_REFUSED_BY_USER = re.compile(
+    r"^\W*(?:<[a-z_]+>)?(?:error:\s*)?(?:the\s)?user\s(?:\w+\s)?(?:doesn't\swant|does\snot\swant|rejected|denied|declined|refused)\b"
+    r"|^\W*(?:<[a-z_]+>)?(?:\w+\s){1,4}(?:rejected|denied|declined|refused)\sby\s(?:the\s)?user\b",
+    re.IGNORECASE,
+)
+_WORDS_OF_USER = re.compile(
+    r"\b(?:user\s(?:said|says|wrote)|feedback|user's\s(?:reason|message|words))\b[^:\n]{0,40}:\s*(?P<words>\S.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+_END_OF_WORDS = re.compile(r"</?[a-z_]+>|\n\s*\n(?:Note|\[|<)")
+
+
+def is_refused_by_user(text: str) -> bool:
+    """Whether a result says that the user did not allow the call."""
+    return _REFUSED_BY_USER.match(text[:MAX_REFUSAL_LENGTH]) is not None
+
+
+def words_of_refusal(text: str) -> str:
+    """What the user said when they did not allow a call, on one line; empty if they said nothing."""
+    if not is_refused_by_user(text) or not (said := _WORDS_OF_USER.search(text[:MAX_ERROR_TEXT_LENGTH])):
+        return ""
+    parts = (part.strip() for part in _END_OF_WORDS.split(said["words"]))
+    return " ".join(next(filter(None, parts), "").split())
+
+
 def exit_code(text: str) -> int | None:
     """The exit code in a line of its own near either end, or in a field; None without one."""
     if field := _EXIT_CODE_FIELD.match(text[:_EXIT_CODE_WINDOW]):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from proxy.core.observers.call_outcomes import call_failed, output_of
+from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of
 from proxy.core.observers.command_outcomes import CommandOutcome
 from proxy.core.observers.commands import CommandRun, observe_commands
 from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES
@@ -53,6 +53,7 @@ _CODE_OF_FRAME = re.compile(
 """A place of a traceback with the code that stands there."""
 _TAG = re.compile(r"</?[a-z_]+>")
 _EXIT_LINE = re.compile(r"^\W*(?:\w+\s){0,4}?exit(?:ed)?\s(?:with\s)?(?:code|status)\W*-?\d+\W*$", re.IGNORECASE)
+_WORD = re.compile(r"\w")
 _NUMBERS = re.compile(r"\d+|0x[0-9a-f]+")
 
 
@@ -95,7 +96,7 @@ def resolution_of(error: ObservedError, probes: Mapping[str, bool]) -> str:
 
 
 def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedError]:
-    if not execution.answered:
+    if not execution.answered or is_refused_by_user(execution.result):
         return
     runs = (
         observe_commands(Step("", (execution,)), tool_roles)
@@ -122,6 +123,6 @@ def _has_failure(execution: ToolExecution, runs: tuple[CommandRun, ...]) -> bool
 
 
 def _failure_line(text: str, *, last: bool) -> list[str]:
-    """The first line of a tool's own failure message, exit code lines skipped; the last one for a command."""
-    lines = [line for line in text.splitlines() if line.strip() and not _EXIT_LINE.match(line)]
+    """The first line of a tool's own failure message, without exit codes and rulers; the last one for a command."""
+    lines = [line for line in text.splitlines() if _WORD.search(line) and not _EXIT_LINE.match(line)]
     return lines[-1:] if last else lines[:1]

@@ -1,6 +1,7 @@
 """Reads which files the client's tools read, created, changed or removed. The path comes from the call's arguments; the
 result must confirm it, so a failed or unanswered call yields nothing. Files that only a command line mentions are
-marked unsure and are no artifacts. Paths stay as the call spelt them."""
+marked unsure and are no artifacts. Paths stay as the call spelt them, but for `.` and `..` in
+them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.core.frames import CHANGED, READ, FileAccess, PathEntry, one_spelling
+from proxy.core.frames import CHANGED, READ, FileAccess, PathEntry, direct_path, one_spelling
 from proxy.core.ledger import Call, OpenCalls
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
 from proxy.core.observers.command_outcomes import CommandOutcome, outcomes_of_checks
@@ -31,11 +32,13 @@ class FileAction(StrEnum):
 
 
 class ObservedFile(msgspec.Struct, frozen=True):
-    """A file and what was done to it; not certain where only a command line says so."""
+    """A file and what was done to it; not certain where only a command line says so. `may_be_earlier`: only git's
+    report of the whole working tree names it, so it may have been changed before."""
 
     path: str
     action: FileAction
     is_certain: bool = True
+    may_be_earlier: bool = False
 
 
 def observe_files(step: Step, tool_roles: ToolRoles) -> tuple[ObservedFile, ...]:
@@ -154,7 +157,7 @@ def _files_in_arguments(spec: ToolSpec, arguments: Mapping[str, object], result:
             yield ObservedFile(paths[0], FileAction.DELETED)
             yield ObservedFile(paths[-1], FileAction.CREATED)
         return
-    refused = {part.get("query") for part in batch_parts_of(result) if part.get("success") is False}
+    refused = {_clean_path(part.get("query")) for part in batch_parts_of(result) if part.get("success") is False}
     for path in dict.fromkeys(_paths_in_arguments(arguments, spec.arguments)):
         if path not in refused:
             yield ObservedFile(path, _action_of(spec.role, arguments, result))
@@ -198,7 +201,7 @@ def _clean_path(value: object) -> str:
     """Empty if the value cannot be a path."""
     if not isinstance(value, str) or len(value) > MAX_PATH_LENGTH or "\n" in value:
         return ""
-    return value.strip()
+    return direct_path(value.strip())
 
 
 _PATCH_HEADER = re.compile(r"\*\*\* (?:(Add|Update|Delete) File|(Move) to): ([^\n\r\"'\\]{1,400})")
@@ -215,7 +218,7 @@ def files_in_patches(texts: Iterable[str]) -> Iterator[ObservedFile]:
     for text in texts:
         before = ""
         for verb, moved, named in _PATCH_HEADER.findall(text):
-            path = named.strip()
+            path = direct_path(named.strip())
             if moved and before:
                 yield ObservedFile(before, FileAction.DELETED)
             yield ObservedFile(path, FileAction.CREATED if moved else _ACTION_BY_PATCH_VERB[verb])
@@ -237,9 +240,10 @@ def _files_in_commands(execution: ToolExecution, tool_roles: ToolRoles) -> Itera
     for line in command_lines_of(execution, tool_roles):
         if "apply_patch" not in line:
             commands = parse_command_line(line)
-            changes = [change for command in commands for change in _file_actions_of_command(command)]
-            changes += [(path, FileAction.MODIFIED) for path in _paths_reported(commands, execution.result)]
-            yield from (ObservedFile(path, how, is_certain=False) for path, how in changes if _is_plausible_path(path))
+            yield from _changes_by_words(change for each in commands for change in _file_actions_of_command(each))
+            by_client, by_git = _paths_reported(commands, execution.result)
+            yield from _changes_by_words((path, FileAction.MODIFIED) for path in by_client)
+            yield from _changes_by_words(((path, FileAction.MODIFIED) for path in by_git), may_be_earlier=True)
 
 
 def _changes_before_a_check(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedFile]:
@@ -254,14 +258,22 @@ def _changes_before_a_check(execution: ToolExecution, tool_roles: ToolRoles) -> 
         changes = (
             change for each in commands[: commands.index(checks[0][0])] for change in _file_actions_of_command(each)
         )
-        yield from (ObservedFile(path, how, is_certain=False) for path, how in changes if _is_plausible_path(path))
+        yield from _changes_by_words(changes)
+
+
+def _changes_by_words(
+    changes: Iterable[tuple[str, FileAction]], *, may_be_earlier: bool = False
+) -> Iterator[ObservedFile]:
+    for path, how in changes:
+        if _is_plausible_path(path):
+            yield ObservedFile(direct_path(path), how, is_certain=False, may_be_earlier=may_be_earlier)
 
 
 def _file_actions_of_command(command: ShellCommand) -> Iterator[tuple[str, FileAction]]:
     """What one command does to files, by its words: `>`, `tee`, `mv`, `cp`, `rm`, `touch`, `sed -i`, `perl -pi`."""
     yield from ((path, FileAction.MODIFIED) for path in command.output_files)
     program, *rest = command.words or ("",)
-    named = [word for word in rest if not word.startswith("-")]
+    named = [word for word in rest if word and not word.startswith("-")]
     name = program.rpartition("/")[2]
     if name == "git" and named[:1] in (["rm"], ["mv"]):
         name, named = named[0], named[1:]
@@ -284,21 +296,22 @@ _STAT_LINE = re.compile(r"^ (?:\S.*\S|\S) +\| +(?:\d+ [+-]+|Bin .*|\d+)$", re.MU
 _MAX_REPORT_LENGTH = 6_000  # characters of a report that are read
 
 
-def _paths_reported(commands: Sequence[ShellCommand], result: str) -> Iterator[str]:
-    """Files that the client or git reports as changed: the client's note behind a command, and `git diff --stat` of the
-    working tree behind a command of the same line that is no check. Alone it shows what was changed at any time before,
-    and between two revisions what others changed. What git only put away, brought back or undid is no change."""
+def _paths_reported(commands: Sequence[ShellCommand], result: str) -> tuple[list[str], list[str]]:
+    """Files that the client reports as changed by its note behind a command, and those that git does by a `git diff
+    --stat` of the working tree behind a command of the same line that is no check. Alone it shows what was changed at
+    any time before, and between two revisions what others changed. What git only put away, brought back or undid is no
+    change."""
+    by_client: list[str] = []
+    by_git: list[str] = []
     if any(map(only_moves_tree, commands)) and not any(map(_works_by_itself, commands)):
-        return
+        return by_client, by_git
     if "[This command " in result:
-        for note in _CLIENT_NOTE.findall(result):
-            yield from _PATH_IN_NOTE.findall(note)
+        by_client += (path for note in _CLIENT_NOTE.findall(result) for path in _PATH_IN_NOTE.findall(note))
     report_at = next((at for at, command in enumerate(commands) if _shows_working_tree(command.words)), 0)
     if " | " in result and any(map(_works_by_itself, commands[:report_at])):
-        for line in _STAT_LINE.findall(result[:_MAX_REPORT_LENGTH]):
-            path = line.rpartition(" | ")[0].strip()
-            if not path.startswith("...") and " => " not in path:
-                yield path
+        paths = (line.rpartition(" | ")[0].strip() for line in _STAT_LINE.findall(result[:_MAX_REPORT_LENGTH]))
+        by_git += (path for path in paths if not path.startswith("...") and " => " not in path)
+    return by_client, by_git
 
 
 def _may_change_files(words: Sequence[str]) -> bool:

@@ -254,7 +254,21 @@ def _names_of_words(words: Iterable[str]) -> tuple[str, ...]:
 def _names_in_arguments(arguments: str) -> tuple[str, ...]:
     if "\\u" in arguments:
         arguments = _ESCAPED_LETTER.sub(lambda escape: chr(int(escape[1], 16)), arguments)
-    return _names_of_words(_ARGUMENT_WORD.findall(_PARAMETER_NAME.sub(" ", _without_cut_words(arguments))))
+    plain = _without_cut_words(_without_diff_prefixes(arguments))
+    return _names_of_words(_ARGUMENT_WORD.findall(_PARAMETER_NAME.sub(" ", plain)))
+
+
+_DIFF_LINE = re.compile(
+    r"(?:(?<=\n)|(?<=\\n)|\A)(?P<both>diff --git) [a-z]/(?P<old>\S+) [a-z]/(?=\S)"
+    r"|(?:(?<=\n)|(?<=\\n)|\A)(?P<side>---|\+\+\+) [a-z]/(?=\S)"
+)
+
+
+def _without_diff_prefixes(text: str) -> str:
+    """The text without the `a/` and `b/` that a diff sets before its paths."""
+    if "+++ " not in text and "diff --git " not in text:
+        return text
+    return _DIFF_LINE.sub(lambda line: f"{line['side']} " if line["side"] else f"{line['both']} {line['old']} ", text)
 
 
 def _without_cut_words(text: str) -> str:
@@ -263,6 +277,7 @@ def _without_cut_words(text: str) -> str:
 
 def _names_in_order(text: str) -> tuple[str, ...]:
     """An escaped line end or tab in an output is no letter of the word behind it, and a key of JSON is no name."""
+    text = _without_diff_prefixes(text)
     if "\\" in text:
         text = _ESCAPE_IN_TEXT.sub(lambda escape: escape[1] or " ", text)
     if text[:1] in ("{", "["):

@@ -321,7 +321,9 @@ def first_user_text(texts: Iterable[str], max_characters: int) -> str:
 
 def task_text_of(text: str) -> str:
     """What the user asks for, without a greeting, thanks or praise in front of it, and without words for one more
-    order; the whole text if nothing else is said. It is what a request is titled by."""
+    order; the whole text if nothing else is said. It is what a request is titled by, so a slash command or an image on
+    a line of its own is left out."""
+    text = _IMAGE_PATH.sub("", _SLASH_COMMAND.sub("", text.lstrip())).strip() or text
     task = text.strip()
     while (courtesy := _COURTESY.match(task)) and (rest := task[courtesy.end() :].strip()):
         task = rest

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from proxy.core.observers.call_outcomes import call_failed, output_of
+from proxy.core.frames import direct_path
+from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of, words_of_refusal
 from proxy.core.observers.command_outcomes import CommandOutcome, summary_line_of
 from proxy.core.observers.commands import CommandRun, observe_commands
 from proxy.core.observers.files import FileAction, observe_files
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles
-from proxy.core.text import cut_for_display
+from proxy.core.text import cut_code, cut_for_display
 
 COMMAND_CHARACTERS = 80
 ARGUMENT_CHARACTERS = 50
@@ -30,6 +31,8 @@ MAX_WRITTEN_TEXTS = 64
 """The newest texts that are followed: each edit is compared with all of them."""
 MAX_EDIT_LENGTH = 20_000  # characters of one side that are compared
 
+NO_NAMES: Mapping[str, str] = {}
+REFUSED = "refused by the user"
 ON_STASH = ", with your changes stashed"
 _READ = "read "
 _UNTOLD_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE, ToolRole.GOAL})
@@ -43,12 +46,12 @@ _VERBS: Mapping[FileAction, str] = {
 
 
 # --------------------------------------------------------------------------------------------------------------- steps
-def step_line(step: Step, tool_roles: ToolRoles, *, away: bool = False) -> str:
+def step_line(step: Step, tool_roles: ToolRoles, *, away: bool = False, names: Mapping[str, str] = NO_NAMES) -> str:
     """What the calls of a group did, in order; empty if nothing is to be told. `away`: the changes of the working tree
-    were stashed before."""
+    were stashed before. `names`: how files are told whose name another one has too."""
     done: list[str] = []
     for execution in step.executions:
-        for text in _texts_of_call(execution, tool_roles, away=away):
+        for text in _texts_of_call(execution, tool_roles, names, away=away):
             if done and done[-1].startswith(_READ) and text.startswith(_READ) and ": " not in done[-1] + text:
                 if text.removeprefix(_READ) not in done[-1].removeprefix(_READ).split(", "):
                     done[-1] = f"{done[-1]}, {text.removeprefix(_READ)}"
@@ -71,7 +74,9 @@ def joined_lines(before: str, line: str) -> str:
 _REPEATED = re.compile(r"(.*) \((\d+) times\)\Z", re.DOTALL)
 
 
-def _texts_of_call(execution: ToolExecution, tool_roles: ToolRoles, *, away: bool) -> Iterator[str]:
+def _texts_of_call(
+    execution: ToolExecution, tool_roles: ToolRoles, names: Mapping[str, str], *, away: bool
+) -> Iterator[str]:
     role = tool_roles.role_of(execution.call.name)
     if role in _UNTOLD_ROLES:
         return
@@ -81,9 +86,9 @@ def _texts_of_call(execution: ToolExecution, tool_roles: ToolRoles, *, away: boo
     if execution.answered and not call_failed(execution):
         files = observe_files(Step("", (execution,)), tool_roles)
         if files:
-            yield from (f"{_VERBS[file.action]} {_file_name(file.path)}" for file in files[:MAX_EDITS_PER_CALL])
+            yield from (f"{_VERBS[file.action]} {_file_name(file.path, names)}" for file in files[:MAX_EDITS_PER_CALL])
             return
-    yield f"{execution.call.name} {_argument_of(execution)}".rstrip() + _ending_of(execution)
+    yield f"{execution.call.name} {_argument_of(execution, tool_roles)}".rstrip() + _ending_of(execution)
 
 
 def _text_of_run(run: CommandRun, execution: ToolExecution) -> str:
@@ -92,6 +97,8 @@ def _text_of_run(run: CommandRun, execution: ToolExecution) -> str:
 
 def _ending_text_of_run(run: CommandRun, execution: ToolExecution) -> str:
     command = cut_for_display(run.command, COMMAND_CHARACTERS)
+    if execution.answered and is_refused_by_user(execution.result):
+        return f"{command}: {REFUSED}"
     if run.outcome is CommandOutcome.UNKNOWN:
         return command
     if run.kind and (summary := summary_line_of(run.kind, run.outcome, execution)):
@@ -99,16 +106,23 @@ def _ending_text_of_run(run: CommandRun, execution: ToolExecution) -> str:
     return f"{command}: {run.outcome}"
 
 
-def _file_name(path: str) -> str:
-    return path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path
+def _file_name(path: str, names: Mapping[str, str] = NO_NAMES) -> str:
+    return names.get(path) or path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path
 
 
-def _argument_of(execution: ToolExecution) -> str:
-    """The first short text among the arguments."""
+def _argument_of(execution: ToolExecution, tool_roles: ToolRoles) -> str:
+    """The argument that the tool is about, else the first text among them; of a long path the end."""
     arguments = decode_json_or_text(execution.call.arguments)
-    given = arguments.values() if isinstance(arguments, dict) else [arguments]
-    texts = (value for value in given if isinstance(value, str) and value.strip())
-    return cut_for_display(next(texts, ""), ARGUMENT_CHARACTERS)
+    spec = tool_roles.spec_of(execution.call.name)
+    if isinstance(arguments, dict):
+        given = [*(arguments.get(name) for name in (spec.arguments if spec else ())), *arguments.values()]
+    else:
+        given = [arguments]
+    text = next((value.strip() for value in given if isinstance(value, str) and value.strip()), "")
+    if len(text) <= ARGUMENT_CHARACTERS or "/" not in text or len(text.split()) > 1:
+        return cut_for_display(text, ARGUMENT_CHARACTERS)
+    border = text.find("/", len(text) - ARGUMENT_CHARACTERS)
+    return f"…{text[border if border >= 0 else 1 - ARGUMENT_CHARACTERS :]}"
 
 
 def _ending_of(execution: ToolExecution) -> str:
@@ -116,44 +130,62 @@ def _ending_of(execution: ToolExecution) -> str:
         return ": no result"
     if not call_failed(execution):
         return ""
+    if is_refused_by_user(execution.result):
+        return f": {REFUSED}"
     first = next((line for line in output_of(execution.result).splitlines() if line.strip()), "")
     return f": failed ({cut_for_display(re.sub(r'</?[a-z_]+>', '', first), FAILURE_CHARACTERS)})"
+
+
+def refusals_of(step: Step, tool_roles: ToolRoles) -> tuple[str, ...]:
+    """The calls of a group that the user refused with words of theirs, with these."""
+    return tuple(
+        f"The user refused {execution.call.name} {_argument_of(execution, tool_roles)}: {words}"
+        for execution in step.executions
+        if execution.answered and call_failed(execution) and (words := words_of_refusal(execution.result))
+    )
 
 
 # --------------------------------------------------------------------------------------------------------------- edits
 _OLD_KEYS = ("old_string", "oldString", "oldText", "old_text", "old_str")
 _NEW_KEYS = ("new_string", "newString", "newText", "new_text", "new_str", "new_source")
 _CONTENT_KEYS = ("content", "file_text", "contents", "text")
-_PLACE = re.compile(
-    r"\b(?:def|class|func|function|fn|impl|struct|interface|trait|enum|module)\s+(?:\([^)\n]{0,80}\)\s*)?(\w+)"
+_MODIFIERS = (
+    "abstract async const data declare default export extern final friend global inline internal local open override "
+    "partial private protected pub public sealed static synchronized unsafe virtual"
 )
+_PLACE = re.compile(
+    rf"^(?:@@(?:[^@\n]*@@)?)?\s*(?:(?:{'|'.join(_MODIFIERS.split())})(?:\([\w:]+\))?\s+)*"
+    r"(?:def|class|func|function|fn|impl|struct|interface|trait|enum|module)\*?\s+"
+    r"(?:\([^)\n]{0,80}\)\s*)?(\w+)\b(?!\s*[,-])"
+)
+"""A line that begins a definition: words of a comment, and a function without a name, begin none."""
 _COMMENT_STARTS = ("//", "#", "/*", "* ", "--", '"""')
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update) File: (.+)$")
 
 
-def edit_lines(step: Step, tool_roles: ToolRoles) -> tuple[str, ...]:
-    """The edits of a group that were made, in order: `parser.py, parse: old -> new`."""
+def edit_lines(step: Step, tool_roles: ToolRoles, names: Mapping[str, str] = NO_NAMES) -> tuple[str, ...]:
+    """The edits of a group that were made, in order: `parser.py, parse: old -> new`. `names` as in `step_line`."""
     lines: list[str] = []
     for execution in step.executions:
         if execution.answered and not call_failed(execution):
-            lines += list(_edits_of_call(execution, tool_roles))[:MAX_EDITS_PER_CALL]
+            lines += list(_edits_of_call(execution, tool_roles, names))[:MAX_EDITS_PER_CALL]
     return tuple(lines)
 
 
-def _edits_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[str]:
+def _edits_of_call(execution: ToolExecution, tool_roles: ToolRoles, names: Mapping[str, str]) -> Iterator[str]:
     role = tool_roles.role_of(execution.call.name)
     arguments = decode_json_or_text(execution.call.arguments)
     if "*** Begin Patch" in execution.call.arguments and role in (None, ToolRole.PATCH, ToolRole.SHELL):
         for text in texts_in(arguments):
             if "*** " in text:
-                yield from _edits_of_patch(text)
+                yield from _edits_of_patch(text, names)
         return
     if not isinstance(arguments, dict) or role not in (ToolRole.EDIT, ToolRole.WRITE, ToolRole.EDITOR):
         return
     changed = [f for f in observe_files(Step("", (execution,)), tool_roles) if f.action is not FileAction.READ]
     if not changed:
         return
-    name = _file_name(changed[0].path)
+    name = _file_name(changed[0].path, names)
     listed = arguments.get("edits")
     for record in (arguments, *(listed if isinstance(listed, list) else ())):
         if isinstance(record, dict):
@@ -272,7 +304,17 @@ def _described(name: str, place: str, gone: Sequence[str], come: Sequence[str]) 
     old, new = (_code_in([line for line in lines if line.strip() not in stayed]) for lines in (gone, come))
     if old and new:
         return f"{where}: {old} -> {new}"
-    return f"{where}: added {new}" if new else f"{where}: removed {old}" if old else f"{where}: blank lines"
+    return (
+        f"{where}: added {new}" if new else f"{where}: removed {old}" if old else f"{where}: {_rearranged(gone, come)}"
+    )
+
+
+def _rearranged(gone: Sequence[str], come: Sequence[str]) -> str:
+    """What an edit did that left the words of its lines as they were."""
+    before, after = ([line.strip() for line in lines if line.strip()] for lines in (gone, come))
+    if before != after:
+        return f"the same lines in other places or numbers: {_code_in(come)}"
+    return f"other blanks around {_code_in(come)}" if after else "blank lines"
 
 
 def _code_in(lines: Sequence[str]) -> str:
@@ -282,14 +324,14 @@ def _code_in(lines: Sequence[str]) -> str:
     if not code:
         return ""
     more = f" (and {len(code) - 1} more line{'s' if len(code) > 2 else ''})" if len(code) > 1 else ""
-    return cut_for_display(code[0], CODE_CHARACTERS) + more
+    return cut_code(code[0], CODE_CHARACTERS) + more
 
 
 def _place_in(lines: Sequence[str]) -> str:
-    return next((found[-1] for line in reversed(lines) if (found := _PLACE.findall(line))), "")
+    return next((found[1] for line in reversed(lines) if (found := _PLACE.match(line))), "")
 
 
-def _edits_of_patch(text: str) -> Iterator[str]:
+def _edits_of_patch(text: str, names: Mapping[str, str]) -> Iterator[str]:
     name, place = "", ""
     gone: list[str] = []
     come: list[str] = []
@@ -299,7 +341,7 @@ def _edits_of_patch(text: str) -> Iterator[str]:
                 yield _described(name, place, gone, come)
             gone, come = [], []
         if header := _PATCHED_FILE.match(line):
-            name, place = _file_name(header[1].strip()), ""
+            name, place = _file_name(direct_path(header[1].strip()), names), ""
         elif line.startswith("*** "):
             name = name if line.startswith(("*** End of File", "*** Move to")) else ""
         elif line.startswith("-"):

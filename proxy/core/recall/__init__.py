@@ -38,7 +38,6 @@ from proxy.core.recall.text_search import (
 from proxy.core.recall.unchanged_notes import (
     WHOLE_FILE_ARGUMENTS,
     RestoreOptions,
-    is_same_file,
     is_unchanged_note,
     requested_part,
     restore_file_contents,
@@ -66,7 +65,6 @@ __all__ = [
     "count_rereads",
     "count_work",
     "is_recall",
-    "is_same_file",
     "is_unchanged_note",
     "mark_changed_files",
     "new_rereads",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames import READ, PathEntry
+from proxy.core.frames import READ, PathEntry, is_same_file
 from proxy.core.ledger import Call, Ledger, OpenCalls
 from proxy.core.observers import (
     FileAction,
@@ -22,7 +22,6 @@ from proxy.core.observers import (
     tree_moves_of,
 )
 from proxy.core.recall.stored_texts import StoredPiece
-from proxy.core.recall.unchanged_notes import is_same_file
 
 READ_BEFORE = "[As read before your change of this file ({tool}, later). Read the file for what it says now.]"
 WRITTEN_BEFORE = "[As it was before your later change of this file ({tool}). Read the file for what it says now.]"

@@ -14,11 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.context import context_entries
-from proxy.core.frames import READ, PathEntry, PathState, decode_event, reduce, replay
+from proxy.core.frames import READ, PathEntry, PathState, decode_event, is_same_file, reduce, replay
 from proxy.core.ledger import Call, Entry, EntryKind, Ledger, visible_calls
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolExecution, ToolRoles, call_failed, files_touched_by, message_of
 from proxy.core.recall.stored_texts import all_path_entries, pieces_of, split_by_visibility
-from proxy.core.recall.unchanged_notes import STORED_CONTENT_HEADER, is_same_file, is_unchanged_note, requested_part
+from proxy.core.recall.unchanged_notes import STORED_CONTENT_HEADER, is_unchanged_note, requested_part
 
 
 @dataclass(frozen=True, slots=True)

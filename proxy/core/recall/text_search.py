@@ -39,12 +39,14 @@ MAX_REPEATS = 99
 
 
 class SearchHits(msgspec.Struct, frozen=True):
-    """Passages, best first, and the number of texts that match. `copies` are those of which nothing is shown because
-    another text says the same, newest first."""
+    """Passages, best first, and the number of texts that match. Of `copies` and `overlapping` nothing is shown, newest
+    first: a copy is the same as a text of which something is shown, and of an overlapping text only the places with the
+    words are."""
 
     passages: tuple[StoredPiece, ...]
     text_count: int
     copies: tuple[StoredPiece, ...] = ()
+    overlapping: tuple[StoredPiece, ...] = ()
 
 
 def search(pieces: Sequence[StoredPiece], query: str, count: CountTokens, size: PageSize) -> SearchHits:
@@ -96,14 +98,18 @@ def _rank_passages(
     for _, passage in ranked:
         distinct.setdefault(passage.text, passage)
     best = tuple(distinct.values())[:MAX_PASSAGES]
+    wholes = {piece.key: piece for _, piece in chosen}
+    not_shown = _repeated_among([piece for _, piece in chosen], [passage for _, passage in ranked], best)
+    shown = {wholes[passage.key].text for passage in best}
     return SearchHits(
-        _widen_to_whole_texts(best, {piece.key: piece for _, piece in chosen}, count, size),
+        _widen_to_whole_texts(best, wholes, count, size),
         len(chosen),
-        _copies_among([piece for _, piece in chosen], [passage for _, passage in ranked], best),
+        tuple(piece for piece in not_shown if piece.text in shown),
+        tuple(piece for piece in not_shown if piece.text not in shown),
     )
 
 
-def _copies_among(
+def _repeated_among(
     chosen: Sequence[StoredPiece], passages: Sequence[StoredPiece], shown: Sequence[StoredPiece]
 ) -> tuple[StoredPiece, ...]:
     """The chosen texts that are not shown, though all of their passages are, from other texts. Newest first."""

@@ -13,7 +13,17 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 
 import msgspec
 
-from proxy.core.frames import CHANGED, READ, FileAccess, FrameEvent, FrameFolded, PathState, ThreadWoken, replay
+from proxy.core.frames import (
+    CHANGED,
+    READ,
+    FileAccess,
+    FrameEvent,
+    FrameFolded,
+    PathState,
+    ThreadWoken,
+    is_same_file,
+    replay,
+)
 from proxy.core.ledger import Call, Ledger
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles, files_touched_by
 from proxy.core.recall.stored_texts import (
@@ -156,12 +166,6 @@ def _parsed_arguments(arguments: str) -> Mapping[str, object]:
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         return {}
     return parsed if isinstance(parsed, dict) else {}
-
-
-def is_same_file(one: str, other: str) -> bool:
-    """Whether two paths match; clients use absolute and relative ones."""
-    one, other = (path.replace("\\", "/").removeprefix("./") for path in (one, other))
-    return one == other or one.endswith("/" + other) or other.endswith("/" + one)
 
 
 # ------------------------------------------------------------------------------------------------------------- content

@@ -28,6 +28,7 @@ from proxy.core.frames import (
     children,
     decode_event,
     descendants,
+    direct_path,
     find_frame,
     frames_titled,
     replay,
@@ -279,7 +280,7 @@ def _target_of_file(
 
 
 def _touches_path(touched: Sequence[FileAccess], path: str) -> bool:
-    return any(t.path == path or t.path.endswith("/" + path.removeprefix("./")) for t in touched)
+    return any(t.path == path or t.path.endswith("/" + direct_path(path)) for t in touched)
 
 
 def _holds_content(piece: StoredPiece, touched: Sequence[FileAccess]) -> bool:
@@ -380,7 +381,7 @@ def _matches_text(  # noqa: PLR0913  what is looked through, for what, and what 
         else ""
     )
     count_note = count_note or ("Nothing away from your context has these words" if others.pieces else "")
-    count_note = f"{count_note}{_copies_note(hits.copies)}{_other_conversations_note(others)}." if count_note else ""
+    count_note = f"{count_note}{_copies_note(hits)}{_other_conversations_note(others)}." if count_note else ""
     return _render_pages(
         tool_context,
         f"{title} {count_note}".strip(),
@@ -391,14 +392,17 @@ def _matches_text(  # noqa: PLR0913  what is looked through, for what, and what 
     )
 
 
-def _copies_note(copies: Sequence[StoredPiece]) -> str:
-    """Where the texts are that say the same as one shown."""
-    if not copies:
-        return ""
-    named = dict.fromkeys(p.entry_ref if p.ref == p.entry_ref else f"{p.entry_ref} in {p.ref}" for p in copies)
+def _copies_note(hits: SearchHits) -> str:
+    """Where the texts are of which nothing is shown, because a text that is shown has the same words or places."""
+    groups = ((hits.copies, "the same as one shown"), (hits.overlapping, "the same only where these words stand"))
+    return "".join(f", {len(pieces)} of them {words} ({_entries_named(pieces)})" for pieces, words in groups if pieces)
+
+
+def _entries_named(pieces: Sequence[StoredPiece]) -> str:
+    named = dict.fromkeys(p.entry_ref if p.ref == p.entry_ref else f"{p.entry_ref} in {p.ref}" for p in pieces)
     listed = list(named)[:MAX_OLDER_SHOWN]
     more = [f"+{len(named) - len(listed)} more"] if len(named) > len(listed) else []
-    return f", {len(copies)} of them the same as one shown ({', '.join([*listed, *more])})"
+    return ", ".join([*listed, *more])
 
 
 def _other_conversations_note(others: CrossConversationHits) -> str:

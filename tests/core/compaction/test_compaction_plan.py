@@ -68,9 +68,40 @@ def test_a_note_that_stands_before_a_message_whose_work_it_covers_says_so() -> N
     trace = trace_of(watched)
     lines = texts(watched)
     assert lines.index("<stack-context note=") < lines.index("Yes, go on.")
-    assert COVERS.format("Yes: go on, 3 steps.") in trace.splitlines()[2]
+    assert COVERS.format('s "Yes, go on." and "Yes: go on, 3 steps."') in trace.splitlines()[2]
     assert parse_traces(trace).facts.steps == 9
-    assert "It goes up to" not in trace_of(worked("Build the formatter."))
+    assert "the user's message" not in trace_of(worked("Build the formatter."))
+
+
+@pytest.mark.rows("S0-55")
+def test_work_for_a_later_message_is_told_under_that_message() -> None:
+    """Its request began with another one, whose work is not in the note."""
+    watched = GrowingConversation(folds=False).user("How would you build the formatter?")
+    watched.says("In two parts. Shall I go on?").user("Yes, go on.")
+    for n in range(3):
+        watched.does(bash(f"command {n}"), results=[padded(f"output {n}", 400)])
+    watched.says("A part is done. Shall I go on with the next one?").user(ELSEWHERE).arrives()
+    watched.fold()
+
+    (trace,) = [m.text for m in build_context(watched.story, SCRIBE).messages if "<stack-context" in m.text]
+    head = 'Your finished work: "Go on.", a part of "How would you build the formatter?", 3 steps. '
+    assert trace.splitlines()[1].startswith(head)
+    assert parse_traces(trace).facts.steps == 3
+
+
+@pytest.mark.rows("S0-55")
+def test_a_clients_summary_of_the_conversation_is_no_message_that_work_was_for() -> None:
+    asked = "Build the formatter for the files of the user."
+    watched = GrowingConversation(folds=False).user(asked).does(bash("ls"), results=["a.py"])
+    watched.says("A part is done.").user(f"Yes, go on. The user said: {asked} {'It was begun. ' * 99}")
+    for n in range(3):
+        watched.does(bash(f"command {n}"), results=[padded(f"output {n}", 400)])
+    watched.says("It is all done.").user(ELSEWHERE).arrives()
+    watched.fold()
+
+    (trace,) = [m.text for m in build_context(watched.story, SCRIBE).messages if "<stack-context" in m.text]
+    assert trace.splitlines()[1].startswith('Your finished work: "Build the formatter for the files of the…", ')
+    assert "Go on" not in trace
 
 
 MODIFIED = "Note: {} was modified, either by the user or by a linter. Here are the relevant changes:\n1\tx = 2"
@@ -153,7 +184,7 @@ def test_a_clients_note_on_files_leaves_with_the_work_that_it_stands_in(
     assert not any(text.startswith("output") for text in shown), "the work itself leaves in any case"
 
 
-COVERS = 'It goes up to your work for the user\'s message "{}" below.'
+COVERS = "It also has your work for the user's message{} below."
 
 
 @pytest.mark.rows("S0-55")

@@ -209,6 +209,38 @@ def test_of_an_error_it_is_told_what_the_last_run_said_and_no_more(later: list[A
     assert known(FAILING, *later).errors == (f"E KeyError: 'sub'{ending}",)
 
 
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("later", "ending"),
+    [("npm run build 2>&1 | tail -3", ""), ("npx eslint .", " (failed when this part ended)")],
+)
+def test_a_type_error_failed_at_the_end_only_where_no_build_came_behind_it(later: str, ending: str) -> None:
+    error = "src/a.ts(1,2): error TS2353: no such property"
+    facts = known(([bash("npx tsc --noEmit")], [error]), ([bash(later)], ["Waiting for the debugger"]))
+
+    assert facts.errors == (f"{error}{ending}",)
+
+
+@pytest.mark.rows("S0-55")
+def test_what_only_git_reports_may_have_been_changed_before() -> None:
+    stat = " src/a.py | 12 +++---\n old.py | 2 +-\n 2 files changed, 9 insertions(+)"
+    facts = known(([edit("/repo/src/a.py")], ["updated"]), ([bash("make fmt && git diff --stat")], [stat]))
+
+    assert facts.changed == ("/repo/src/a.py", "old.py (by command or earlier)")
+    assert artifacts_in_facts(facts) == ("/repo/src/a.py",)
+    assert merge_facts(facts, facts).changed == facts.changed
+
+
+@pytest.mark.rows("S0-55")
+def test_a_folder_that_was_made_anew_is_not_told_as_deleted() -> None:
+    facts = known(
+        ([bash("cd /tmp && rm -rf demo old && mkdir demo")], [""]),
+        ([write("/tmp/demo/a.sh")], ["File created"]),
+    )
+
+    assert facts.changed == ("old (deleted by command)", "/tmp/demo/a.sh (created)")
+
+
 EDITED = ([edit("a.py")], ["The file a.py has been updated."])
 PASSING = ([bash("pytest -q")], ["4 passed"])
 BROKEN_ON_PURPOSE = (
@@ -361,6 +393,89 @@ def test_steps_are_told_in_order_and_edits_with_the_check_after_them() -> None:
         "a.py, f: x = 1 -> x = 2 (then pytest -q: failed)",
         "new.py: written whole, 1 line (then pytest -q: ok)",
     )
+
+
+@pytest.mark.rows("S0-54", "S0-55")
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('\tprint("a  b")', '\tprint("a   b")\n', 'print("a  b") -> print("a   b")'),
+        ("x = 1\ny = 2", "    x = 1\n    y = 2", "other blanks around x = 1 (and 1 more line)"),
+        ("x = 1\ny = 2", "y = 2\nx = 1", "the same lines in other places or numbers: y = 2 (and 1 more line)"),
+        ("x = 1\n\ny = 2", "x = 1\ny = 2", "blank lines"),
+    ],
+)
+def test_an_edit_is_quoted_with_the_blanks_of_the_file(old: str, new: str, told: str) -> None:
+    made = ("edit", {"filePath": "a.py", "oldString": old, "newString": new})
+
+    assert known(([made], ["ok, the file has been updated."])).edits == (f"a.py: {told}",)
+
+
+@pytest.mark.rows("S0-55")
+def test_two_files_of_one_name_are_told_apart() -> None:
+    facts = known(
+        ([edit("/repo/web/app.py"), edit("api/app.py"), read("/repo/web/app.py")], ["ok, updated."] * 2 + ["text"]),
+        ([edit("/repo/core.py")], ["ok, updated."]),
+        ([bash("git checkout -- api/app.py")], [""]),
+    )
+
+    assert facts.told_steps[:2] == ("edited web/app.py; edited api/app.py; read web/app.py", "edited core.py")
+    assert facts.edits == ("web/app.py: a -> b", "api/app.py: a -> b (undone later)", "core.py: a -> b")
+
+
+USER_SAID = "Telemetry is on by default; write the steps first."
+
+
+@pytest.mark.rows("S0-55", "S2-20")
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        "The user doesn't want to proceed with this tool use. The tool use was rejected (if it was a file edit, the "
+        "new text was NOT written to the file). To tell you how to proceed, the user said:\n" + USER_SAID,
+        f"The user denied this operation and provided the following feedback:\n<feedback>\n{USER_SAID}\n</feedback>",
+        f"Error: The user rejected permission to use this tool call with the following feedback: {USER_SAID}",
+    ],
+)
+def test_what_the_user_said_of_a_call_that_they_refused_stays(refusal: str) -> None:
+    path = "/home/me/projects/telemetry/a/very/long/way/to/the/config.go"
+    facts = known(([edit(path)], [refusal]), ([edit(path)], ["The user declined this."]))
+    of_command = known(([bash("git gc")], [refusal]))
+    assert of_command.told_steps == ("git gc: refused by the user",)
+    assert (of_command.errors, of_command.decisions) == ((), (f"The user refused bash git gc: {USER_SAID}",))
+
+    shown = "edit …/telemetry/a/very/long/way/to/the/config.go"
+    assert facts.told_steps == (f"{shown}: refused by the user (2 times)",)
+    assert facts.decisions == (f"The user refused {shown}: {USER_SAID}",)
+    assert (facts.errors, facts.edits, facts.changed) == ((), (), ())
+
+
+@pytest.mark.rows("S0-55")
+def test_a_ruler_is_no_error() -> None:
+    facts = known(([bash("frob a; echo ---; frob b")], ["Exit code 1\nfrob broke down\n---"]))
+
+    assert facts.errors == ("frob broke down",)
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("    async def load(self):", "load"),
+        ("export default function render(x) {", "render"),
+        ("pub(crate) fn parse<T>(x: T) {", "parse"),
+        ("func (s *Store) Save(x int) error {", "Save"),
+        ("public static class Parser {", "Parser"),
+        ("    Enum.map(lines, fn line -> line end)", ""),
+        ("  fn line, acc -> acc end", ""),
+        ("# the function in question", ""),
+        ("// this class is old", ""),
+    ],
+)
+def test_the_place_of_an_edit_is_a_definition(line: str, place: str) -> None:
+    made = ("edit", {"filePath": "a.x", "oldString": f"{line}\n old", "newString": f"{line}\n new"})
+    (told,) = known(([made], ["ok, updated."])).edits
+
+    assert told == (f"a.x, {place}: old -> new" if place else "a.x: old -> new")
 
 
 PATCH = """*** Begin Patch

@@ -132,6 +132,7 @@ def test_a_trace_has_fixed_sections_and_the_ref_that_recalls_the_rest() -> None:
             "edited src/auth.py, check: raw -> sign(raw)",
         ),
         (SpanFacts(("src/new.py (created)",), told_steps=("wrote new.py",)), "wrote src/new.py"),
+        (SpanFacts(("lib/e",), told_steps=("edited e",), edits=("e: old -> new",)), "edited lib/e: old -> new"),
     ],
 )
 def test_a_single_step_is_told_in_one_line(facts: SpanFacts, told: str) -> None:
@@ -148,6 +149,36 @@ def test_a_single_step_is_told_in_one_line(facts: SpanFacts, told: str) -> None:
 
 
 @pytest.mark.rows("S2-20", "S1-170")
+@pytest.mark.rows("S0-55")
+def test_a_command_is_told_as_it_was_typed_beside_the_file_that_it_changed() -> None:
+    facts = SpanFacts(("src/a.py (by command)",), steps=1, told_steps=("sed -i s/a/b/ src/a.py",))
+    text = traced(facts=facts)
+
+    assert sections(text)["steps"] == "- sed -i s/a/b/ src/a.py"
+    assert sections(text)["files"] == "changed: src/a.py (by command)"
+
+
+@pytest.mark.rows("S0-55")
+def test_each_message_that_a_note_holds_work_for_is_named_or_counted() -> None:
+    orders = [f'say "{word}"' for word in ("one", "two", "three", "four", "five", "six")]
+    told = [
+        trace_text(FRAME, "", WORK, FACTS, nonce="n", count=count, orders=orders[:number]).splitlines()[2]
+        for number in (1, 3, 6)
+    ]
+    named = [f'"{order}"' for order in orders]
+
+    assert told[0] == f"It also has your work for the user's message {named[0]} below."
+    assert told[1] == f"It also has your work for the user's messages {named[0]}, {named[1]} and {named[2]} below."
+    assert f"messages {named[0]}, {named[1]}, 2 more, {named[4]} and {named[5]} below." in told[2]
+
+
+@pytest.mark.rows("S0-55")
+def test_the_steps_under_a_title_with_quotes_are_counted_on() -> None:
+    text = traced(replace(FRAME, title='what does "list" show?'))
+
+    assert parse_traces(text).facts.steps == FACTS.steps
+
+
 def test_an_empty_section_is_left_out() -> None:
     assert sections(traced(messages=(), facts=SpanFacts(), part=True)) == {}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.frames import one_spelling
+from proxy.core.frames import direct_path, is_same_file, one_spelling
 
 
 @pytest.mark.rows("S0-55")
@@ -12,6 +12,8 @@ from proxy.core.frames import one_spelling
         (["/repo/src/a.py", "src/a.py"], ["/repo/src/a.py"] * 2),
         (["src/a.py", "/repo/src/a.py", "./src/a.py"], ["/repo/src/a.py"] * 3),
         (["a.py", "./a.py"], ["a.py"] * 2),
+        (["tests/x.py", "pkg/../tests/x.py", "./tests//x.py"], ["tests/x.py"] * 3),
+        (["/repo/pkg/../tests/x.py", "tests/x.py", "pkg/./../tests/x.py"], ["/repo/pkg/../tests/x.py"] * 3),
         ([r"C:\repo\src\a.py", "src/a.py"], [r"C:\repo\src\a.py"] * 2),
         (["/repo/x/a.py", "/repo/y/a.py", "a.py"], ["/repo/x/a.py", "/repo/y/a.py", "a.py"]),
         (["/repo/x/a.py", "/repo/y/a.py", "y/a.py"], ["/repo/x/a.py", "/repo/y/a.py", "/repo/y/a.py"]),
@@ -21,3 +23,29 @@ from proxy.core.frames import one_spelling
 )
 def test_a_relative_path_is_the_only_absolute_one_that_ends_with_it(paths: list[str], spelled: list[str]) -> None:
     assert [one_spelling(paths)[path] for path in paths] == spelled
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("path", "direct"),
+    [
+        ("pkg/../tests/x.py", "tests/x.py"),
+        ("./x.py", "x.py"),
+        ("../x.py", "../x.py"),
+        ("/repo//src/./a.py", "/repo/src/a.py"),
+        (r"C:\repo\pkg\..\a.py", r"C:\repo\a.py"),
+        ("src/.env", "src/.env"),
+        ("src/", "src/"),
+        ("https://a.example/b/../c", "https://a.example/b/../c"),
+        ("", ""),
+    ],
+)
+def test_a_path_without_detours_is_found_by_its_text(path: str, direct: str) -> None:
+    assert direct_path(path) == direct
+
+
+@pytest.mark.rows("S0-55")
+def test_a_file_is_the_same_by_any_way_to_it() -> None:
+    assert is_same_file("/repo/pkg/../tests/x.py", "tests/x.py")
+    assert is_same_file("./tests/x.py", "pkg/../tests/x.py")
+    assert not is_same_file("/pkg/../x.py", "/pkg/x.py")

@@ -102,6 +102,7 @@ def test_the_headers_of_a_patch_name_its_files_however_it_is_applied(made: ToolE
         ("mv a.py b.py && rm -rf c.py", [("a.py", DELETED), ("b.py", CREATED), ("c.py", DELETED)]),
         ("sed -i 's/a > b/c/' a.py", [("a.py", MODIFIED)]),
         ("sed -i -e 's/a/b/' a.py", [("a.py", MODIFIED)]),
+        ("sed -i '' 's/f()/g(x)/g' a.py", [("a.py", MODIFIED)]),
         ("git mv a.py b.py", [("a.py", DELETED), ("b.py", CREATED)]),
         ("touch 'my file.txt'", [("my file.txt", CREATED)]),
         ("grep 'a > b' x.py 2>/dev/null", []),

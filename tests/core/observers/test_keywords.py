@@ -249,3 +249,13 @@ def test_a_long_span_is_ranked_in_a_fraction_of_a_request() -> None:
 
     with within(0.5):
         assert len(rank_names(messages)) == 6_000
+
+
+@pytest.mark.rows("S0-55")
+def test_a_path_in_a_diff_is_named_as_the_file_is() -> None:
+    diff = "diff --git a/pkg/core_io.py b/pkg/core_io.py\n--- a/pkg/core_io.py\n+++ b/pkg/core_io.py\n@@ -1 +1 @@\n"
+    patch = said("assistant", "", '{"command": "git apply <<E\\n--- a/x/y.py\\n+++ b/x/y.py"}')
+
+    assert set(rank_names([said("tool", diff)])) == {"pkg/core_io.py"}
+    assert {name for name in rank_names([patch]) if name.endswith("y.py")} == {"x/y.py"}
+    assert rank_names([said("tool", "see a/pkg/core_io.py")]) == ("a/pkg/core_io.py",)

@@ -53,6 +53,9 @@ def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
         ("Another thing: pytest.ini is ignored", "pytest.ini is ignored"),
         ("还有一件事:请把日志移走", "请把日志移走"),
         ("now write the changelog", "now write the changelog"),
+        ("/mode\n\nread theme.md in full", "read theme.md in full"),
+        ("/\n\n'/tmp/Screenshot.png'\n\nwhy do the colors differ?", "why do the colors differ?"),
+        ("/compact", "/compact"),
     ],
 )
 def test_a_title_begins_with_a_capital_behind_words_that_were_left_out(text: str, title: str) -> None:

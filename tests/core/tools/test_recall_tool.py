@@ -451,6 +451,24 @@ def test_equal_texts_are_shown_once_and_the_others_are_named() -> None:
 
 
 @pytest.mark.rows("S0-55")
+def test_a_text_that_has_more_than_one_shown_is_not_told_as_the_same() -> None:
+    talk = begun()
+    around = ["the search tool failed" if at == 5 else f"step {at}" for at in range(11)]
+    for frame in ("fone", "ftwo", "fthree", "ffour"):
+        rest = [f"{'listing' if frame == 'fone' else 'output'} {at} of a long text" for at in range(200)]
+        told_in_a_frame(talk, frame, "\n".join([*around, *(rest[:100] if frame == "ftwo" else rest)]))
+    results = [e for e in talk.ledger.entries.values() if e.message and e.message.role == "tool"]
+    first, second, third, _ = (e.id[:12] for e in results if e.message and "search tool" in e.message.text)
+
+    told = recall(talk.desk(), "", query="tool failed")
+
+    assert told.startswith(
+        f"4 stored texts have these words, 1 of them the same as one shown ({third} in fthree), 2 of them the same "
+        f"only where these words stand ({second} in ftwo, {first} in fone). Page 1"
+    )
+
+
+@pytest.mark.rows("S0-55")
 def test_a_page_of_a_search_says_how_many_of_the_texts_it_shows() -> None:
     talk = begun()
     told_in_a_frame(talk, "fauth", *(f"needle {n} " + f"word{n} " * 180 for n in range(9)))
