@@ -167,8 +167,8 @@ class App:
         if config.otel.endpoint:
             settings, count = config.otel, self.metrics.count_spans
             self.event_bus.tracer = open_tracer(settings.endpoint, titles=settings.titles, count_exported=count)
-        budgets = BudgetChecks(self._store, now_ms)
-        self._metering = Metering(config, self._store, budgets, self.deferred_tasks.run_pending)
+        self._budgets = BudgetChecks(self._store, now_ms)
+        self._metering = Metering(config, self._store, self._budgets, self.deferred_tasks.run_pending)
         self._guard = RequestGuard(self._handle_request, config, self.metrics.count_refusal, hop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -226,6 +226,7 @@ class App:
         self._routes.warm()
         lasting = [self._counter.preload(), self._delete_expired(), self._measure_loop_lag(), self._watch_descriptors()]
         lasting += [ReplicaNews(self._store, self.event_bus, flights, live).listen_forever()]
+        lasting += [self._budgets.renew_forever()]
         lasting += [on_idle(idling, conversations, self.event_bus, live, now_ms), live.refresh_forever()]
         lasting += [process.summarizer.run()] if process.summarizer else []
         lasting += [process.cache_keep_alive.run()] if process.cache_keep_alive else []

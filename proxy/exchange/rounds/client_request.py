@@ -69,7 +69,7 @@ MIN_MESSAGE_BYTES = 16
 
 ReserveRound = Callable[[Sequence[Usage], int], Awaitable[None]]
 """Makes room in the budget of a client key for another round of the same request: given what its rounds used so far,
-and how many tokens the next one sends. Raises BudgetSpent or BudgetUnknown where it may not be sent."""
+and how many tokens the next one sends. Raises BudgetSpent, BudgetReserved or BudgetUnknown where it may not be sent."""
 
 
 class ClientRequest(msgspec.Struct, frozen=True):
