@@ -144,11 +144,12 @@ def commit(
             statements.newest_update.run(driver, gathered.newest_rows())
             for tenant, ended in gathered.ended_reservations.items():
                 statements.reservation_deletion.run(driver, tenant, ended)
-        told = (
-            {**row, "written": going.row_numbers.next()} for row in going.task_updater.changed_rows(connection, news)
-        )
-        statements.inserts[schema.task_rows].run(driver, told)
-        going.announce(connection)
+            told = (
+                {**row, "written": going.row_numbers.next()}
+                for row in going.task_updater.changed_rows(connection, news)
+            )
+            statements.inserts[schema.task_rows].run(driver, told)
+            going.announce(connection)
     return done
 
 

@@ -1,5 +1,7 @@
 """What is read of a body that the proxy does not read."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -45,7 +47,7 @@ async def test_long_runs_are_not_read_by_the_parser(body: bytes, read: int, monk
     """The parser holds up everybody as long as it reads. Whatever the borders of runs fall on, the names are found."""
     given, decode = list[bytes](), msgspec.json.decode
 
-    def watched(raw: bytes, **told: object) -> object:
+    def watched(raw: bytes, **told: Any) -> object:
         given.append(raw)
         return decode(raw, **told)
 
