@@ -309,25 +309,6 @@ async def test_without_a_bound_there_must_be_room_for_its_input_and_for_what_req
 
 
 @pytest.mark.rows("X-57")
-async def test_behind_replicas_the_rest_is_admitted_once_for_each_and_then_no_more() -> None:
-    """Reservations are of one process; what was used is counted together."""
-    limits, store = UsageLimits(tokens=10_000), MemoryStore()
-    replicas = [BudgetChecks(store, lambda: int(NOW.timestamp() * 1000)) for _ in range(3)]
-    estimate = CostEstimate(10_000, 0.0, is_bounded=True)
-
-    under_way = [await replica.reserve("key-ana", limits, estimate) for replica in replicas]
-    for replica in replicas:
-        with pytest.raises(BudgetReserved):
-            await replica.reserve("key-ana", limits, estimate)
-    store.write("key-ana", [UsageRecord(day(NOW), 1, 10_000)])
-    replicas[0].release(under_way[0])
-
-    for replica in replicas:
-        with pytest.raises(BudgetSpent):
-            await replica.reserve("key-ana", limits, estimate)
-
-
-@pytest.mark.rows("X-57")
 async def test_what_ends_while_the_budget_is_read_is_not_missed() -> None:
     """Its reservation is gone, and what it used is not in what was read before."""
     limits, store = UsageLimits(tokens=10_000), EndingStore()

@@ -7,27 +7,45 @@ no bound of its output reserves what the model can write. Where that is more tha
 input and for what requests of this key take on average, and reserves the rest: it may pass a budget by its own answer,
 as the last one.
 
-Reservations are of one process alone: with N replicas, N times the rest can be under way at once.
+Proxies on one PostgreSQL server hold a budget together: their reservations stand in a table of it, each until its
+request is over, or for a lease after its proxy was killed. Elsewhere the process knows all of them.
 """
 
 from __future__ import annotations
 
-import math
+import asyncio
+import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from secrets import token_hex
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from proxy.config import Switch
 from proxy.errors import BudgetReserved, BudgetSpent, BudgetUnknown, StoreError
-from proxy.store import Store, UsageRecord
+from proxy.store import (
+    RESERVATION_LEASE_S,
+    BudgetState,
+    ReservationEnd,
+    ReservationRecord,
+    SharedReservations,
+    Store,
+    UsageRecord,
+)
+
+log = logging.getLogger(__name__)
 
 BudgetPeriod = Literal["day", "month"]
 DAY_S = 86_400
 LEAST_TOKENS = 2_000
 """Reserved at least: what providers and our own tools add to a small request."""
+RENEW_S = RESERVATION_LEASE_S / 3
+MAX_ATTEMPTS = 5
+"""To reserve what others take away at the same moment."""
 RESERVED_RETRY_S = 1
 SMALLEST_USD = 1e-9
 """Sums of money differ by less than this when they are equal."""
@@ -104,6 +122,14 @@ class Reservation:
     limits: UsageLimits
     tokens: int = 0
     usd: float = 0.0
+    id: str = field(default_factory=lambda: token_hex(8))
+
+
+class Room(NamedTuple):
+    """What is reserved for a request."""
+
+    tokens: int
+    usd: float
 
 
 class BudgetChecks:
@@ -122,79 +148,139 @@ class BudgetChecks:
     async def reserve(self, tenant: str, limits: UsageLimits, estimate: CostEstimate | None) -> Reservation:
         """Room for a request in the budget of a tenant (an id). None as estimate: it costs nothing, and is refused only
         where the budget is spent. Raises BudgetSpent, BudgetReserved or BudgetUnknown."""
-        used, renewal = await self._read_used(tenant, limits)
-        _check_budget(limits, used, renewal, holder_of(tenant))
         reservation = Reservation(tenant, limits)
-        if estimate is not None:
-            _check_estimate(limits, used, estimate, renewal, holder_of(tenant))
-            reservation = _reserve(limits, used, self._reserved.get(tenant, ()), estimate, tenant)
-        self._reserved.setdefault(tenant, set()).add(reservation)
+
+        def room_in(state: BudgetState, renewal: Renewal) -> Room:
+            _check_budget(limits, state.used, renewal, holder_of(tenant))
+            if estimate is None:
+                return Room(0, 0.0)
+            _check_estimate(limits, state.used, estimate, renewal, holder_of(tenant))
+            return _find_room(limits, state, estimate, tenant)
+
+        await self._take(reservation, room_in)
         return reservation
 
     async def extend(self, reservation: Reservation, spent: CostEstimate, estimate: CostEstimate) -> None:
         """Make room for another round of a request that is under way. `spent` is what its rounds used so far, of which
-        nothing stands in the store yet. A round without a bound must find room for
-        its input. Raises BudgetSpent or BudgetUnknown; the reservation is as it was then."""
+        nothing stands in the store yet. A round without a bound must find room for its input. Raises BudgetSpent,
+        BudgetUnknown, or BudgetReserved where others took the room at the same moment; the reservation is as it was
+        then."""
         tenant, limits = reservation.tenant, reservation.limits
-        used, renewal = await self._read_used(tenant, limits)
-        under_way = self._reserved.get(tenant, set()) - {reservation}
-        taken = UsageRecord(
-            0,
-            tokens=used.tokens + spent.tokens + sum(r.tokens for r in under_way),
-            cost=used.cost + spent.usd + sum(r.usd for r in under_way),
-        )
-        _check_budget(limits, taken, renewal, holder_of(tenant))
-        _check_estimate(limits, taken, estimate, renewal, holder_of(tenant))
-        room = _reserve(limits, taken, (), estimate, tenant)
-        reservation.tokens, reservation.usd = spent.tokens + room.tokens, spent.usd + room.usd
 
-    async def _read_used(self, tenant: str, limits: UsageLimits) -> tuple[UsageRecord, Renewal]:
-        """Raises BudgetUnknown."""
+        def room_in(state: BudgetState, renewal: Renewal) -> Room:
+            tokens, usd = state.used.tokens + spent.tokens + state.tokens, state.used.cost + spent.usd + state.usd
+            taken = replace(state.used, tokens=tokens, cost=usd)
+            _check_budget(limits, taken, renewal, holder_of(tenant))
+            _check_estimate(limits, taken, estimate, renewal, holder_of(tenant))
+            room = _find_room(limits, BudgetState(taken), estimate, tenant)
+            return Room(spent.tokens + room.tokens, spent.usd + room.usd)
+
+        await self._take(reservation, room_in)
+
+    async def _take(self, reservation: Reservation, room_in: Callable[[BudgetState, Renewal], Room]) -> None:
+        """Reserve what `room_in` finds. Raises its errors and BudgetUnknown."""
         now = datetime.fromtimestamp(self._now() / 1000, UTC)
-        begins, ends = period_at(now, limits.per)
+        begins, ends = period_at(now, reservation.limits.per)
+        renewal, since = Renewal(ends, max(1, int((ends - now).total_seconds()))), days_since_1970(begins)
         try:
-            while True:
-                before = self._released.get(tenant, 0)
-                used = sum_usage(await self._store.usage_days(tenant, days_since_1970(begins)))
-                if before == self._released.get(tenant, 0):  # else what was released may be missing in `used`
-                    break
+            if (shared := self._store.shared_reservations) is not None:
+                room = await self._take_shared(shared, reservation, since, lambda state: room_in(state, renewal))
+            else:
+                room = room_in(await self._read_state(reservation, since), renewal)
         except StoreError as error:
+            holder = holder_of(reservation.tenant)
             raise BudgetUnknown(
-                f"This {holder_of(tenant)} has a budget, and what was spent of it cannot be read now ({error.code}). "
-                "Try again later."
+                f"This {holder} has a budget, and what was spent of it cannot be read now ({error.code}). Try again "
+                "later."
             ) from error
-        return used, Renewal(ends, max(1, int((ends - now).total_seconds())))
+        reservation.tokens, reservation.usd = room
+        self._reserved.setdefault(reservation.tenant, set()).add(reservation)
+
+    async def _take_shared(
+        self,
+        shared: SharedReservations,
+        reservation: Reservation,
+        since: int,
+        room_in: Callable[[BudgetState], Room],
+    ) -> Room:
+        """What the state tells may be over when the reservation is made; then the one of that moment counts."""
+        tenant, limits = reservation.tenant, reservation.limits
+        state = await shared.state(tenant, since, reservation.id)
+        for _ in range(MAX_ATTEMPTS):
+            room = room_in(state)
+            if not room.tokens and not room.usd:
+                return room
+            wanted = ReservationRecord(reservation.id, room.tokens, room.usd)
+            try:
+                fits, state = await shared.reserve(tenant, since, wanted, limits.tokens, limits.usd)
+            except asyncio.CancelledError:
+                self._end_shared(reservation)  # it may stand there
+                raise
+            if fits:
+                return room
+        raise _error_of_reserved(limits, tenant)
+
+    async def _read_state(self, reservation: Reservation, since: int) -> BudgetState:
+        tenant = reservation.tenant
+        while True:
+            before = self._released.get(tenant, 0)
+            used = sum_usage(await self._store.usage_days(tenant, since))
+            if before == self._released.get(tenant, 0):  # else what was released may be missing in `used`
+                break
+        others = self._reserved.get(tenant, set()) - {reservation}
+        return BudgetState(used, sum(r.tokens for r in others), sum(r.usd for r in others))
 
     def release(self, reservation: Reservation) -> None:
-        """The request is over, and what it used stands in the store."""
+        """The request is over, and what it used stands in the store, or in the queue of what is to be written."""
         tenant = reservation.tenant
         there = self._reserved.get(tenant, set())
         there.discard(reservation)
         if not there:
             self._reserved.pop(tenant, None)
         self._released[tenant] = self._released.get(tenant, 0) + 1
+        if self._store.shared_reservations is not None and (reservation.tokens or reservation.usd):
+            self._end_shared(reservation)
+
+    def _end_shared(self, reservation: Reservation) -> None:
+        with suppress(StoreError):  # then its lease ends it
+            self._store.write(reservation.tenant, [ReservationEnd(reservation.id)])
+
+    async def renew_forever(self) -> None:
+        """Let the reservations of this process last as long as their requests."""
+        while (shared := self._store.shared_reservations) is not None:
+            await asyncio.sleep(RENEW_S)
+            under_way = [(tenant, r.id) for tenant, held in self._reserved.items() for r in held]
+            try:
+                if under_way:
+                    await shared.renew(under_way)
+            except StoreError as error:
+                log.warning("reservations not renewed", extra={"reason": error.code})
 
 
-def _reserve(
-    limits: UsageLimits, used: UsageRecord, others: Iterable[Reservation], estimate: CostEstimate, tenant: str
-) -> Reservation:
+def _find_room(limits: UsageLimits, state: BudgetState, estimate: CostEstimate, tenant: str) -> Room:
     """Raises BudgetReserved if the other requests under way leave no room."""
     tokens = max(estimate.tokens, LEAST_TOKENS)
     usd = estimate.usd * tokens / max(1, estimate.tokens)
+    fits = True
     if limits.tokens is not None:
-        tokens = min(tokens, limits.tokens - used.tokens)
+        left = limits.tokens - state.used.tokens
+        tokens = min(tokens, left)
+        fits = tokens <= left - state.tokens
     if limits.usd is not None:
-        usd = min(usd, limits.usd - used.cost)
-    under_way = list(others)
-    tokens_left = math.inf if limits.tokens is None else limits.tokens - used.tokens - sum(r.tokens for r in under_way)
-    usd_left = math.inf if limits.usd is None else limits.usd - used.cost - sum(r.usd for r in under_way)
-    if under_way and (tokens > tokens_left or usd > usd_left + SMALLEST_USD):
-        raise BudgetReserved(
-            f"What the requests of this {holder_of(tenant)} that are under way may cost takes the rest of its budget "
-            f"({limits.describe()}). Send this one again when they are answered, or name a smaller max_tokens.",
-            retry_after_s=RESERVED_RETRY_S,
-        )
-    return Reservation(tenant, limits, tokens, usd)
+        rest = limits.usd - state.used.cost
+        usd = min(usd, rest)
+        fits = fits and usd <= rest - state.usd + SMALLEST_USD
+    if not fits:
+        raise _error_of_reserved(limits, tenant)
+    return Room(tokens, usd)
+
+
+def _error_of_reserved(limits: UsageLimits, tenant: str) -> BudgetReserved:
+    return BudgetReserved(
+        f"What the requests of this {holder_of(tenant)} that are under way may cost takes the rest of its budget "
+        f"({limits.describe()}). Send this one again when they are answered, or name a smaller max_tokens.",
+        retry_after_s=RESERVED_RETRY_S,
+    )
 
 
 def holder_of(tenant: str) -> str:

@@ -76,6 +76,14 @@ class BodyCache:
             self._keep(fresh)
         return fields, items
 
+    def split_in_steps(self, body: bytes, name: str) -> ParseSteps[SplitBody]:
+        """As `split`. Others may have their turn between the two readings of a body that is too large to be kept."""
+        if len(body) <= self._max_bytes:
+            return self.split(body, name)
+        fields = yield partial(slices.members, body)
+        items = yield partial(slices.items, fields.get(name, b""))
+        return fields, items
+
     def _keep(self, body: _CachedBody) -> None:
         """The newest stands first."""
         self._known.appendleft(body)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from proxy.core.ledger import Message, ModelResponse, Usage
 from proxy.errors import (
     AgentStopped,
+    BudgetReserved,
     BudgetSpent,
     BudgetUnknown,
     ProxyError,
@@ -275,7 +276,7 @@ class RequestHandler:
         used = [usage or estimated for usage in self.record.usages]
         try:
             await reserve(used, used[-1].input + used[-1].output + added_tokens)
-        except (BudgetSpent, BudgetUnknown) as error:
+        except (BudgetReserved, BudgetSpent, BudgetUnknown) as error:
             self.round_refusal = error
 
     def end_pause(self) -> None:

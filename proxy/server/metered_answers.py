@@ -111,7 +111,7 @@ class Metering:
         )
 
     async def reserve_round(self, meter: Meter, used: Sequence[Usage], sent: int) -> None:
-        """Extend the reservation of a request for another round. Raises BudgetSpent or BudgetUnknown."""
+        """Extend the reservation of a request for another round. Raises what `BudgetChecks.extend` does."""
         if meter.reservation is None or meter.estimate is None:
             return
         self._flush()
@@ -288,7 +288,7 @@ class Meter:
 
     async def reserve_round(self, used: Sequence[Usage], sent: int) -> None:
         """Make room for another round of the request, which sends so many tokens, behind those that used this. Raises
-        BudgetSpent or BudgetUnknown."""
+        BudgetSpent, BudgetReserved or BudgetUnknown."""
         await self._metering.reserve_round(self, used, sent)
 
     def settle(self) -> None:

@@ -7,6 +7,7 @@ from proxy.store.failures import as_store_error
 from proxy.store.interface import (
     AnchorRecord,
     Body,
+    BudgetState,
     DeletionResult,
     FinishedFrame,
     FrameSearchResult,
@@ -14,8 +15,11 @@ from proxy.store.interface import (
     LedgerRecord,
     Record,
     RequestRecord,
+    ReservationEnd,
+    ReservationRecord,
     SentRecord,
     SettingRecord,
+    SharedReservations,
     Store,
     StoredRequest,
     TenantScope,
@@ -39,12 +43,15 @@ from proxy.store.lookup import (
 )
 from proxy.store.memory import MemoryStore
 from proxy.store.read import rebuild_ledger
+from proxy.store.reservations import RESERVATION_LEASE_S
 from proxy.store.search_index import query_words, words_in
 from proxy.store.sql import copy_store, open_store
 
 __all__ = [
+    "RESERVATION_LEASE_S",
     "AnchorRecord",
     "Body",
+    "BudgetState",
     "CachedConversation",
     "ConversationCache",
     "ConversationQuery",
@@ -57,8 +64,11 @@ __all__ = [
     "MemoryStore",
     "Record",
     "RequestRecord",
+    "ReservationEnd",
+    "ReservationRecord",
     "SentRecord",
     "SettingRecord",
+    "SharedReservations",
     "Store",
     "StoredCandidates",
     "StoredRequest",

@@ -25,6 +25,7 @@ from proxy.store.interface import (
     LedgerRecord,
     Record,
     RequestRecord,
+    ReservationEnd,
     SentRecord,
     SettingRecord,
     UsageRecord,
@@ -49,8 +50,11 @@ class Batch(msgspec.Struct, frozen=True):
 
     @property
     def is_receipt(self) -> bool:
-        """Whether it holds only request records, sent bodies and usage, on which no context depends."""
-        return all(isinstance(record, RequestRecord | SentRecord | UsageRecord) for record in self.records)
+        """Whether it holds only request records, sent bodies, usage and ends of reservations, on which no context
+        depends."""
+        return all(
+            isinstance(record, RequestRecord | SentRecord | UsageRecord | ReservationEnd) for record in self.records
+        )
 
 
 # -------------------------------------------------------------------------------------------------------------- group
@@ -138,11 +142,14 @@ def commit(
                 for taken_away in statements.draft_deletions:
                     taken_away.run(driver, tenant, digests)
             statements.newest_update.run(driver, gathered.newest_rows())
-        told = (
-            {**row, "written": going.row_numbers.next()} for row in going.task_updater.changed_rows(connection, news)
-        )
-        statements.inserts[schema.task_rows].run(driver, told)
-        going.announce(connection)
+            for tenant, ended in gathered.ended_reservations.items():
+                statements.reservation_deletion.run(driver, tenant, ended)
+            told = (
+                {**row, "written": going.row_numbers.next()}
+                for row in going.task_updater.changed_rows(connection, news)
+            )
+            statements.inserts[schema.task_rows].run(driver, told)
+            going.announce(connection)
     return done
 
 
@@ -162,7 +169,7 @@ def conversation_keys_of(batch: Batch) -> set[ConversationKey]:
                 owners.add((batch.tenant, record.conversation))
             case Conversation():
                 owners.add((batch.tenant, record.id))
-            case RequestRecord() | SentRecord() | SettingRecord() | UsageRecord():
+            case RequestRecord() | SentRecord() | SettingRecord() | UsageRecord() | ReservationEnd():
                 pass
     return owners
 
@@ -244,6 +251,7 @@ class _RowsByTable:
         self.created_conversations: set[ConversationKey] = set()
         self.drafts: list[rows.RowValues] = []
         self.finished_drafts: dict[str, list[bytes]] = defaultdict(list)
+        self.ended_reservations: dict[str, list[str]] = defaultdict(list)
         self._blobs: set[tuple[str, bytes]] = set()
         self._holds: set[tuple[str, str, bytes]] = set()
 
@@ -282,6 +290,8 @@ class _RowsByTable:
                     self.rows[schema.settings].append({"tenant": tenant, **rows.setting_row(record)})
                 case UsageRecord():
                     self.rows[schema.usage_days].append({"tenant": tenant, **msgspec.structs.asdict(record)})
+                case ReservationEnd():
+                    self.ended_reservations[tenant].append(record.id)
 
     def newest_rows(self) -> list[rows.RowValues]:
         return [

@@ -86,12 +86,43 @@ class UsageRecord(msgspec.Struct, frozen=True):
         )
 
 
+class ReservationRecord(msgspec.Struct, frozen=True):
+    """What a request that is under way may cost, of the budget of its tenant (tokens, USD)."""
+
+    id: str
+    tokens: int
+    usd: float
+
+
+class ReservationEnd(msgspec.Struct, frozen=True):
+    """The request is over. Written behind what it used, so that one of the two always counts."""
+
+    id: str
+
+
+class BudgetState(NamedTuple):
+    """What a tenant used since a day, and what its requests that are under way have reserved, on all proxies."""
+
+    used: UsageRecord
+    tokens: int = 0
+    usd: float = 0.0
+
+
 class LedgerRecord(msgspec.Struct, frozen=True):
     conversation: str
     value: LedgerItem
 
 
-Record = Conversation | LedgerRecord | AnchorRecord | RequestRecord | SentRecord | SettingRecord | UsageRecord
+Record = (
+    Conversation
+    | LedgerRecord
+    | AnchorRecord
+    | RequestRecord
+    | SentRecord
+    | SettingRecord
+    | UsageRecord
+    | ReservationEnd
+)
 
 
 class StoredRequest(msgspec.Struct, frozen=True):
@@ -161,12 +192,32 @@ class FrameSearchResult(msgspec.Struct, frozen=True):
     whole: bool = False
 
 
+class SharedReservations(Protocol):
+    """What requests that are under way on all proxies of a shared store may cost, by tenants."""
+
+    async def state(self, tenant: str, since: int, without: str) -> BudgetState:
+        """What counts against a budget from day `since` on, beside the reservation of this id."""
+
+    async def reserve(
+        self, tenant: str, since: int, wanted: ReservationRecord, most_tokens: int | None, most_usd: float | None
+    ) -> tuple[bool, BudgetState]:
+        """Reserve, in place of what this id reserved before, if that fits into these budgets beside all that counts at
+        this moment. Returns whether it did, and the state. It ends with a `ReservationEnd`, or with its lease."""
+
+    async def renew(self, reservations: Collection[tuple[str, str]]) -> None:
+        """Let these (tenant, id) last for another lease. What has ended stays so."""
+
+
 class Store(Protocol):
     """Times are ms since the epoch. All reads are coroutines that never block the event loop."""
 
     @property
     def is_shared(self) -> bool:
         """Whether other proxies may write to this store at the same time."""
+
+    @property
+    def shared_reservations(self) -> SharedReservations | None:
+        """None where the store is not shared: then the process knows all of them."""
 
     async def start(self) -> None:
         """Open, migrate, and make the writer ready. A corrupt file is set aside with a timestamp, never deleted."""

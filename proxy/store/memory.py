@@ -21,6 +21,7 @@ from proxy.store.interface import (
     LedgerRecord,
     Record,
     RequestRecord,
+    ReservationEnd,
     SentRecord,
     SettingRecord,
     StoredRequest,
@@ -104,6 +105,8 @@ class MemoryStore:
             case UsageRecord():
                 there = self._usage_days.get((tenant, record.day), UsageRecord(record.day))
                 self._usage_days[tenant, record.day] = there.plus(record)
+            case ReservationEnd():
+                pass  # nothing is reserved here
 
     @staticmethod
     def _append_value(values: list[LedgerItem], value: LedgerItem) -> None:
@@ -145,6 +148,10 @@ class MemoryStore:
     @property
     def is_shared(self) -> bool:
         return False
+
+    @property
+    def shared_reservations(self) -> None:
+        return None
 
     async def changes(self, tenant: str, known: Mapping[str, int]) -> dict[str, Changes | None]:
         return {}

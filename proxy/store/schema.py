@@ -8,6 +8,7 @@
     blobs, holds                                 bytes once per tenant, and their holders
     meta, settings                               of the whole store (tenant is empty)
     usage_days                                   what a tenant used in a day (UTC); stays when conversations are deleted
+    reservations                                 what its requests under way may cost; on a server alone
 
 Primary keys begin with the tenant. Times are in ms, digests are 32 bytes of sha256, `place` is the order of writing.
 The text of a message is in `messages.text` or, if null, in `content` of the JSON in `blobs.data` under `messages.wire`.
@@ -19,7 +20,7 @@ from __future__ import annotations
 from sqlalchemy import DDL, BigInteger, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text, event
 from sqlalchemy.schema import SchemaItem
 
-VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
 """All schema versions, oldest first. The last is current; the others are migrated."""
 
 VERSION_TABLE = "alembic_version"
@@ -226,6 +227,14 @@ usage_days = _table(
     _integer_column("tokens"),
     Column("cost", Double, nullable=False),
     Column("cost_untouched", Double, nullable=False),
+)
+reservations = _table(
+    "reservations",
+    _key_column("tenant"),
+    _key_column("id"),
+    _integer_column("tokens"),
+    Column("usd", Double, nullable=False),
+    _integer_column("until"),  # ms by the clock of the server; later it counts no more
 )
 task_rows = _table(  # written by `tasks`; most names are those of the view, `session_id` is a conversation
     "task_rows",

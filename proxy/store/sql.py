@@ -54,6 +54,7 @@ from proxy.store.interface import (
     UsageRecord,
 )
 from proxy.store.memory import MemoryStore
+from proxy.store.reservations import ReservationTable
 from proxy.store.search_index import FrameSearch
 from proxy.store.writer import QueueLimits, StoreWriter
 
@@ -97,6 +98,10 @@ class SqlStore:
     @property
     def is_shared(self) -> bool:
         return self._database.is_shared
+
+    @property
+    def shared_reservations(self) -> ReservationTable | None:
+        return ReservationTable(self._read) if self._database.is_shared else None
 
     async def start(self) -> None:
         """Open, migrate, start the writer, which goes on trying; then finish deletions that a killed process began.

@@ -265,6 +265,8 @@ class Statements:
         )
         self.newest_update = PreparedStatement(times, dialect)
         self.existing_conversations = KeyedStatement(select(table.c.id, table.c.written), table, table.c.id, dialect)
+        table = schema.reservations
+        self.reservation_deletion = KeyedStatement(delete(table), table, table.c.id, dialect)
         table = schema.anchors
         owner = schema.conversations
         existing = and_(owner.c.tenant == table.c.tenant, owner.c.id == table.c.conversation)

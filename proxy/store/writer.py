@@ -149,7 +149,7 @@ class StoreWriter:
 
     def _announce(self) -> None:
         connection, _ = self._ensure_connection()
-        with connection.begin():
+        with connection.begin(), self._database.pipelined(connection):
             self._announce_on(connection)
 
     def _announce_on(self, connection: Connection) -> None:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.core.ledger import Request
+from proxy.dialects import DIALECTS, Dialect
 from proxy.dialects import raw_json as slices
-from proxy.dialects.parse_cache import BodyCache, SplitBody
+from proxy.dialects.parse_cache import BodyCache, ParseCache, ParseSteps, SplitBody
 
 FRONT, BEHIND = b'{"model": "m", "n": 1.50, "messages": ', b', "tools": [{"name": "read"}], "x": null}'
 FIRST, SECOND, THIRD = b'{"role": "user", "content": "a ]}"}', b'{"content": "", "": [0]}', b'{"content": "\xc3\xa4"}'
@@ -154,3 +156,26 @@ def test_no_more_is_remembered_than_there_is_room_for() -> None:
         bodies.split(holding(FIRST, front=b'{"number": %d, "messages": ' % number), "messages")
 
     assert 0 < bodies.size <= 3 * len(holding(FIRST))
+
+
+@pytest.mark.rows("X-56")
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.name)
+def test_between_the_readings_of_a_large_body_others_have_their_turn(dialect: Dialect) -> None:
+    """Each is the work of a thread; what is read is the same."""
+    name = b"input" if dialect.name == "openai_responses" else b"messages"
+    said = b'{"role": "user", "content": "' + b"a" * 7_000_000 + b'"}'
+    body = b'{"model": "m", "max_tokens": 1, "' + name + b'": [' + said + b"]}"
+    works = []
+
+    def told(steps: ParseSteps[Request]) -> Request:
+        answer = None
+        while True:
+            step = steps.send(answer)
+            answer = step() if step is not None else None
+            works.append(step)
+
+    with pytest.raises(StopIteration) as ended:
+        told(dialect.parse_in_steps(body, ParseCache()))
+
+    assert sum(step is not None for step in works) >= 3
+    assert ended.value.value.messages == dialect.parse_request(body, ParseCache()).messages

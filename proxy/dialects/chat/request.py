@@ -66,7 +66,7 @@ _wire_of = attrgetter("wire")
 def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
     """The request in `body`. Raises RequestParseError."""
     try:
-        fields, raws = known.bodies.split(body, "messages")
+        fields, raws = yield from known.bodies.split_in_steps(body, "messages")
         sources = yield from known.parse_messages(raws, _read_messages)
     except slices.JsonSplitError as refused:
         raise RequestParseError(str(refused)) from refused

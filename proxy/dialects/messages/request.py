@@ -52,7 +52,7 @@ USER_MESSAGE_START = b'{"role":"user","content":'
 def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
     """The request in `body`. Raises RequestParseError."""
     try:
-        fields, messages = known.bodies.split(body, "messages")
+        fields, messages = yield from known.bodies.split_in_steps(body, "messages")
         system = _system(fields)
         if not all(raw.startswith(b"{") for raw in messages):
             raise RequestParseError("every message is an object")

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from itertools import chain, takewhile
 from types import MappingProxyType
@@ -32,7 +33,7 @@ from proxy.dialects.body import (
     with_tools,
 )
 from proxy.dialects.chat.request import error_body
-from proxy.dialects.parse_cache import ParseCache, ParseSteps, RequestParseError
+from proxy.dialects.parse_cache import MAX_BODY_BYTES, ParseCache, ParseSteps, RequestParseError
 from proxy.dialects.responses.items import (
     ADDITIONAL_TOOLS,
     ItemKind,
@@ -85,8 +86,12 @@ NO_ITEMS: Mapping[str, bytes] = MappingProxyType({})
 def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
     """The request in `body`. Raises RequestParseError."""
     try:
-        fields = slices.members(body)
-        raws, added = _split_input(fields)
+        if len(body) <= MAX_BODY_BYTES:
+            fields = slices.members(body)
+            raws, added = _split_input(fields)
+        else:  # others have their turn between the two
+            fields = yield partial(slices.members, body)
+            raws, added = yield partial(_split_input, fields)
         sources = yield from known.parse_messages([*_instructions(fields), *raws], _read_messages)
     except slices.JsonSplitError as refused:
         raise RequestParseError(str(refused)) from refused

@@ -22,6 +22,7 @@ from proxy.dialects import (
     countable_texts,
     token_count_steps,
 )
+from proxy.dialects import raw_json as slices
 from proxy.dialects import with_token_counts as weighed_by
 from proxy.exchange.background.cache_pings import CacheKeepAlive
 from proxy.exchange.background.in_flight import InFlight
@@ -69,7 +70,7 @@ MIN_MESSAGE_BYTES = 16
 
 ReserveRound = Callable[[Sequence[Usage], int], Awaitable[None]]
 """Makes room in the budget of a client key for another round of the same request: given what its rounds used so far,
-and how many tokens the next one sends. Raises BudgetSpent or BudgetUnknown where it may not be sent."""
+and how many tokens the next one sends. Raises BudgetSpent, BudgetReserved or BudgetUnknown where it may not be sent."""
 
 
 class ClientRequest(msgspec.Struct, frozen=True):
@@ -179,6 +180,7 @@ async def names_in(body: bytes) -> tuple[str | None, str]:
 
 
 def _names_in(body: bytes) -> tuple[str | None, str]:
+    body = slices.without_fillings(body)
     try:
         found = msgspec.json.decode(body, type=_NamedMembers)
     except (msgspec.DecodeError, RecursionError, UnicodeError):

@@ -61,7 +61,7 @@ class Database(Protocol):
         them is raised at its end."""
 
     def announce(self, connection: Connection, news: Sequence[str]) -> None:
-        """Tell other processes when this transaction is committed."""
+        """Tell other processes when this transaction is committed. Called among statements that are `pipelined`."""
 
     def listen(self, hear: Callable[[str], None], is_over: Callable[[], bool]) -> None:
         """Call `hear` with what is announced, until `is_over`. Raises when the connection breaks."""

@@ -185,7 +185,9 @@ class PostgresDatabase:
         until = time.monotonic() + LOCK_TIMEOUT_MS / 1_000
         while True:
             try:
-                return int(connection.exec_driver_sql(asked).one()[-1]) * 1_000
+                with pipelined(connection) as driver:  # with the BEGIN that the driver sends before it
+                    told = driver.execute(asked)
+                return int(told.fetchall()[0][-1]) * 1_000
             except DBAPIError as caught:
                 if getattr(caught.orig, "sqlstate", "") != LOCK_NOT_AVAILABLE or time.monotonic() > until:
                     raise
@@ -197,7 +199,10 @@ class PostgresDatabase:
         return pipelined(connection)
 
     def announce(self, connection: Connection, news: Sequence[str]) -> None:
-        connection.execute(text("SELECT pg_notify(:channel, :news)"), [{"channel": CHANNEL, "news": n} for n in news])
+        """On the driver, because SQLAlchemy would wait for the rows."""
+        cursor = connection.connection.cursor()
+        for each in news:
+            cursor.execute("SELECT pg_notify(%s, %s)", (CHANNEL, each))
 
     def listen(self, hear: Callable[[str], None], is_over: Callable[[], bool]) -> None:
         import psycopg  # an extra
