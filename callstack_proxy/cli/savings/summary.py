@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from callstack_proxy.cli.output import align_columns, format_dollars, one_line, pluralize
 from callstack_proxy.replay import ReplayResult, brief_gain, sum_needs, sum_rows
-from proxy.accounting import NO_PROJECT, ReceiptTotals, dearer_sentence
+from proxy.accounting import NO_PROJECT, ReceiptTotals, dearer_sentence, shown_key
 
 DAY_S = 86_400
 MAX_PROJECTS = 10
@@ -144,7 +144,7 @@ def project_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
     costs = [amount for _, _, row in sums for amount in (row.cost_untouched, row.cost)]
     rows = [
         (
-            one_line(folder) or NO_PROJECT,
+            one_line(folder) or shown_key(NO_PROJECT),
             f"{count:,}",
             format_dollars(row.cost_untouched, costs),
             format_dollars(row.cost, costs),

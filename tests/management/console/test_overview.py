@@ -69,8 +69,8 @@ def requests_in(page: str) -> int:
 def test_clients_can_be_chosen_by_the_name_of_their_program(person: Person) -> None:
     page, of_one = page_of(person), page_of(person, "?client=claude-cli")
 
-    assert options(page, "client") == ["all clients", "claude-cli", "codex_cli_rs", "(unnamed)"]
-    assert options(of_one, "client") == ["all clients", "*claude-cli", "codex_cli_rs", "(unnamed)"]
+    assert options(page, "client") == ["all clients", "claude-cli", "codex_cli_rs", "unknown client"]
+    assert options(of_one, "client") == ["all clients", "*claude-cli", "codex_cli_rs", "unknown client"]
     assert (requests_in(page), requests_in(of_one)) == (4, 2)
     assert [len(points(each)[0]) for each in (page, of_one)] == [4, 2]
     assert "Money over time, <bdi>claude-cli</bdi>" in of_one
