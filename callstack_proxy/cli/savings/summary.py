@@ -138,7 +138,7 @@ def project_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
     if len(projects) < 2:
         return
     yield ""
-    heading = ("project", "sessions", "untouched", "with proxy", "saved")
+    heading = ("project", "sessions", "without us", "with us", "saved")
     shown = list(projects.items())[:MAX_PROJECTS]
     sums = [(folder, len(of), sum_rows(of)) for folder, of in shown]
     costs = [amount for _, _, row in sums for amount in (row.cost_untouched, row.cost)]
@@ -161,7 +161,7 @@ def project_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
 def detail_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
     """One line for each session, the dearest first."""
     yield ""
-    heading = ("session", "began", "requests", "largest", "untouched", "with proxy", "saved")
+    heading = ("session", "began", "requests", "largest", "without us", "with us", "saved")
     costs = costs_of(done)
     rows = [
         (*_name_and_day(one), f"{one.row.requests:,}", f"{one.row.peak_in:,}", *_amounts(one, costs))

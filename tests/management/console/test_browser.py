@@ -194,6 +194,41 @@ def test_a_chosen_request_stays_while_the_page_grows(
             expect(page.get_by_role("heading", name="request 4 of 4")).to_be_visible()
 
 
+def test_a_frame_comes_back_with_one_click_where_it_is_seen(browser: Browser, demo: ServedProxy) -> None:
+    """In the picture, in the tree and on the page of the frame, and the page says what happens."""
+    with opened(browser, demo) as page:
+        conversation = demo.origin + paths_of(demo)["conversation"]
+        page.goto(conversation)
+        expect(page.locator(".legend").get_by_text("brought back")).to_have_count(0)
+        expect(page.locator(".legend").get_by_text("read again by the model 2 times")).to_be_visible()
+        page.locator(".icicle a[data-back]").first.click()
+        picked = page.locator("#picked")
+        expect(picked).to_contain_text("put away: can be recalled")
+        picked.get_by_role("button", name="Bring back").click()
+        expect(page.locator(".notice.good")).to_contain_text("comes back with the next request")
+        expect(page.locator(".tree .mark.coming-back").first).to_be_visible()
+        expect(page.get_by_role("button", name="At once: ").first).to_be_visible()
+        page.get_by_role("button", name="Bring back: Fix the rounding").click()
+        expect(page.locator(".notice.good")).to_contain_text("asked to read this work again")
+        page.get_by_role("button", name="Take back: ").click()
+        expect(page.locator(".notice.good")).to_contain_text("The message is taken back")
+        page.get_by_role("link", name="Test the export", exact=True).first.click()
+        page.get_by_role("button", name="Bring back", exact=True).click()
+        expect(page.locator(".notice.good")).to_contain_text("stays in the context")
+
+
+def test_a_tab_leaves_the_page_of_a_phone_where_it_is(browser: Browser, demo: ServedProxy) -> None:
+    with opened(browser, demo, "phone") as page:
+        tab = page.get_by_role("link", name="model", exact=True)
+        tab.scroll_into_view_if_needed()
+        before = page.evaluate("scrollY")
+        assert before > 0
+        tab.click()
+        page.wait_for_url("**/console?by=model")
+        expect(page.get_by_role("heading", name="By model")).to_be_in_viewport()
+        assert abs(page.evaluate("scrollY") - before) < SIZES["phone"][1] / 2
+
+
 def test_a_message_of_a_request_opens_in_place(browser: Browser, demo: ServedProxy) -> None:
     with opened(browser, demo) as page:
         page.goto(demo.origin + paths_of(demo)["request"])
