@@ -21,7 +21,7 @@ from callstack_proxy.management.actions import (
 )
 from callstack_proxy.management.api import ApiContext, now_ms
 from callstack_proxy.management.console.parts.frame_tree import has_returned
-from callstack_proxy.management.console.rendering import read_form, visitor_of
+from callstack_proxy.management.console.rendering import one_line, read_form, visitor_of
 from callstack_proxy.management.views import UnfoldView
 from proxy.core.commands import (
     ActivateCommand,
@@ -33,6 +33,7 @@ from proxy.core.commands import (
     PushCommand,
     RenameCommand,
 )
+from proxy.core.frames import Frame
 from proxy.core.ledger import Conversation, Lane, waiting_messages
 from proxy.errors import BadRequest, NotFound
 from proxy.exchange import MAX_MESSAGE_CHARACTERS
@@ -51,7 +52,7 @@ DONE_WORDS = {
 """Told behind an action. Titles stay out of it, because it stands in an address."""
 PLACES = {"overview": "/console", "list": "/console/conversations"}
 """Pages beside that of a conversation from which it can be stopped."""
-RECALL_TEXT = "Before you go on, read again what was done in frame {frame}: call stack_recall with ref={frame}."
+RECALL_TEXT = "Before you go on, read again what was done in “{title}”: call stack_recall with ref={frame}."
 """Said to the model for a person who wants the work of an ended frame back. The work comes as the result of that call:
 no earlier part of the request changes, so nothing that is cached is paid again."""
 MODES = ("", "off", "shadow", "passive", "active")
@@ -68,8 +69,8 @@ async def change_frame(request: Request) -> Response:
     tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
     if action == "unfold":
         place = f"/console/conversations/{conversation}" if form.get("from") == "tree" else f"/console/frames/{frame}"
-        if has_returned(path_state.tree.told.frames[frame]):
-            return _back(place, await _ask_to_recall(context, ledger.conversation, frame))
+        if has_returned(ended := path_state.tree.told.frames[frame]):
+            return _back(place, await _ask_to_recall(context, ledger.conversation, ended))
         wanted = await store_unfold_request(context.store, ledger, frame, now=form.get("now") == "yes", at=now_ms())
         context.on_events_stored(tenant, conversation, wanted.events)
         return _back(place, _returns_words(wanted.view, frame))
@@ -85,16 +86,16 @@ def _returns_words(view: UnfoldView, frame: str) -> str:
     return f"{what} comes back {view['comes']}, and then stays in the context.{later}"
 
 
-async def _ask_to_recall(context: ApiContext, conversation: Conversation, frame: str) -> str:
+async def _ask_to_recall(context: ApiContext, conversation: Conversation, frame: Frame) -> str:
     """Asks the model to read the work of an ended frame again, once; returns what was done in words."""
-    text = RECALL_TEXT.format(frame=frame)
+    text = RECALL_TEXT.format(frame=frame.id, title=one_line(frame.title))
     queue = await context.inbox.list_messages(conversation.tenant, conversation.id)
     if any(each.text == text for each in waiting_messages(queue, context.inbox.now())):
         return "The model is asked already: it waits for the agent's next request."
     await context.inbox.add_message(conversation.tenant, conversation.id, text, Lane.STEER, "")
     return (
         "With the agent's next request the model is asked to read this work again with stack_recall. Until then you "
-        "can take it back on the page of the conversation."
+        "can take it back in the conversation."
     )
 
 

@@ -270,7 +270,7 @@ def test_what_waits_for_the_agent_is_shown_taken_back_and_counted_by_a_stop(buil
         asked = person.send(f"/console/frames/{site.ours.child}", f"/console/frames/{site.ours.child}/unfold")
     assert "is+asked+already" in asked.header("location")
     [take_back] = re.findall(rf'action="({page}/messages/\w+/take-back)"', text_of(person, page))
-    assert f"ref={site.ours.child}" in text_of(person, page)
+    assert f"“Fix rounding”: call stack_recall with ref={site.ours.child}" in text_of(person, page)
 
     assert person.send(page, take_back).status == 303
     assert "Take back" not in text_of(person, page)
