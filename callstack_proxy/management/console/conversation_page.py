@@ -93,9 +93,8 @@ async def show(request: Request) -> Response:
 
     def build() -> dict[str, Any]:
         newest = list(reversed(steps if shows_all else steps[-ROWS_IN_TABLE:]))
-        facts = (
-            sentence_facts(ledger, path_state.tree, input_price(context.config, newest[0].receipt)) if newest else None
-        )
+        price = input_price(context.config, newest[0].receipt) if newest else 0.0
+        facts = sentence_facts(ledger, path_state.tree, price)
         return {
             "columns": columns_of(steps),
             "newest": newest,
