@@ -59,6 +59,7 @@ from proxy.accounting import (
     is_paid_by_plan,
     percent_saved,
     read_period,
+    shown_key,
     sum_plans,
 )
 from proxy.config import Config
@@ -230,7 +231,9 @@ def totals_line(row: ReceiptTotals) -> str:
 
 def _escape_row(row: ReceiptTotals) -> ReceiptTotals:
     """Titles come from models; they must be escaped before column widths are computed."""
-    return msgspec.structs.replace(row, key=one_line(row.key), title=one_line(row.title), status=one_line(row.status))
+    return msgspec.structs.replace(
+        row, key=one_line(shown_key(row.key)), title=one_line(row.title), status=one_line(row.status)
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ regrets

@@ -137,8 +137,8 @@ def format_table(
         counted("peak sent", lambda row: row.peak_sent, 12),
         *(
             (
-                paid("cost $", lambda row: row.cost),
-                paid("untouched $", lambda row: row.cost_untouched, 3),
+                paid("with us $", lambda row: row.cost),
+                paid("without us $", lambda row: row.cost_untouched, 3),
                 paid("caused $", lambda row: row.cost_caused, 17),
                 paid("saved $", lambda row: row.saved_after),
             )
@@ -165,7 +165,7 @@ def format_statement(row: ReceiptTotals, *, fixed: bool = True) -> str:
         rest = max(0, row.reported_input - row.reported_cached - row.reported_written)
         cells.append(("provider's usage", *(f"{count:,}" for count in (*told, rest)), ""))
     if row.cost_caused:
-        cells.append(("caused by folds", "", "", "", "", caused))
+        cells.append(("read again", "", "", "", "", caused))
     cells.append(("saved", f"{row.tokens_saved:,}", "", "", "", saved))
     headings = ("", "tokens", "cached", "written", "uncached", "USD")
     columns = [
@@ -213,7 +213,7 @@ def format_balance(saved: float, untouched: float, when: str = "so far", caused:
     amount, whole, before = format_amounts([abs(saved), untouched, abs(saved + caused)])
     percent = percent_saved(saved, untouched)
     share = "" if percent is None else f" ({percent:.1f} %)"
-    after = f"; ${before} before what folds caused" if caused and before != amount else ""
+    after = f"; ${before} before what was read again" if caused and before != amount else ""
     return f"saved {when}: {'-' if saved < 0 else ''}${amount} of ${whole}{share}{after}"
 
 

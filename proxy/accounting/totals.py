@@ -24,6 +24,8 @@ from proxy.core.recall import RereadCount
 GroupBy = Literal["request", "frame", "conversation", "model", "day", "client", "project"]
 NO_FRAME = "(no frame)"
 NO_CLIENT = "(unnamed)"
+NAMELESS_WORDS = {NO_CLIENT: "unknown client", NO_PROJECT: "unknown folder", NO_FRAME: "in no frame"}
+"""What people read in place of the keys of rows for what names nothing."""
 EVEN_SHARE = 0.001
 """A conversation is dearer from this share of its untouched cost on."""
 
@@ -223,6 +225,11 @@ def day_of(created: int, zone: tzinfo | None) -> str:
 def client_of(receipt: Receipt) -> str:
     """The client's program, under one name for all that name none, and for what was stored before clients were."""
     return receipt.client or NO_CLIENT
+
+
+def shown_key(key: str) -> str:
+    """The key of a row, in words where it stands for what names nothing."""
+    return NAMELESS_WORDS.get(key, key)
 
 
 def project_of(receipt: Receipt) -> str:

@@ -986,7 +986,7 @@ def test_a_narrow_table_leaves_columns_out_and_cuts_no_figure(accountant: Accoun
         for heading in ("tokens in", "sent", "cost $", "saved $"):
             assert heading in text[0]
         assert "2,000" in text[1]
-    assert "untouched $" in format_table(rows, width=300).splitlines()[0]
+    assert "without us $" in format_table(rows, width=300).splitlines()[0]
 
 
 def row_of(accountant: Accountant, key: str, title: str) -> ReceiptTotals:

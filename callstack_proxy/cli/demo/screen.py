@@ -17,21 +17,21 @@ from callstack_proxy.cli.output import wrap_text
 from proxy.accounting import Receipt, ReceiptTotals
 from proxy.core.text import cut_at_word
 
-_TITLES = ("#", "what the agent did", "frame", "tokens in", "sent", "rounds", "saved", "cost $", "untouched $")
-_FIGURE_WIDTHS = (9, 8, 6, 8, 9, 11)
-_LEFT_AWAY = ("rounds", "saved", "untouched $")
+_TITLES = ("#", "what the agent did", "frame", "tokens in", "sent", "rounds", "saved", "with us $", "without us $")
+_FIGURE_WIDTHS = (9, 8, 6, 8, 9, 12)
+_LEFT_AWAY = ("rounds", "saved", "without us $")
 """Columns that a narrow terminal has no room for."""
-WIDE = 118
+WIDE = 119
 """Cells of a row with all columns."""
 LEGEND = (
     "`tokens in` came from the agent, `sent` went to the model. A stack call the agent never sees is one more round "
     "upstream, and `sent` counts every round: such a row may save less than nothing; the rows after it earn it back. "
-    "`cost $` counts the provider's prompt cache."
+    "`with us $` counts the provider's prompt cache."
 )
-UNTOUCHED_LEGEND = " So does `untouched $`: what the same request would have cost without the proxy."
+UNTOUCHED_LEGEND = " So does `without us $`: what the same request would have cost without the proxy."
 
 TREE_LEGEND = (
-    "The work as a call stack. ✓ is done, → goes on. What is folded has left the context; the model can recall it."
+    "The work as a call stack. ✓ is done, → goes on. What is put away has left the context; the model can recall it."
 )
 TOP_LEVEL = "→✓├└"
 """How lines of frames begin that are roots or right below one."""
@@ -84,7 +84,7 @@ class Screen:
         if not self._shows_all:
             return
         self.say(f"proxy  {clients}\ndata   {data}\nset    {stated}")
-        self.say(LEGEND + ("" if self._drops("untouched $") else UNTOUCHED_LEGEND))
+        self.say(LEGEND + ("" if self._drops("without us $") else UNTOUCHED_LEGEND))
         self.say()
         self.say(self._line(_TITLES), "bold")
 
@@ -136,7 +136,7 @@ class Screen:
             ("tokens of the fullest request", total.peak_in, total.peak_sent),
             ("tokens of all requests", total.tokens_in, total.tokens_sent),
         ]
-        self.say(f"\n{_result_line(f'{total.requests} requests', 'untouched', 'with proxy', 'less')}", "bold")
+        self.say(f"\n{_result_line(f'{total.requests} requests', 'without us', 'with us', 'less')}", "bold")
         for name, untouched, sent in rows:
             self.say(_result_line(name, f"{untouched:,}", f"{sent:,}", _share(untouched - sent, untouched)))
         money = (f"${total.cost_untouched:.4f}", f"${total.cost:.4f}", _share(total.saved, total.cost_untouched))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from callstack_proxy.cli.output import align_columns, format_dollars, one_line, pluralize
 from callstack_proxy.replay import ReplayResult, brief_gain, sum_needs, sum_rows
-from proxy.accounting import NO_PROJECT, ReceiptTotals, dearer_sentence
+from proxy.accounting import NO_PROJECT, ReceiptTotals, dearer_sentence, shown_key
 
 DAY_S = 86_400
 MAX_PROJECTS = 10
@@ -138,13 +138,13 @@ def project_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
     if len(projects) < 2:
         return
     yield ""
-    heading = ("project", "sessions", "untouched", "with proxy", "saved")
+    heading = ("project", "sessions", "without us", "with us", "saved")
     shown = list(projects.items())[:MAX_PROJECTS]
     sums = [(folder, len(of), sum_rows(of)) for folder, of in shown]
     costs = [amount for _, _, row in sums for amount in (row.cost_untouched, row.cost)]
     rows = [
         (
-            one_line(folder) or NO_PROJECT,
+            one_line(folder) or shown_key(NO_PROJECT),
             f"{count:,}",
             format_dollars(row.cost_untouched, costs),
             format_dollars(row.cost, costs),
@@ -161,7 +161,7 @@ def project_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
 def detail_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
     """One line for each session, the dearest first."""
     yield ""
-    heading = ("session", "began", "requests", "largest", "untouched", "with proxy", "saved")
+    heading = ("session", "began", "requests", "largest", "without us", "with us", "saved")
     costs = costs_of(done)
     rows = [
         (*_name_and_day(one), f"{one.row.requests:,}", f"{one.row.peak_in:,}", *_amounts(one, costs))

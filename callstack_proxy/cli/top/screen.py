@@ -59,7 +59,7 @@ def _header(view: TopView, width: int) -> Text:
 
 
 def _row_text(row: ConversationRow, now: int) -> str:
-    state = "working" if now - row["last_active"] < WORKING_MS else "awake" if row["awake"] else "asleep"
+    state = "working" if now - row["last_active"] < WORKING_MS else "waiting" if row["awake"] else "passed on"
     percent = "" if row["saved_percent"] is None else f"{row['saved_percent']:.0f}"
     figures = f"{row['requests']:>10,}{row['frames']:>8,}{row['saved']:>10.4f}{percent:>6}"
     return f"{state:9}{_ago(now - row['last_active']):>12}{figures}"

@@ -183,7 +183,7 @@ def _without_duplicates(stopped: StopView) -> StopView:
 
 
 AT_ONCE = "with the next request, whatever it costs"
-WHEN_CHEAP = "with the next request that finds its cache cold, or folds something else"
+WHEN_CHEAP = "with the next request that finds the provider's cache cold, or puts other work away"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callstack_proxy.management.console.parts.balance import money_causes, token_balance
-from callstack_proxy.management.console.parts.frame_tree import tree_rows
+from callstack_proxy.management.console.parts.frame_tree import tree_rows, ways_back
 from callstack_proxy.management.console.parts.icicle import Icicle, lay_out, tokens_of
-from callstack_proxy.management.console.rendering import format_short_tokens, render, visitor_of
+from callstack_proxy.management.console.parts.request_sentence import request_sentence, sentence_facts
+from callstack_proxy.management.console.rendering import render, visitor_of
 from callstack_proxy.management.console.running import call_words, running_now
 from callstack_proxy.management.console.too_short import help_begins, newest_telling
 from callstack_proxy.management.views import conversations, decode_receipt, message_rows, task_title
-from proxy.accounting import GateDecision, Receipt, plan_words
+from proxy.accounting import Receipt, plan_words
+from proxy.config import Config
 from proxy.core.frames import PathState, path_to
 from proxy.core.ledger import EntryKind, Ledger
 from proxy.errors import BadRequest
@@ -91,10 +93,13 @@ async def show(request: Request) -> Response:
 
     def build() -> dict[str, Any]:
         newest = list(reversed(steps if shows_all else steps[-ROWS_IN_TABLE:]))
+        price = input_price(context.config, newest[0].receipt) if newest else 0.0
+        facts = sentence_facts(ledger, path_state.tree, price)
         return {
             "columns": columns_of(steps),
             "newest": newest,
             "about": {step.number: about_request(ledger, step.entry) for step in newest},
+            "told_of": {step.number: request_sentence(step.receipt, facts) for step in newest},
             "causes": money_causes(step.receipt for step in steps),
             "plan": plan_words(step.receipt for step in steps),
         }
@@ -130,14 +135,16 @@ def _picture(
     then = path_state_at(ledger, step.entry) if step and step.entry in ledger.entries else None
     icicle = icicle_of(then, path_state, only_sent=only_sent) if then else Icicle()
     shown = then if then and at < len(steps) else path_state  # the newest has what its answer began as well
-    costs = _cost_by_frame(steps[:at])
+    costs, returning = _cost_by_frame(steps[:at]), ways_back(ledger, path_state)
     return {
         "conversation": ledger.conversation.id,
         "steps": steps,
         "at": at,
         "step": step,
         "icicle": icicle,
-        "tree": tree_rows(ledger, shown, icicle.by_frame, costs),
+        "tree": tree_rows(ledger, shown, icicle.by_frame, costs, returning),
+        "returning": returning,
+        "recalls": sum(each.receipt.recalls for each in steps[:at]),
         "most_tokens": max((sum(each.values()) for each in icicle.by_frame.values()), default=0),
         "most_cost": max(costs.values(), default=0.0),
         "active_path": _active_path(shown),
@@ -188,26 +195,21 @@ EVENT_WORDS = {
     "invalidated": "given up",
     "delegated": "a subagent began",
     "woken": "help began",
-    "unfolded": "brought back",
     "looped": "warned of a loop",
     "summarised": "summary",
 }
-"""What happened with a request, by the kind of event. Other kinds are told by the decision that made them, or not."""
+"""What happened with a request, by the kind of event. Other kinds are told by its sentence, or not."""
 
 
 def _marks(receipt: Receipt) -> list[str]:
     """What happened with a request, in words."""
     events = [EVENT_WORDS.get(event.partition(" ")[0], "") for event in receipt.events]
-    done = [_decision_words(decision) for decision in receipt.decisions if decision.done]
-    recalls = ["recalled"] * bool(receipt.recalls)
-    return [words for words in dict.fromkeys([*events, *recalls, *done]) if words]
+    return [words for words in dict.fromkeys(events) if words]
 
 
-def _decision_words(decision: GateDecision) -> str:
-    if decision.kind == "unfold" or not decision.removed:
-        return ""
-    words = f"{format_short_tokens(decision.removed)} tokens put away"
-    return f"{words}: pays over the next {decision.requests} requests" if decision.reason == "gate" else words
+def input_price(config: Config, receipt: Receipt) -> float:
+    """USD of a token of input at full price."""
+    return config.tariff_of(config.upstream_model_of(receipt.model)).input * receipt.price_factor / 1_000_000
 
 
 def about_request(ledger: Ledger, entry: str) -> str:

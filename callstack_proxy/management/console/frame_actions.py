@@ -19,8 +19,10 @@ from callstack_proxy.management.actions import (
     store_mode,
     store_unfold_request,
 )
-from callstack_proxy.management.api import now_ms
-from callstack_proxy.management.console.rendering import read_form, visitor_of
+from callstack_proxy.management.api import ApiContext, now_ms
+from callstack_proxy.management.console.parts.frame_tree import has_returned
+from callstack_proxy.management.console.rendering import one_line, read_form, visitor_of
+from callstack_proxy.management.views import UnfoldView
 from proxy.core.commands import (
     ActivateCommand,
     FrameCommand,
@@ -31,7 +33,8 @@ from proxy.core.commands import (
     PushCommand,
     RenameCommand,
 )
-from proxy.core.ledger import Lane
+from proxy.core.frames import Frame
+from proxy.core.ledger import Conversation, Lane, waiting_messages
 from proxy.errors import BadRequest, NotFound
 from proxy.exchange import MAX_MESSAGE_CHARACTERS
 from proxy.store import lookup
@@ -49,6 +52,9 @@ DONE_WORDS = {
 """Told behind an action. Titles stay out of it, because it stands in an address."""
 PLACES = {"overview": "/console", "list": "/console/conversations"}
 """Pages beside that of a conversation from which it can be stopped."""
+RECALL_TEXT = "Before you go on, read again what was done in “{title}”: call stack_recall with ref={frame}."
+"""Said to the model for a person who wants the work of an ended frame back. The work comes as the result of that call:
+no earlier part of the request changes, so nothing that is cached is paid again."""
 MODES = ("", "off", "shadow", "passive", "active")
 
 
@@ -62,13 +68,35 @@ async def change_frame(request: Request) -> Response:
     ledger, path_state = await lookup.ledger_with_frame(context.store, visitor.scope, frame)
     tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
     if action == "unfold":
+        place = f"/console/conversations/{conversation}" if form.get("from") == "tree" else f"/console/frames/{frame}"
+        if has_returned(ended := path_state.tree.told.frames[frame]):
+            return _back(place, await _ask_to_recall(context, ledger.conversation, ended))
         wanted = await store_unfold_request(context.store, ledger, frame, now=form.get("now") == "yes", at=now_ms())
         context.on_events_stored(tenant, conversation, wanted.events)
-        return _back(f"/console/frames/{frame}", f"It comes back {wanted.view['comes']}.")
+        return _back(place, _returns_words(wanted.view, frame))
     command = _command(action, frame, form)
     _, events = await run_command(context.store, context.config, CommandTarget(ledger, path_state, now_ms()), command)
     context.on_events_stored(tenant, conversation, events)
     return _back(f"/console/frames/{frame}", f"{DONE_WORDS[action]} It holds from the agent's next request on.")
+
+
+def _returns_words(view: UnfoldView, frame: str) -> str:
+    what = "This work" if view["frame"] == frame else "This work, and what was put away together with it,"
+    later = "" if view["now"] else " Press “At once” if the agent needs it before."
+    return f"{what} comes back {view['comes']}, and then stays in the context.{later}"
+
+
+async def _ask_to_recall(context: ApiContext, conversation: Conversation, frame: Frame) -> str:
+    """Asks the model to read the work of an ended frame again, once; returns what was done in words."""
+    text = RECALL_TEXT.format(frame=frame.id, title=one_line(frame.title))
+    queue = await context.inbox.list_messages(conversation.tenant, conversation.id)
+    if any(each.text == text for each in waiting_messages(queue, context.inbox.now())):
+        return "The model is asked already: it waits for the agent's next request."
+    await context.inbox.add_message(conversation.tenant, conversation.id, text, Lane.STEER, "")
+    return (
+        "With the agent's next request the model is asked to read this work again with stack_recall. Until then you "
+        "can take it back in the conversation."
+    )
 
 
 def _command(action: str, frame: str, form: Mapping[str, str]) -> FrameCommand:
@@ -123,15 +151,29 @@ async def say(request: Request) -> Response:
     return _back(f"/console/conversations/{conversation}", f"The model is told {when} (place {position}).")
 
 
+async def take_back(request: Request) -> Response:
+    await read_form(request)
+    visitor = visitor_of(request)
+    inbox, conversation = visitor.context.inbox, request.path_params["conversation"]
+    tenant = await lookup.tenant_of_conversation(visitor.context.store, visitor.scope, conversation)
+    await inbox.remove_message(tenant, conversation, request.path_params["message"])
+    return _back(f"/console/conversations/{conversation}", "The message is taken back: the model is not told of it.")
+
+
 async def stop(request: Request) -> Response:
     form = await read_form(request)
     visitor = visitor_of(request)
     context, conversation = visitor.context, request.path_params["conversation"]
     stored = (await lookup.ledger_of(context.store, visitor.scope, conversation)).conversation
     cut = await stop_agent(context.store, context.inbox, stored, context.on_mode_changed)
-    done = f"{_cut_off_words(cut.requests)}. The agent's next request is refused, until you press Resume."
+    done = f"{_cut_off_words(cut.requests)}. The agent's next requests are refused, until you press Resume."
     if cut.messages:
-        done += f" Of what you said, {cut.messages} had not been told yet and is taken back."
+        which = (
+            "The message that waited for the agent was"
+            if cut.messages == 1
+            else f"{cut.messages} waiting messages were"
+        )
+        done += f" {which} taken back and will not be told: say it again after Resume if it still holds."
     if form.get("tree") == "yes":
         ledger = await lookup.ledger_of(context.store, stored.tenant, conversation)
         stopped, events = await stop_all(context.store, context.config, ledger, now_ms())
@@ -182,6 +224,7 @@ ROUTES = [
         methods=["POST"],
     ),
     Route("/console/conversations/{conversation}/say", say, methods=["POST"]),
+    Route("/console/conversations/{conversation}/messages/{message}/take-back", take_back, methods=["POST"]),
     Route("/console/conversations/{conversation}/stop", stop, methods=["POST"]),
     Route("/console/conversations/{conversation}/resume", resume, methods=["POST"]),
     Route("/console/conversations/{conversation}/mode", set_mode, methods=["POST"]),

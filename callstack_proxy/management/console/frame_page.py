@@ -13,7 +13,12 @@ from starlette.routing import Route
 
 from callstack_proxy.management.api import now_ms
 from callstack_proxy.management.console.parts.call_markup import shown_call
-from callstack_proxy.management.console.parts.frame_tree import ORIGIN_WORDS, long_title
+from callstack_proxy.management.console.parts.frame_tree import (
+    ORIGIN_WORDS,
+    has_returned,
+    long_title,
+    ways_back,
+)
 from callstack_proxy.management.console.rendering import render, visitor_of
 from callstack_proxy.management.views import FrameLogItem, explanation_view, frame_detail, logs, task_title
 from proxy.core.frames import PathState, Status, path_to
@@ -62,6 +67,9 @@ async def show(request: Request) -> Response:
             "page": at,
             "last_page": last_page,
             "stands_in": stand_in_text(path_state, frame_id),
+            "returns": ways_back(ledger, path_state).get(frame_id, ""),
+            "is_recalled": has_returned(tree.frames[frame_id]),
+            "newest_words": said[-1] if said else "",
             "possible": possible_actions(path_state, detail, frame_id),
         }
 
@@ -97,9 +105,10 @@ def _page_number(text: str) -> int:
 
 
 def result_words(results: str, origin: str, said: Sequence[str]) -> str:
-    """What the result is called: the last of what the agent said stands for one where neither the model nor a person
-    gave any."""
-    return "Last words" if origin != "model" and results and said and results in said[-1] else "Result"
+    """What the result is called: where neither the model nor a person gave any, something that the agent said stands
+    for it."""
+    is_said = bool(results) and any(results in each for each in said)
+    return "Last words" if origin != "model" and is_said else "Result"
 
 
 def stand_in_text(path_state: PathState, frame: str) -> str:
@@ -119,8 +128,6 @@ def possible_actions(path_state: PathState, detail: Mapping[str, object], frame:
     status = tree.frames[frame].status
     is_open = bool(tree.active) and frame in (each.id for each in path_to(tree, tree.active))
     possible = []
-    if detail.get("folded"):
-        possible.append("unfold")
     if status is Status.PLANNED:
         possible += ["activate", "rename"]
     if status in (Status.BLOCKED, Status.FAILED) and tree.active:

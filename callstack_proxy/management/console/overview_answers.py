@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from starlette.concurrency import run_in_threadpool
 
 from callstack_proxy.management.api import ApiContext
+from callstack_proxy.management.console.overview_filter import WHOSE
 from callstack_proxy.management.console.rendering import Visitor
 from callstack_proxy.management.console.running import Running, running_now
 from callstack_proxy.management.views import LoadedReceipts, load_receipts, task_title
@@ -20,13 +22,15 @@ from proxy.accounting import (
     reason_meaning,
     sum_receipts,
 )
+from proxy.auth import days_since_1970, name_of_tenant
 from proxy.errors import NotFound
-from proxy.store import ConversationUnreadable, lookup
+from proxy.store import ConversationUnreadable, UsageRecord, lookup
 
 MAX_STOPPED = 200
 """Conversations, the most recently active, among which those that a person has stopped are looked for."""
 NAMED = 3
 """Conversations or models that are named in a line; an overview shows how many more there are."""
+WEEK_DAYS = 7
 MIN_FAILURES = 3
 """Newest requests in a row that failed, all of them, before somebody has to look."""
 
@@ -38,6 +42,34 @@ class Advice:
     words: str
     link: str = ""
     link_words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantUse:
+    """What a client key, a user or a credential used. `share` is of all that was paid, in percent; None for nothing."""
+
+    tenant: str
+    name: str
+    used: UsageRecord
+    share: float | None
+
+
+async def find_used_most(visitor: Visitor) -> Sequence[TenantUse]:
+    """Who used the proxy in the last seven days (UTC), the most money first; empty where there is but one tenant, or
+    for a visitor who may see only one."""
+    context = visitor.context
+    if visitor.scope is not None or context.config.tenancy not in WHOSE:
+        return ()
+    by_tenant: dict[str, UsageRecord] = {}
+    today = days_since_1970(datetime.now(UTC))
+    for tenant, used in await context.store.usage_days(None, today - WEEK_DAYS + 1):
+        by_tenant[tenant] = by_tenant.get(tenant, UsageRecord(0)).plus(used)
+    paid = sum(used.cost for used in by_tenant.values())
+    uses = [
+        TenantUse(tenant, name_of_tenant(tenant), used, 100 * used.cost / paid if paid else None)
+        for tenant, used in by_tenant.items()
+    ]
+    return sorted(uses, key=lambda each: (-each.used.cost, -each.used.tokens, each.name))
 
 
 @dataclass(frozen=True, slots=True)

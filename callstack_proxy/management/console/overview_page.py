@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callstack_proxy.management.api import JsonResponse
-from callstack_proxy.management.console.overview_answers import NAMED, find_answers
+from callstack_proxy.management.console.overview_answers import NAMED, find_answers, find_used_most
 from callstack_proxy.management.console.overview_filter import (
     CHARTS,
     GROUPS,
@@ -68,6 +68,7 @@ async def show(request: Request) -> Response:
         points=await run_in_threadpool(_chart_points, loaded.receipts, chosen.chart),
         statuses=_status_rows(loaded.receipts),
         answers=await find_answers(visitor, None if chosen.is_narrowed else everything),
+        used_most=await find_used_most(visitor),
         done=request.query_params.get("done", ""),
         tokens=await run_in_threadpool(token_balance, loaded.receipts),
     )

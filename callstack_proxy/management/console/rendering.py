@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from callstack_proxy.management.api import ApiContext
 from proxy import __version__
-from proxy.accounting import dollar_decimals, outcome_meaning
+from proxy.accounting import dollar_decimals, outcome_meaning, shown_key
 from proxy.auth import Tenant
 from proxy.errors import Forbidden
 
@@ -229,6 +229,7 @@ def _environment() -> Environment:
         "time": time_element,
         "line": one_line,
         "sentence": as_sentence,
+        "named": shown_key,
     }
     environment.globals |= {
         "bar": bar,

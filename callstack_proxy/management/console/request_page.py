@@ -13,7 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callstack_proxy.management.console.conversation_page import MAX_REQUESTS, path_state_at, steps_of
+from callstack_proxy.management.console.conversation_page import (
+    MAX_REQUESTS,
+    about_request,
+    input_price,
+    path_state_at,
+    steps_of,
+)
 from callstack_proxy.management.console.parts.body_diff import (
     DiffRow,
     ReadBody,
@@ -24,13 +30,15 @@ from callstack_proxy.management.console.parts.body_diff import (
     word_changes,
 )
 from callstack_proxy.management.console.parts.icicle import message_of
+from callstack_proxy.management.console.parts.request_sentence import SentenceFacts, request_sentence, sentence_facts
 from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
-from callstack_proxy.management.views import ReceiptView, requests
+from callstack_proxy.management.views import ReceiptView, decode_receipt, requests
 from proxy.accounting import decision_meaning
+from proxy.config import Config
 from proxy.core.context import owner_of
-from proxy.core.ledger import Message
+from proxy.core.ledger import Ledger, Message
 from proxy.errors import BadRequest, NotFound
-from proxy.store import ConversationUnreadable, StoredRequest, lookup
+from proxy.store import ConversationUnreadable, StoredRequest, lookup, newest_path_state
 
 VIEWS = {
     "in": "from the agent",
@@ -99,7 +107,8 @@ async def show(request: Request) -> Response:
     visitor = visitor_of(request)
     stored = await requests.stored_request(visitor.context.store, visitor.scope, request.path_params["request"])
     view, round_number = _chosen(request, stored)
-    frames = await _frames_by_identity(visitor, stored)
+    ledger = await _ledger_of(visitor, stored)
+    frames = await run_in_threadpool(_frames_by_identity, ledger, stored.record.entry) if ledger else {}
     place = await _place(visitor, stored)
     previous = await _previous_body(visitor, place.before) if view == "previous" else None
     receipt = requests.receipt_view(stored.record)
@@ -111,6 +120,8 @@ async def show(request: Request) -> Response:
         record=stored.record,
         frame_title=dict(frames.values()).get(stored.record.frame, "frame"),
         receipt=receipt,
+        sentence=await run_in_threadpool(_sentence, visitor.context.config, stored, ledger),
+        about=about_request(ledger, stored.record.entry) if ledger else "",
         balance_words=balance_words(receipt) if receipt else "",
         views=VIEWS,
         view=view,
@@ -138,26 +149,36 @@ def _chosen(request: Request, stored: StoredRequest) -> tuple[str, int]:
     return view, int(text)
 
 
-async def _frames_by_identity(visitor: Visitor, stored: StoredRequest) -> Mapping[str, tuple[str, str]]:
-    """The frame of each message that the ledger knows, by the message's identity."""
+async def _ledger_of(visitor: Visitor, stored: StoredRequest) -> Ledger | None:
     if not stored.record.conversation:
-        return {}
+        return None
     try:
-        ledger = await lookup.ledger_of(visitor.context.store, visitor.scope, stored.record.conversation)
+        return await lookup.ledger_of(visitor.context.store, visitor.scope, stored.record.conversation)
     except (NotFound, ConversationUnreadable):  # the request is shown all the same
-        return {}
+        return None
 
-    def collect() -> dict[str, tuple[str, str]]:
-        found: dict[str, tuple[str, str]] = {}
-        path_state = path_state_at(ledger, stored.record.entry)
-        for path_entry in path_state.entries:
-            message = message_of(path_entry)
-            frame = path_state.tree.told.frames.get(owner_of(path_state, path_entry).partition("#")[0])
-            if message is not None and frame is not None:
-                found.setdefault(message.identity, (frame.id, frame.title))
-        return found
 
-    return await run_in_threadpool(collect)
+def _frames_by_identity(ledger: Ledger, entry: str) -> Mapping[str, tuple[str, str]]:
+    """The frame of each message that the ledger knows, by the message's identity."""
+    found: dict[str, tuple[str, str]] = {}
+    path_state = path_state_at(ledger, entry)
+    for path_entry in path_state.entries:
+        message = message_of(path_entry)
+        frame = path_state.tree.told.frames.get(owner_of(path_state, path_entry).partition("#")[0])
+        if message is not None and frame is not None:
+            found.setdefault(message.identity, (frame.id, frame.title))
+    return found
+
+
+def _sentence(config: Config, stored: StoredRequest, ledger: Ledger | None) -> str:
+    """Empty while the request is being answered."""
+    receipt = decode_receipt(stored.record)
+    if receipt is None:
+        return ""
+    if ledger is None:
+        return request_sentence(receipt, SentenceFacts())
+    tree = newest_path_state(ledger).tree
+    return request_sentence(receipt, sentence_facts(ledger, tree, input_price(config, receipt)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ since the epoch."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import cast
@@ -232,10 +232,11 @@ MARK_MEANINGS = {
     "auto": "parted off by the proxy (`autonomy: auto`)",
     "model": "made by the model",
     "human": "planned or begun by a person",
-    "folded": "no longer sent, `callstack frame unfold ID` brings it back",
-    "kept": "asked back, never folded again",
+    "put away": "no longer in context, `callstack frame unfold ID` brings it back",
+    "coming back": "a person asked for it, and it comes when that is cheap",
+    "brought back": "in context again, and never put away again",
 }
-"""Marks behind the id of a frame: its origin, and whether it is folded. Parts and the root need none."""
+"""Marks behind the id of a frame: its origin, and whether it was put away. Parts and the root need none."""
 
 
 def tree_text(ledger: Ledger, path_state: PathState, *, details: bool = False) -> str:
@@ -256,7 +257,14 @@ def tree_text(ledger: Ledger, path_state: PathState, *, details: bool = False) -
 
 def _marks(ledger: Ledger, path_state: PathState) -> Mapping[str, Collection[str]]:
     fold_marks, frames = _fold_marks(ledger, path_state), path_state.tree.frames.values()
-    return {f.id: [*([f.origin] if f.origin in MARK_MEANINGS else []), *fold_marks[f.id]] for f in frames}
+    return {f.id: [*([f.origin] if f.origin in MARK_MEANINGS else []), *_mark_words(fold_marks[f.id])] for f in frames}
+
+
+def _mark_words(marks: Collection[str]) -> Sequence[str]:
+    """The word for where the work of a frame is, as the console has it; none for work that never left."""
+    if "folded" in marks:
+        return ["coming back" if "kept" in marks else "put away"]
+    return ["brought back"] if "kept" in marks else []
 
 
 @dataclass(frozen=True, slots=True)

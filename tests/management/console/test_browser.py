@@ -38,6 +38,9 @@ EVENTS_TOLD_MS = 1_500
 """The stream of events tells them twice a second at most, and a page waits a second."""
 RECOVERY_MS = 25_000
 """A store that failed is tried again after ten seconds."""
+HANGS_MS = 40_000
+"""A page is told after ten seconds, and asks first: on a busy machine only after twenty times what its last answer
+took."""
 expect.set_options(timeout=WAIT_MS)
 
 pytestmark = [
@@ -189,6 +192,41 @@ def test_a_chosen_request_stays_while_the_page_grows(
             page.goto(f"{proxy.origin}/console/conversations/{conversation}")
             tell("fourth task")
             expect(page.get_by_role("heading", name="request 4 of 4")).to_be_visible()
+
+
+def test_a_frame_comes_back_with_one_click_where_it_is_seen(browser: Browser, demo: ServedProxy) -> None:
+    """In the picture, in the tree and on the page of the frame, and the page says what happens."""
+    with opened(browser, demo) as page:
+        conversation = demo.origin + paths_of(demo)["conversation"]
+        page.goto(conversation)
+        expect(page.locator(".legend").get_by_text("brought back")).to_have_count(0)
+        expect(page.locator(".legend").get_by_text("read again by the model 2 times")).to_be_visible()
+        page.locator(".icicle a[data-back]").first.click()
+        picked = page.locator("#picked")
+        expect(picked).to_contain_text("put away: can be recalled")
+        picked.get_by_role("button", name="Bring back").click()
+        expect(page.locator(".notice.good")).to_contain_text("comes back with the next request")
+        expect(page.locator(".tree .mark.coming-back").first).to_be_visible()
+        expect(page.get_by_role("button", name="At once: ").first).to_be_visible()
+        page.get_by_role("button", name="Bring back: Fix the rounding").click()
+        expect(page.locator(".notice.good")).to_contain_text("asked to read this work again")
+        page.get_by_role("button", name="Take back: ").click()
+        expect(page.locator(".notice.good")).to_contain_text("The message is taken back")
+        page.get_by_role("link", name="Test the export", exact=True).first.click()
+        page.get_by_role("button", name="Bring back", exact=True).click()
+        expect(page.locator(".notice.good")).to_contain_text("stays in the context")
+
+
+def test_a_tab_leaves_the_page_of_a_phone_where_it_is(browser: Browser, demo: ServedProxy) -> None:
+    with opened(browser, demo, "phone") as page:
+        tab = page.get_by_role("link", name="model", exact=True)
+        tab.scroll_into_view_if_needed()
+        before = page.evaluate("scrollY")
+        assert before > 0
+        tab.click()
+        page.wait_for_url("**/console?by=model")
+        expect(page.get_by_role("heading", name="By model")).to_be_in_viewport()
+        assert abs(page.evaluate("scrollY") - before) < SIZES["phone"][1] / 2
 
 
 def test_a_message_of_a_request_opens_in_place(browser: Browser, demo: ServedProxy) -> None:
@@ -546,6 +584,7 @@ def test_a_store_that_hangs_is_said(
     with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
         tell("first task")
         with opened(browser, proxy) as page:
+            page.reload()  # what the first page of all took says nothing of how often the next one asks
             counted = page.locator(".figures div").filter(has_text="Requests").locator("b")
             expect(counted).to_have_text("1")
             reads, answers = proxy.app._store.requests, threading.Event()
@@ -556,8 +595,10 @@ def test_a_store_that_hangs_is_said(
 
             # Patched: a disk that neither answers nor fails cannot be had by itself.
             monkeypatch.setattr(proxy.app._store, "requests", hang)
-            tell("second task")
-            expect(page.get_by_role("status")).to_contain_text("has not answered for 10 s")
-            answers.set()
+            try:
+                tell("second task")
+                expect(page.get_by_role("status")).to_contain_text("has not answered for 10 s", timeout=HANGS_MS)
+            finally:
+                answers.set()  # or the process waits for its threads for good
             expect(page.get_by_role("status")).to_be_hidden()
             expect(counted).to_have_text("2")

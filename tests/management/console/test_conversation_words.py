@@ -8,6 +8,7 @@ from msgspec import structs
 from callstack_proxy.management.console.conversation_list_page import STATES, standings_of, state_of
 from callstack_proxy.management.console.parts.call_markup import MAX_TEXT, shown_call
 from callstack_proxy.management.console.parts.frame_tree import long_title, mark_of, tree_rows
+from callstack_proxy.management.console.parts.request_sentence import SentenceFacts, request_sentence
 from callstack_proxy.management.console.rendering import status_words
 from callstack_proxy.management.console.running import call_words
 from callstack_proxy.management.console.too_short import help_begins
@@ -50,6 +51,44 @@ def test_a_conversation_that_is_too_short_says_when_help_begins(
     receipt: Receipt | None, wake_at: int | None, told: str
 ) -> None:
     assert help_begins(receipt, wake_at) == told
+
+
+PAYS = GateDecision("fold", "f1", done=True, reason="gate", removed=9_000, requests=50, cost=4_000, gain=104_000)
+COLD = GateDecision("trim", "", done=True, reason="pressure", removed=9_000)
+LATER = GateDecision("fold", "f1", done=False, reason="not_yet", removed=220, cost=1_000, gain=300)
+FACTS = SentenceFacts({"f1": "Read the modules", "f2": "Fix it"}, {"f1": 35}, frozenset({"f2"}), 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"events": ("woken", "folded f1"), "decisions": (PAYS,)},
+         "Put away 35 messages of “Read the modules”: saves about $0.10 over the next 50 requests."),
+        ({"events": ("folded f2",), "decisions": (PAYS,), "saved": -0.004, "rounds": 3},
+         "Put away 9.0k tokens of “Fix it”: saves about $0.10 over the next 50 requests; "
+         "this request cost $0.0040 more than without us, since the model called us, which took 2 more rounds."),
+        ({"decisions": (COLD,)}, "Put away 9.0k tokens, because the window is nearly full."),
+        ({"events": ("popped f2", "popped f1")},
+         "“Fix it” ended: the result stays, and the work behind it was put away."),
+        ({"events": ("unfolded f1",), "recalls": 1},
+         "Brought back “Read the modules”, because a person asked for it; "
+         "the model asked for 1 text that had been put away, and got it."),
+        ({"tokens_last": 2_000, "own_texts": 500}, "Sent without 7.5k tokens put away earlier."),
+        ({"tokens_last": 2_000, "decisions": (LATER,)},
+         "Sent without 7.0k tokens put away earlier; "
+         "220 more could leave, but that would cost more than it saves now."),
+        ({"decisions": (LATER,)}, "220 tokens could leave, but that would cost more than it saves now."),
+        ({}, "Nothing was put away: no finished work is in it that could leave."),
+        ({"status": "asleep", "reason": "small"},
+         "Passed on unchanged, since the proxy does not act here yet: the conversation is still small, so there is "
+         "nothing to gain."),
+        ({"status": "error", "reason": "cancelled"}, "Broken off: a person stopped it."),
+        ({"status": "error", "reason": "upstream_timeout"}, "Failed: the provider did not answer in time."),
+    ],
+)  # fmt: skip
+def test_a_request_says_in_a_sentence_what_we_did_and_why(changes: dict[str, object], told: str) -> None:
+    receipt = structs.replace(asleep(9_000, "", status="full"), **changes)
+    assert request_sentence(receipt, FACTS) == told
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from llm_test_provider import ScriptedProvider, calls, says
+from proxy.auth import issue_key
 from tests.management.console.conftest import Building, Person
 from tests.wire.proxied import ServedProxy
 from tests.wire.talking import ask, body_of
@@ -69,8 +70,8 @@ def requests_in(page: str) -> int:
 def test_clients_can_be_chosen_by_the_name_of_their_program(person: Person) -> None:
     page, of_one = page_of(person), page_of(person, "?client=claude-cli")
 
-    assert options(page, "client") == ["all clients", "claude-cli", "codex_cli_rs", "(unnamed)"]
-    assert options(of_one, "client") == ["all clients", "*claude-cli", "codex_cli_rs", "(unnamed)"]
+    assert options(page, "client") == ["all clients", "claude-cli", "codex_cli_rs", "unknown client"]
+    assert options(of_one, "client") == ["all clients", "*claude-cli", "codex_cli_rs", "unknown client"]
     assert (requests_in(page), requests_in(of_one)) == (4, 2)
     assert [len(points(each)[0]) for each in (page, of_one)] == [4, 2]
     assert "Money over time, <bdi>claude-cli</bdi>" in of_one
@@ -210,6 +211,22 @@ def test_an_operator_chooses_a_client_key(build: Building) -> None:
     assert requests_in(page_of(admin)) == 2
     assert json.loads(admin.get("/console/totals.json?tenant=key-theirs").body)["total"]["requests"] == 1
     assert "by the client key <bdi>ours</bdi>" in page_of(admin, "?tenant=key-ours&client=agent-b")
+
+
+def test_the_key_that_used_most_stands_at_the_top(tmp_path: Path) -> None:
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data", tenancy="key") as running:
+        keys = {name: issue_key(running.data / "keys.json", name) for name in ("ana", "ben")}
+        for name in ("ana", "ben", "ben"):
+            provider.will(says("done"))
+            assert ask(running.origin, body_of(f"task of {name}"), headers={"x-stack-key": keys[name]}).status == 200
+        admin, ana = Person(running.origin), Person(running.origin)
+        admin.open_link()
+        ana.sign_in(keys["ana"])
+
+        told = answers(page_of(admin))["Used most this week"]
+        assert re.match(r"ben \$\S+ \(\d+\s%\), 2 requests; ana .*, 1 request\. All client keys$", told)
+        assert 'href="/console?tenant=key-ben&amp;period=week"' in page_of(admin)
+        assert "Used most" not in page_of(ana)
 
 
 @pytest.mark.parametrize("page", ["/console", "/console/totals.json", "/console/totals.csv"])

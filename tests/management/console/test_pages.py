@@ -228,6 +228,8 @@ ACTIONS = {
     "frames/{planned}/invalidate": ({"reason": "not wanted"}, "next request"),
     "frames/{root}/push": ({"title": "Look closer"}, "next request"),
     "frames/{root}/plan": ({"title": "Later"}, "next request"),
+    "frames/{child}/unfold": ({}, "asked to read this work again"),
+    "frames/{child}/unfold?x": ({"from": "tree"}, "Take back"),
 }
 
 
@@ -242,7 +244,7 @@ def test_an_action_says_what_it_did(build: Building, action: str) -> None:
 
     assert answer.status == 303
     assert expected in text_of(person, answer.header("location"))
-    told = set(fields.values()) - {"shadow", "overview"}
+    told = set(fields.values()) - {"shadow", "overview", "tree"}
     assert all(value not in answer.header("location") for value in told)
 
 
@@ -258,6 +260,34 @@ def test_an_action_with_a_wrong_text_changes_nothing(build: Building, action: st
 
     assert answer.status == 400
     assert b"x" * 1000 not in answer.body
+
+
+def test_what_waits_for_the_agent_is_shown_taken_back_and_counted_by_a_stop(build: Building) -> None:
+    site = build()
+    person = site.operator()
+    page = f"/console/conversations/{site.ours.conversation}"
+    for _ in range(2):  # the second asks for what is asked already
+        asked = person.send(f"/console/frames/{site.ours.child}", f"/console/frames/{site.ours.child}/unfold")
+    assert "is+asked+already" in asked.header("location")
+    [take_back] = re.findall(rf'action="({page}/messages/\w+/take-back)"', text_of(person, page))
+    assert f"“Fix rounding”: call stack_recall with ref={site.ours.child}" in text_of(person, page)
+
+    assert person.send(page, take_back).status == 303
+    assert "Take back" not in text_of(person, page)
+    person.send(page, f"{page}/say", text="one thing")
+    assert "Stop takes it back too." in text_of(person, page)
+    stopped = person.send(page, f"{page}/stop").header("location")
+    assert "The message that waited for the agent was taken back" in text_of(person, stopped)
+
+
+def test_a_frame_begins_with_its_closing_words_and_its_decisions(build: Building) -> None:
+    site = build()
+    page = text_of(site.operator(), f"/console/frames/{site.ours.child}")
+
+    top = page.partition('<dl class="answers">')[2].partition("</dl>")[0]
+    assert "Decimal until the last step" in top
+    assert "Decisions" in top
+    assert page.index('<dl class="answers">') < page.index("Bring back") < page.index("Done when")
 
 
 def test_a_form_without_a_mode_changes_none(build: Building) -> None:

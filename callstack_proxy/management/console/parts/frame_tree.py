@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from callstack_proxy.management.views import FrameState, tree_state_view
-from proxy.core.frames import FINAL_STATUSES, Frame, PathState, Status, children
+from proxy.core.compaction import unfoldable_frames
+from proxy.core.frames import FINAL_STATUSES, RETURN_STATUSES, Frame, PathState, Status, children, is_kept
 from proxy.core.ledger import Ledger
 from proxy.core.observers import task_text_of
 
@@ -26,7 +28,8 @@ ORIGIN_WORDS = {
 @dataclass(frozen=True, slots=True)
 class TreeRow:
     """One frame. `mark` is the word for where its work is. Of its own messages `tokens` are in the request and
-    `own_tokens` are all; `cost` (USD) is of the requests made in it."""
+    `own_tokens` are all; `cost` (USD) is of the requests made in it. `returns` is what a button beside it does: `ask`
+    brings its work back, `hurry` brings back at once what would come later, empty for neither."""
 
     frame: Frame
     title: str
@@ -37,15 +40,20 @@ class TreeRow:
     own_tokens: int
     cost: float
     origin: str
+    returns: str
     is_open: bool
     children: Sequence[TreeRow]
 
 
 def tree_rows(
-    ledger: Ledger, path_state: PathState, tokens: Mapping[str, Mapping[str, int]], costs: Mapping[str, float]
+    ledger: Ledger,
+    path_state: PathState,
+    tokens: Mapping[str, Mapping[str, int]],
+    costs: Mapping[str, float],
+    returning: Mapping[str, str] = MappingProxyType({}),
 ) -> list[TreeRow]:
     """The roots, in order of creation, each with what is below it. `tokens` are those of each frame's own messages by
-    fate."""
+    fate; `returning` is that of `ways_back`."""
     tree = path_state.tree.told
     states = tree_state_view(ledger, path_state)["frames"]
     closes = len(tree.frames) > MAX_OPEN_FRAMES
@@ -69,11 +77,30 @@ def tree_rows(
             sum(own.values()),
             costs.get(frame.id, 0.0),
             ORIGIN_WORDS.get(frame.origin, ""),
+            returning.get(frame.id, ""),
             not closes or is_newest or any(not _is_finished(each) for each in (frame, *(r.frame for r in _all(below)))),
             below,
         )
 
     return rows("", is_newest=True)
+
+
+def ways_back(ledger: Ledger, path_state: PathState) -> Mapping[str, str]:
+    """What can be done for each frame whose work is put away now, as in `TreeRow.returns`."""
+    tree = path_state.tree
+    found: dict[str, str] = {}
+    for frame, holder in unfoldable_frames(ledger, path_state).items():
+        if not is_kept(tree, frame):
+            found[frame] = "ask"
+        elif not tree.kept_frames.get(holder, False):
+            found[frame] = "hurry"
+    ended = [frame.id for frame in tree.told.frames.values() if has_returned(frame)]
+    return found | {frame: "ask" for frame in ended if not is_kept(tree, frame)}
+
+
+def has_returned(frame: Frame) -> bool:
+    """Whether its result alone stands in the context, and the model reads its work again with `stack_recall`."""
+    return frame.status in RETURN_STATUSES and frame.opening is not None
 
 
 def mark_of(tokens: Mapping[str, int], *, returns: bool) -> str:

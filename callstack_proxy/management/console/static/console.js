@@ -284,6 +284,32 @@ document.addEventListener("click", (event) => {
   if (event.target.closest("[data-keys]")) KEYS["?"]();
 });
 
+// A block of the picture is shown below it, with what can be done. Without this script its link opens the frame.
+document.addEventListener("click", (event) => {
+  const block = event.target.closest(".icicle a");
+  const picked = document.getElementById("picked");
+  if (!block || !picked || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  const frame = block.getAttribute("href");
+  const back = picked.querySelector("button");
+  picked.querySelector("bdi").textContent = block.querySelector("title").textContent;
+  picked.querySelector("a").href = frame;
+  back.formAction = `${frame}/unfold`;
+  back.textContent = block.dataset.back === "hurry" ? "At once" : "Bring back";
+  back.name = block.dataset.back === "hurry" ? "now" : "";
+  back.value = "yes";
+  back.hidden = !block.dataset.back;
+  picked.hidden = false;
+});
+
+// A tab shows another part of the same page, which stays where it is.
+document.addEventListener("click", (event) => {
+  if (event.target.closest(".tabs a:not([data-copy])")) sessionStorage.setItem("tab", `${location.pathname} ${scrollY}`);
+});
+const [tabPage, tabScroll] = (sessionStorage.getItem("tab") || "").split(" ");
+sessionStorage.removeItem("tab");
+if (tabPage === location.pathname) scrollTo(0, Number(tabScroll));
+
 if (location.hash === "#search") search();
 
 document.addEventListener("click", async (event) => {
