@@ -24,6 +24,7 @@ from proxy.accounting.plans import (
     ORGANIZATION,
     PAYER_HEADERS,
     AnsweredRound,
+    KeptPlan,
     ListUse,
     PaidRequest,
     PlanAccounts,
@@ -104,6 +105,7 @@ from proxy.accounting.totals import (
     sum_balances,
     sum_receipts,
     without_fixed,
+    without_plan_prices,
 )
 
 __all__ = [
@@ -135,6 +137,7 @@ __all__ = [
     "GateDecision",
     "GroupBy",
     "HashedChain",
+    "KeptPlan",
     "KnownHistory",
     "ListUse",
     "ModelFacts",
@@ -207,5 +210,6 @@ __all__ = [
     "tariff_for",
     "updated_rows",
     "without_fixed",
+    "without_plan_prices",
     "write_facts",
 ]

@@ -19,7 +19,7 @@ from callstack_proxy.management.console.rendering import format_short_tokens, re
 from callstack_proxy.management.console.running import call_words, running_now
 from callstack_proxy.management.console.too_short import help_begins, newest_telling
 from callstack_proxy.management.views import conversations, decode_receipt, message_rows, task_title
-from proxy.accounting import GateDecision, Receipt, plan_words
+from proxy.accounting import GateDecision, Receipt, plan_words, without_plan_prices
 from proxy.core.frames import PathState, path_to
 from proxy.core.ledger import EntryKind, Ledger
 from proxy.errors import BadRequest
@@ -95,7 +95,7 @@ async def show(request: Request) -> Response:
             "columns": columns_of(steps),
             "newest": newest,
             "about": {step.number: about_request(ledger, step.entry) for step in newest},
-            "causes": money_causes(step.receipt for step in steps),
+            "causes": money_causes(without_plan_prices(step.receipt) for step in steps),
             "plan": plan_words(step.receipt for step in steps),
         }
 
@@ -148,9 +148,10 @@ def _picture(
 
 
 def _cost_by_frame(steps: Sequence[Step]) -> dict[str, float]:
+    """USD; nothing of what a plan paid for."""
     costs: dict[str, float] = {}
     for step in steps:
-        costs[step.receipt.frame] = costs.get(step.receipt.frame, 0.0) + step.receipt.cost
+        costs[step.receipt.frame] = costs.get(step.receipt.frame, 0.0) + without_plan_prices(step.receipt).cost
     return costs
 
 

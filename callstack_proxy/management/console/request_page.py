@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,7 +27,7 @@ from callstack_proxy.management.console.parts.body_diff import (
 from callstack_proxy.management.console.parts.icicle import message_of
 from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
 from callstack_proxy.management.views import ReceiptView, requests
-from proxy.accounting import decision_meaning
+from proxy.accounting import PlanCost, decision_meaning, plan_lines
 from proxy.core.context import owner_of
 from proxy.core.ledger import Message
 from proxy.errors import BadRequest, NotFound
@@ -112,6 +113,7 @@ async def show(request: Request) -> Response:
         frame_title=dict(frames.values()).get(stored.record.frame, "frame"),
         receipt=receipt,
         balance_words=balance_words(receipt) if receipt else "",
+        plan=plan_lines(msgspec.convert(paid, PlanCost)) if receipt and (paid := receipt.get("plan")) else [],
         views=VIEWS,
         view=view,
         round=round_number,
