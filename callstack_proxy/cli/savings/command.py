@@ -31,6 +31,7 @@ from callstack_proxy.cli.output import (
     progress_bar,
 )
 from callstack_proxy.cli.savings.page import savings_page
+from callstack_proxy.cli.savings.plan import READ_WEIGHTS, TariffOf, plan_detail_lines, window_use
 from callstack_proxy.cli.savings.running_sum import RunningSum, is_newer
 from callstack_proxy.cli.savings.summary import (
     assumption_lines,
@@ -58,6 +59,10 @@ LIMITS = (
     "A replay shows money and context, not whether the agent would have worked better or worse: its recorded steps are "
     "fixed. Prices are list prices, tokens are counted here, the provider's cache is simulated."
 )
+PLAN_LIMITS = (
+    "A replay shows windows and context, not whether the agent would have worked better or worse: its recorded steps "
+    "are fixed. Written and answered tokens weigh what the list says, the provider's cache is simulated."
+)
 UNITS_S = {"h": 3600, "d": 86_400, "w": 7 * 86_400}
 MAX_LEFT_OUT_SHOWN = 5
 MIN_WIDTH, MAX_WIDTH = 60, 120
@@ -72,6 +77,7 @@ def savings(
     project: Annotated[Path | None, typer.Option(help="Only sessions that worked in this folder, or below it.")] = None,
     model: Annotated[str, typer.Option(help="As if all had used it: its prices and window.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="Sessions replayed at once; default: one a core.")] = cpu_count(),
+    plan: Annotated[bool, typer.Option("--plan", help="For who pays by window: shares of it, no dollars.")] = False,
     details: Annotated[bool, typer.Option("--details", help="A line for each session.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page to look at; it needs no network.")] = None,
     config: ConfigFile = None,
@@ -79,6 +85,8 @@ def savings(
 ) -> None:
     """What the proxy would have saved in the sessions your agents have already written. Needs no proxy, no key and no
     network."""
+    if plan and html is not None:
+        raise typer.BadParameter("--html shows dollars; with --plan there is no page")
     named = _checked_clients(client or ())
     oldest_s = _oldest(since)
     settings = load_settings(config, {}, asks_upstreams=False)
@@ -89,7 +97,9 @@ def savings(
     size = sum(path.stat().st_size for path in found.files) / 1e6
     typer.echo(f"Replaying {pluralize(len(found.files), 'session file')} ({size:,.1f} MB) ...", err=True)
     folders = project_folders(project)
-    options, running = ReplayOptions(settings, model), RunningSum(len(found.files), oldest_s)
+    by_plan = settings.tariff_of if plan else None
+    options = ReplayOptions(settings, model, on_plan=plan)
+    running = RunningSum(len(found.files), oldest_s, by_plan)
     with running, progress_bar("replaying", wanted=not running.is_shown) as progress:
         outcomes = replay_logs(found.files, options, jobs, progress, running.add, folders)
     played = [one for one in outcomes if isinstance(one, ReplayResult) and is_newer(one, oldest_s)]
@@ -100,7 +110,7 @@ def savings(
     }
     if html is not None and done:
         html.write_text(savings_page(done, list(summary_lines(done, copies)), LIMITS), encoding="utf-8")
-    _print_results(done, copies, left_out, details=details, as_json=as_json)
+    _print_results(done, copies, left_out, details=details, as_json=as_json, by_plan=by_plan)
     if html is not None and done:
         typer.echo(f"The page is at {html}.", err=True)
     if not done:
@@ -143,27 +153,42 @@ def _explain_nothing(found: FoundLogs, paths: Sequence[Path]) -> None:
 
 
 def _print_results(
-    done: Sequence[ReplayResult], copies: int, left_out: Mapping[str, str], *, details: bool, as_json: bool
+    done: Sequence[ReplayResult],
+    copies: int,
+    left_out: Mapping[str, str],
+    *,
+    details: bool,
+    as_json: bool,
+    by_plan: TariffOf | None,
 ) -> None:
+    """`by_plan`: the rows of prices, for who pays by window; None for who pays by the token."""
     if as_json:
-        print_json(_as_json(done, copies, left_out))
+        plan = {"plan": _plan_as_json(done, by_plan)} if by_plan else {}
+        print_json({**_as_json(done, copies, left_out), **plan})
         return
     width = max(MIN_WIDTH, min(MAX_WIDTH, shutil.get_terminal_size().columns))
-    for line in summary_lines(done, copies) if done else ():
+    for line in summary_lines(done, copies, by_plan) if done else ():
         print_line(textwrap.fill(line, width, subsequent_indent="  "))
-    for line in project_lines(done):
+    for line in () if by_plan else project_lines(done):
         print_line(line)
-    for line in detail_lines(done) if details and done else ():
-        print_line(line)
+    if details and done:
+        for line in plan_detail_lines(done, by_plan) if by_plan else detail_lines(done):
+            print_line(line)
     if done:
-        print_line(textwrap.fill(LIMITS, width, subsequent_indent="  "))
+        print_line(textwrap.fill(PLAN_LIMITS if by_plan else LIMITS, width, subsequent_indent="  "))
     shown = list(left_out.items())[: None if details else MAX_LEFT_OUT_SHOWN]
     for path, reason in shown:
         typer.echo(one_line(f"left out: {path}: {reason}"), err=True)
     if len(left_out) > len(shown):
         typer.echo(f"left out: {len(left_out) - len(shown):,} more; --details names them", err=True)
     if done and not details and sys.stdout.isatty():
-        print_line("--details shows each session, --html FILE writes a page to look at.")
+        page = "" if by_plan else ", --html FILE writes a page to look at"
+        print_line(f"--details shows each session{page}.")
+
+
+def _plan_as_json(done: Sequence[ReplayResult], tariff_of: TariffOf) -> list[dict[str, float]]:
+    """For each weight of a cached token what was taken, in USD of fresh input that weigh as much in the window."""
+    return [{"read": read, **window_use(done, read, tariff_of)._asdict()} for _, read in READ_WEIGHTS]
 
 
 def _as_json(done: Sequence[ReplayResult], copies: int, left_out: Mapping[str, str]) -> dict[str, Any]:
