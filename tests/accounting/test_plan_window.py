@@ -312,5 +312,5 @@ def test_given_rounds_that_nobody_saw_when_put_back_then_they_are_not_taken_for_
         use, (five, week) = answered(number)
         again.learn(LOGIN, b"organization", [(use, (replace(five, used=five.used + 0.02), week))])
 
-    five = again.state(account).windows[0]
-    assert five.scale == pytest.approx(1.0, rel=0.02)
+    window = again.state(account).windows[0]
+    assert window.scale == pytest.approx(1.0, rel=0.02)

@@ -70,6 +70,15 @@ def test_who_pays_by_window_is_told_no_dollars(home: Shell) -> None:
     assert page.code == 2
 
 
+@pytest.mark.rows("X-65")
+def test_of_very_many_logs_a_sample_can_be_taken_and_is_told(home: Shell) -> None:
+    done = home.run("savings", "--sample", "2", "--json")
+
+    told = json.loads(done.out)
+    assert told["total"]["sessions"] == 1
+    assert told["sample"].startswith("A sample: every 2. file by age, 1 of 2 (")
+
+
 def test_the_home_is_only_read(home: Shell) -> None:
     before = {path: path.read_bytes() for path in home.home.rglob("*") if path.is_file()}
 
