@@ -40,6 +40,7 @@ from callstack_proxy.management.views import (
     compare_sessions,
     load_receipts,
     local_zone,
+    only_dollars_paid,
     only_of_project,
     sum_receipts_by,
     totals_view,
@@ -174,7 +175,7 @@ async def _print_report(config: Config, chosen: _Chosen) -> None:
     async with opened_store(config) as store:
         only = await _conversation_id(store, chosen)
         every = await load_receipts(store, None, only, fixed=chosen.fixed, period=chosen.period)
-        read = only_of_project(every, chosen.project)
+        read = only_of_project(every if chosen.dollars else only_dollars_paid(every), chosen.project)
         added = await sum_receipts_by(store, None, by, read, config.observed_tools)
     if not added.rows and not read.unsettled:
         print_line(_nothing_text(chosen))

@@ -6,7 +6,7 @@ and the store are replaced. Read `player.py` first; `recording_formats.py` and `
 
 from callstack_proxy.replay.brief_heads import brief_gain
 from callstack_proxy.replay.files import recording_files_in
-from callstack_proxy.replay.log_replay import replay_logs
+from callstack_proxy.replay.log_replay import newest_first, replay_logs
 from callstack_proxy.replay.loss import FAR_REQUESTS
 from callstack_proxy.replay.outcome import (
     MissedName,
@@ -21,7 +21,14 @@ from callstack_proxy.replay.outcome import (
 from callstack_proxy.replay.recording import NotReplayable, Recording
 from callstack_proxy.replay.sessions import FORMATS, FoundLogs, find_logs
 from callstack_proxy.replay.stored_conversation import stored_recording
-from callstack_proxy.replay.workers import ReplayOptions, ReplayOutcome, cpu_count, replay_files, replay_recording
+from callstack_proxy.replay.workers import (
+    ReplayOptions,
+    ReplayOutcome,
+    cpu_count,
+    replay_files,
+    replay_recording,
+    total_size,
+)
 
 __all__ = [
     "FAR_REQUESTS",
@@ -39,6 +46,7 @@ __all__ = [
     "brief_gain",
     "cpu_count",
     "find_logs",
+    "newest_first",
     "recording_files_in",
     "replay_files",
     "replay_logs",
@@ -47,4 +55,5 @@ __all__ = [
     "sum_marker_costs",
     "sum_needs",
     "sum_rows",
+    "total_size",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +35,8 @@ from callstack_proxy.replay.workers import (
 from proxy.accounting import TokenCounter, is_in_project, sum_receipts
 from proxy.errors import ProxyError
 
+PLAN_LOGIN = (b"authorization", b"Bearer sk-ant-oat-of-a-replay")
+"""By which a request is known to be paid by a plan."""
 NEWEST_FILES = 12
 """The smallest of so many newest files goes first: a first figure comes at once."""
 
@@ -155,6 +157,9 @@ def _play(
     recording: Recording, options: ReplayOptions, path: Path, share: float, advance: Callable[[float], None]
 ) -> ReplayResult:
     step = partial(advance, share / (len(recording.steps) or 1))
+    if options.on_plan:
+        steps = tuple(replace(each, headers=(*each.headers, PLAN_LOGIN)) for each in recording.steps)
+        recording = replace(recording, steps=steps)
     # No log holds the markers that its client had set.
     played = asyncio.run(play_recording(recording, options.config, str(path), step, by_markers=False))
     # The services of a replay refer to each other, and hold every request: few objects, which the collector seldom

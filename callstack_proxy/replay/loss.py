@@ -34,7 +34,7 @@ class NameReader:
 
     def __init__(self) -> None:
         self._names: dict[str, frozenset[str]] = {}
-        self._tools: dict[bytes, frozenset[str]] = {}
+        self._fixed: dict[tuple[bytes, tuple[str, ...]], frozenset[str]] = {}
 
     def names_in(self, message: Message) -> frozenset[str]:
         known = self._names.get(message.identity)
@@ -45,10 +45,12 @@ class NameReader:
 
     def fixed_names(self, request: Request) -> frozenset[str]:
         """Names of the system text and the tools."""
-        raw = request.raw_tools
-        if raw not in self._tools:
-            self._tools[raw] = names_in_text(raw.decode("utf-8", "replace"))
-        return self._tools[raw].union(*(self.names_in(m) for m in request.head))
+        key = request.raw_tools, tuple(message.identity for message in request.head)
+        known = self._fixed.get(key)
+        if known is None:
+            tools = names_in_text(request.raw_tools.decode("utf-8", "replace"))
+            known = self._fixed[key] = tools.union(*map(self.names_in, request.head))
+        return known
 
 
 def _texts_of(arguments: str) -> Iterable[str]:
@@ -81,8 +83,9 @@ class _History:
     def advance(self, messages: tuple[Message, ...], reader: NameReader) -> None:
         """Read `messages`: only the new ones, or all where the client rewrote its history."""
         known = len(self.messages)
+        # Mostly the very same objects, because the dialect reads each message once.
         if len(messages) < known or any(
-            a.identity != b.identity for a, b in zip(self.messages, messages, strict=False)
+            a is not b and a.identity != b.identity for a, b in zip(self.messages, messages, strict=False)
         ):
             self.last, self.requests, known = {}, [], 0
         for at in range(known, len(messages)):

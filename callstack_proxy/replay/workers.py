@@ -65,6 +65,8 @@ class ReplayOptions:
     model: str = ""
     clock: ClockMode = "recorded"
     dialect: str = ""
+    on_plan: bool = False
+    """As if a login of a plan stood in each request of a log: folds then go by what its windows pay."""
 
 
 def replay_files(files: Sequence[Path], task: ReplayOptions, jobs: int, progress: Progress) -> list[ReplayOutcome]:

@@ -24,6 +24,7 @@ from proxy.accounting.plans import (
     ORGANIZATION,
     PAYER_HEADERS,
     AnsweredRound,
+    KeptPlan,
     ListUse,
     PaidRequest,
     PlanAccounts,
@@ -105,6 +106,7 @@ from proxy.accounting.totals import (
     sum_balances,
     sum_receipts,
     without_fixed,
+    without_plan_prices,
 )
 
 __all__ = [
@@ -136,6 +138,7 @@ __all__ = [
     "GateDecision",
     "GroupBy",
     "HashedChain",
+    "KeptPlan",
     "KnownHistory",
     "ListUse",
     "ModelFacts",
@@ -209,5 +212,6 @@ __all__ = [
     "tariff_for",
     "updated_rows",
     "without_fixed",
+    "without_plan_prices",
     "write_facts",
 ]

@@ -312,5 +312,14 @@ def without_fixed(receipt: Receipt) -> Receipt:
     )
 
 
+def without_plan_prices(receipt: Receipt) -> Receipt:
+    """The receipt without list prices where a plan pays for it: nobody pays those."""
+    if receipt.plan is None:
+        return receipt
+    return msgspec.structs.replace(
+        receipt, cost=0.0, cost_untouched=0.0, saved=0.0, cost_fixed=0.0, cost_rereads=0.0, priced=True
+    )
+
+
 def _subtract(use: CacheUse, part: CacheUse) -> CacheUse:
     return CacheUse(use.cached - part.cached, use.written - part.written, use.uncached - part.uncached)

@@ -1,8 +1,9 @@
 """Caches parsed messages and tool arrays by their bytes, and parses only what a growing body adds.
 
 Clients resend their history with every request. A message is parsed and counted once, then found by its bytes.
-A body is split from the last message of the body before it, if the bytes before that are equal; otherwise the whole
-body is split, with the same result. The cache is bounded, and a forgotten message is parsed again.
+A body is split from the last message of the body before it that carries no cache marker, if the bytes before that are
+equal; otherwise the whole body is split, with the same result. The cache is bounded, and a forgotten message is parsed
+again.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ MAX_BODIES = 32
 """Bodies that are remembered, the newest of each conversation."""
 MAX_BODY_BYTES = 6 * 1024 * 1024
 """Bytes of all of them together."""
+MARKER_KEY = b'"cache_control"'
+"""What clients write into the last messages, to be cached up to there, and leave out there in the next request."""
+MAX_MARKED_AT_END = 6
+"""Messages at the end of a body in which such markers are looked for."""
 PLACEHOLDER = b"0"
 """What stands for the known items while the rest is read: no API takes a number for a message."""
 
@@ -41,8 +46,8 @@ SplitBody = tuple[dict[str, bytes], list[bytes]]
 
 @dataclass(frozen=True, slots=True)
 class _CachedBody:
-    """What a later body may begin with: all up to the end of the last item. The array begins at `start`; `front` are
-    the members before it."""
+    """What a later body may begin with: all up to the end of the last of `items`. The array begins at `array_start`;
+    `leading_members` are the members before it."""
 
     prefix: bytes
     array_start: int
@@ -109,7 +114,11 @@ def _split_grown_body(known: _CachedBody, body: bytes, name: str) -> tuple[Split
     if len(items) == 1:
         return (fields, known.items), known
     items = [*known.items, *items[1:]]
-    return (fields, items), _CachedBody(body[: _last(body, end)], known.array_start, known.leading_members, items)
+    kept = max(len(known.items), _steady_count(items))
+    if kept == len(known.items):
+        return (fields, items), known
+    prefix = body[: _end_of_item(body, end, items[kept:])]
+    return (fields, items), _CachedBody(prefix, known.array_start, known.leading_members, items[:kept])
 
 
 @lru_cache
@@ -128,14 +137,26 @@ def _cacheable(body: bytes, name: str, array: bytes, items: list[bytes]) -> _Cac
         return None
     if next(reversed(front)) != name or front.pop(name) != b"[]":
         return None
-    return _CachedBody(body[: _last(body, start + len(array))], start, front, items)
+    if not (kept := _steady_count(items)):
+        return None
+    return _CachedBody(body[: _end_of_item(body, start + len(array), items[kept:])], start, front, items[:kept])
 
 
-def _last(body: bytes, end: int) -> int:
-    """Where the last item of an array ends that ends at `end`."""
+def _steady_count(items: Sequence[bytes]) -> int:
+    """How many items stand before those at the end that carry a cache marker, which will be gone from there."""
+    first = max(0, len(items) - MAX_MARKED_AT_END)
+    return next((at for at in range(first, len(items)) if MARKER_KEY in items[at]), len(items))
+
+
+def _end_of_item(body: bytes, end: int, behind: Sequence[bytes]) -> int:
+    """Where the last item before `behind` ends, in an array that ends at `end` with these."""
     end -= 1
     while body[end - 1] in slices.SPACE:
         end -= 1
+    for item in reversed(behind):
+        end -= len(item)
+        while body[end - 1] in slices.BETWEEN_ITEMS:
+            end -= 1
     return end
 
 
@@ -312,7 +333,7 @@ class ParseCache:
         return self._slices.find(self._dialect + digest)
 
     def _add(self, digest: bytes, raw: bytes, messages: tuple[Message, ...]) -> RequestSlice:
-        found = RequestSlice(raw, messages, has_token_counts=False, digest=digest)
+        found = RequestSlice(raw, messages, has_token_counts=False, digest=digest, has_marker_key=MARKER_KEY in raw)
         self.store(found)
         return found
 

@@ -8,6 +8,7 @@ from proxy.exchange.background.in_flight import InFlight, InFlightRequest
 from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES, CancelledCounts, Inbox
 from proxy.exchange.background.recorder import RequestRecordBuilder, client_chain
 from proxy.exchange.background.scheduler import DeferredTasks
+from proxy.exchange.background.stored_plans import load_plans
 from proxy.exchange.background.summarizer import build_summarizer
 from proxy.exchange.client_response import AsgiReply, HeldReply, Reply, send_error_response
 from proxy.exchange.previous_responses import stored_extras_at
@@ -44,6 +45,7 @@ __all__ = [
     "is_compaction_endpoint",
     "is_long_enough",
     "learned_traits",
+    "load_plans",
     "on_idle",
     "passthrough_without_turn",
     "pipeline",

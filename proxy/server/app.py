@@ -58,6 +58,7 @@ from proxy.exchange import (
     build_summarizer,
     is_compaction_endpoint,
     learned_traits,
+    load_plans,
     on_idle,
     send_error_response,
 )
@@ -212,6 +213,7 @@ class App:
             told=self.event_bus.publish_ledger_events,
         )
         process = self._build_app_services(secret, live, conversations, flights)
+        await load_plans(self._store, process.accountant.plans, self._started_at)
         self._services = {dialect.name: build_services(process, dialect) for dialect in DIALECTS.values()}
         self._compress_api = CompressApi(process)
         self._tenancy = TenantResolver(self.config.tenancy, self._key_ring, secret, self.config.front)

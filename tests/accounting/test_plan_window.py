@@ -2,9 +2,11 @@
 
 import random
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
-from proxy.accounting.plans.plan_accounts import MAX_ACCOUNTS, PlanAccounts
+from proxy.accounting.plans.plan_accounts import MAX_ACCOUNTS, KeptPlan, PlanAccounts
 from proxy.accounting.plans.plan_weights import (
     NOTHING_MEASURED,
     ListUse,
@@ -271,3 +273,44 @@ def test_given_many_accounts_when_learned_then_the_oldest_are_forgotten() -> Non
         plans.learn([(b"authorization", b"Bearer %d" % number)], b"", [(ListUse(), (WindowReading("5h", 0.1),))])
     assert not plans.account_of([(b"authorization", b"Bearer 0")])
     assert plans.account_of([(b"authorization", b"Bearer 7")])
+
+
+# ----------------------------------------------------------------------------------------------------------------- kept
+LOGIN = [(b"authorization", b"Bearer sk-ant-oat01-a")]
+
+
+def answered(number: int) -> tuple[ListUse, tuple[WindowReading, ...]]:
+    """A round that takes 4 % of a window and says so."""
+    return ListUse(fresh=0.04), (WindowReading("5h", round(0.04 * number, 2)), WindowReading("7d", 0.0))
+
+
+def test_given_what_was_kept_when_put_back_then_the_plan_is_known_as_before() -> None:
+    plans = PlanAccounts()
+    names = [plans.learn(LOGIN, b"organization", [answered(number)]) for number in range(12)]
+    account = next(filter(None, names))
+    stored = msgspec.json.encode(plans.kept(account))
+
+    again = PlanAccounts()
+    again.restore(account, msgspec.json.decode(stored, type=KeptPlan))
+
+    assert [bool(name) for name in names].index(True) == 7
+    assert again.account_of(LOGIN) == account
+    assert again.state(account) == plans.state(account)
+    assert again.state(account).weights.rounds
+    assert again.kept(account) == plans.kept(account)
+
+
+def test_given_rounds_that_nobody_saw_when_put_back_then_they_are_not_taken_for_ours() -> None:
+    """Between two processes the window moved on by what was not recorded."""
+    plans, again = PlanAccounts(), PlanAccounts()
+    for number in range(12):
+        plans.learn(LOGIN, b"organization", [answered(number)])
+    account = plans.account_of(LOGIN)
+    again.restore(account, plans.kept(account))
+
+    for number in range(12, 24):
+        use, (five, week) = answered(number)
+        again.learn(LOGIN, b"organization", [(use, (replace(five, used=five.used + 0.02), week))])
+
+    window = again.state(account).windows[0]
+    assert window.scale == pytest.approx(1.0, rel=0.02)

@@ -84,6 +84,11 @@ def test_a_report_of_what_a_plan_paid_speaks_of_its_week_and_of_dollars_where_as
     assert "$" not in told
     assert "USD" not in told
     assert "saved so far: $" in asked
+    by_both = stored(
+        tmp_path / "both", {"plan": plan, "cost_untouched": 90.0}, {"cost": 1.0, "cost_untouched": 4.0, "saved": 3.0}
+    )
+    assert "saved so far: $3.0000 of $4.0000" in by_both.on_data("report").out
+    assert "of $94" in by_both.on_data("report", "--dollars").out
     rest = shell.on_data("report", "--without-fixed").out
     assert "untouched 6.0 % (with the client's tools and system text)" in rest
 

@@ -56,6 +56,29 @@ def test_the_gain_of_brief_tools_is_told_where_it_is_worth_a_line(shell: Shell) 
     assert "client_tools" not in on.out
 
 
+@pytest.mark.rows("X-63")
+def test_who_pays_by_window_is_told_no_dollars(home: Shell) -> None:
+    """A range, because nobody knows what a cached token weighs; and that no log tells how large a window is."""
+    done, page = home.run("savings", "--plan", "--details"), home.run("savings", "--plan", "--html", "page.html")
+
+    told = " ".join(done.out.split())
+    assert done.code == 0
+    assert "$" not in done.out
+    part = r"(?:as much|\d+\.\d % (?:less|more))"
+    assert re.search(rf"{part} where it weighs 0, {part} where it weighs 1/70, {part} where it weighs 1/10\.", told)
+    assert "Over 1 % more than untouched, at 1/70: none of 2 sessions." in told
+    assert page.code == 2
+
+
+@pytest.mark.rows("X-65")
+def test_of_very_many_logs_a_sample_can_be_taken_and_is_told(home: Shell) -> None:
+    done = home.run("savings", "--sample", "2", "--json")
+
+    told = json.loads(done.out)
+    assert told["total"]["sessions"] == 1
+    assert told["sample"].startswith("A sample: every 2. file by age, 1 of 2 (")
+
+
 def test_the_home_is_only_read(home: Shell) -> None:
     before = {path: path.read_bytes() for path in home.home.rglob("*") if path.is_file()}
 

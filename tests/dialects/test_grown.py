@@ -57,6 +57,27 @@ def test_what_was_read_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch)
     assert sum(map(len, read)) < 200
 
 
+@pytest.mark.parametrize("glue", [b", ", b"\n,\t"])
+def test_a_cache_marker_that_moves_on_does_not_make_the_rest_be_read_again(
+    glue: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients of the messages API mark the last messages, and send them without the marker in the next request."""
+    bodies, read, members = BodyCache(), list[bytes](), slices.members
+    marked = b'{"role": "user", "content": [{"text": "b", "cache_control": {"type": "ephemeral"}}]}'
+
+    def watched(raw: bytes) -> dict[str, bytes]:
+        read.append(raw)
+        return members(raw)
+
+    bodies.split(holding(*[FIRST] * 1000, marked, SECOND, glue=glue), "messages")
+    monkeypatch.setattr(slices, "members", watched)  # what is told is the same: only here it can be seen
+    for later in ((THIRD, SECOND, marked), (THIRD, SECOND, SECOND, THIRD, marked)):
+        body = holding(*[FIRST] * 1000, *later, glue=glue)
+
+        assert bodies.split(body, "messages")[1] == [*[FIRST] * 1000, *later]
+    assert sum(map(len, read)) < 800
+
+
 @pytest.mark.parametrize(
     "later",
     [

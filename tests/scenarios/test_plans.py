@@ -4,6 +4,7 @@ weighs and tells only how much of its windows is used."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,31 @@ def test_an_account_whose_answers_tell_of_windows_is_a_plan(tmp_path: Path, spok
     ):
         receipts = play(stage, provider, api, {"authorization": "Bearer something-else"}, 2)
     assert all(receipt["plan"] for receipt in receipts)
+
+
+@pytest.mark.long
+def test_what_was_measured_of_a_plan_holds_after_a_restart(
+    tmp_path: Path, new_database: Callable[[], str] | None
+) -> None:
+    api = "messages"
+    with (
+        RecordingProvider(models=[Model(MODELS[api])], plan=hidden_plan(api, 3.0)) as provider,
+        running_stage(provider, tmp_path, streamed=False, tongue=MESSAGES, new_database=new_database) as stage,
+    ):
+        proxy = stage.proxy()
+        for round_ in range(14):
+            if round_ == 12:
+                proxy.restart()
+            if round_ in (0, 12):
+                chat = stage.chat(proxy, model=MODELS[api], system=SYSTEM, headers=LOGINS[api])
+            provider.will(says("word " * 3_000))
+            chat.says(f"Look at part {round_}: " + "and more " * 2_000)
+        receipts = proxy.receipts()
+
+    before, after = receipts[11]["plan"], receipts[12]["plan"]
+    assert before["rounds"] >= 8
+    assert after["rounds"] >= before["rounds"]
+    assert after["account"] == before["account"]
+    assert [window["scale"] for window in after["windows"]] == pytest.approx(
+        [window["scale"] for window in before["windows"]], rel=0.5
+    )

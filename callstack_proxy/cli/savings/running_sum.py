@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from callstack_proxy.cli.output import format_dollars, pluralize
+from callstack_proxy.cli.savings.plan import READ_WEIGHTS, USUAL, TariffOf, WindowUse, compared_text, window_use
 from callstack_proxy.replay import ReplayOutcome, ReplayResult, sum_rows
 from proxy.accounting import ReceiptTotals
 
@@ -23,11 +24,13 @@ def is_newer(one: ReplayResult, oldest_s: float) -> bool:
 class RunningSum:
     """Shown only where stdout is a terminal: what is piped has the last sum alone."""
 
-    def __init__(self, files: int, oldest_s: float) -> None:
+    def __init__(self, files: int, oldest_s: float, by_plan: TariffOf | None = None) -> None:
+        """`by_plan`: the rows of prices, for who pays by window."""
         self.is_shown = sys.stdout.isatty()
         self._files, self._oldest_s = files, oldest_s
         self._done = self._sessions = 0
         self._row: ReceiptTotals | None = None
+        self._by_plan, self._taken, self._untouched = by_plan, 0.0, 0.0
 
     def __enter__(self) -> RunningSum:
         return self
@@ -46,18 +49,21 @@ class RunningSum:
             so_far = ReplayResult(name="", file="", model="", dialect="", row=self._row) if self._row else None
             self._row = sum_rows([*([so_far] if so_far else ()), *new])
             self._sessions += len(new)
+            if self._by_plan:
+                use = window_use(new, READ_WEIGHTS[USUAL][1], self._by_plan)
+                self._taken, self._untouched = self._taken + use.taken, self._untouched + use.untouched
         self._write(self._text())
 
     def _text(self) -> str:
         if self._row is None:
             return f"{self._done:,} of {pluralize(self._files, 'file')} ..."
+        done = f"{self._done:,} of {pluralize(self._files, 'file')}, {pluralize(self._sessions, 'session')} so far: "
+        if self._by_plan:
+            return f"{done}{compared_text(WindowUse(self._taken, self._untouched))} of your windows ..."
         before, after = self._row.cost_untouched, self._row.cost
         amounts = [format_dollars(amount, (before, after)) for amount in (before, after)]
         share = f", {100 * self._row.saved_after / before:.0f} % saved" if before else ""
-        return (
-            f"{self._done:,} of {pluralize(self._files, 'file')}, {pluralize(self._sessions, 'session')} so far: "
-            f"{amounts[0]}, {amounts[1]} with the proxy{share}, at list prices ..."
-        )
+        return f"{done}{amounts[0]}, {amounts[1]} with the proxy{share}, at list prices ..."
 
     def _write(self, text: str) -> None:
         if self.is_shown:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 from callstack_proxy.cli.output import align_columns, format_dollars, one_line, pluralize
+from callstack_proxy.cli.savings.plan import TariffOf, plan_sentences
 from callstack_proxy.replay import ReplayResult, brief_gain, sum_needs, sum_rows
 from proxy.accounting import NO_PROJECT, ReceiptTotals, dearer_sentence, shown_key
 
@@ -16,11 +17,16 @@ MIN_TOLD_GAIN = 0.03
 """Share of the bill from which a setting that the user does not have is told."""
 
 
-def summary_lines(done: Sequence[ReplayResult], copies: int = 0) -> Iterator[str]:
+def summary_lines(done: Sequence[ReplayResult], copies: int = 0, by_plan: TariffOf | None = None) -> Iterator[str]:
     """What was found, what it cost, what was dearer, what left the context, and what had to be assumed. `copies`:
-    requests that stand in the logs more than once."""
+    requests that stand in the logs more than once. `by_plan`: the rows of prices, for who pays by window."""
     row = sum_rows(done)
     yield f"{_found(done)} with {pluralize(row.requests, 'request')}.{_copies_text(copies)}"
+    if by_plan is not None:
+        yield from plan_sentences(done, by_plan)
+        yield _context(done)
+        yield from assumption_lines(done, in_dollars=False)
+        return
     yield _money(row)
     yield dearer_sentence([one.row for one in done], "session")
     yield _context(done)
@@ -93,7 +99,7 @@ def _millions(tokens: int) -> str:
     return f"{tokens / 1e6:,.1f} million" if tokens >= 1_000_000 else f"{tokens:,}"
 
 
-def assumption_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
+def assumption_lines(done: Sequence[ReplayResult], *, in_dollars: bool = True) -> Iterator[str]:
     """One line, or none where nothing had to be assumed."""
     heads = [one for one in done if one.assumed_head]
     sizes: Mapping[str, int] = {client_of(one): one.assumed_head for one in heads}
@@ -106,9 +112,10 @@ def assumption_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
         )
     if unpriced := sum(one.row.unpriced for one in done):
         tokens, whole = sum(one.unpriced_tokens for one in done), sum(one.row.tokens_in for one in done)
+        instead = "$1 a million tokens stands in" if in_dollars else "what its tokens weigh is assumed"
         parts.append(
             f"the model of {pluralize(unpriced, 'request')} has no list price ({share_text(tokens, whole)} of the "
-            "tokens), so $1 a million tokens stands in"
+            f"tokens), so {instead}"
         )
     if parts:
         yield f"Assumed: {'; '.join(parts)}."

@@ -20,7 +20,7 @@ from callstack_proxy.management.console.rendering import render, visitor_of
 from callstack_proxy.management.console.running import call_words, running_now
 from callstack_proxy.management.console.too_short import help_begins, newest_telling
 from callstack_proxy.management.views import conversations, decode_receipt, message_rows, task_title
-from proxy.accounting import Receipt, plan_words
+from proxy.accounting import Receipt, plan_words, without_plan_prices
 from proxy.config import Config
 from proxy.core.frames import PathState, path_to
 from proxy.core.ledger import EntryKind, Ledger
@@ -100,7 +100,7 @@ async def show(request: Request) -> Response:
             "newest": newest,
             "about": {step.number: about_request(ledger, step.entry) for step in newest},
             "told_of": {step.number: request_sentence(step.receipt, facts) for step in newest},
-            "causes": money_causes(step.receipt for step in steps),
+            "causes": money_causes(without_plan_prices(step.receipt) for step in steps),
             "plan": plan_words(step.receipt for step in steps),
         }
 
@@ -155,9 +155,10 @@ def _picture(
 
 
 def _cost_by_frame(steps: Sequence[Step]) -> dict[str, float]:
+    """USD; nothing of what a plan paid for."""
     costs: dict[str, float] = {}
     for step in steps:
-        costs[step.receipt.frame] = costs.get(step.receipt.frame, 0.0) + step.receipt.cost
+        costs[step.receipt.frame] = costs.get(step.receipt.frame, 0.0) + without_plan_prices(step.receipt).cost
     return costs
 
 

@@ -12,7 +12,7 @@ from callstack_proxy.management.api import ApiContext
 from callstack_proxy.management.console.overview_filter import WHOSE
 from callstack_proxy.management.console.rendering import Visitor
 from callstack_proxy.management.console.running import Running, running_now
-from callstack_proxy.management.views import LoadedReceipts, load_receipts, task_title
+from callstack_proxy.management.views import LoadedReceipts, load_receipts, only_dollars_paid, task_title
 from proxy.accounting import (
     Receipt,
     ReceiptTotals,
@@ -90,7 +90,7 @@ class Answers:
 async def find_answers(visitor: Visitor, loaded: LoadedReceipts | None) -> Answers:
     """`loaded`: the receipts of the visitor from all time, if they are at hand."""
     context, scope, week = visitor.context, visitor.scope, read_period("week")
-    receipts = (loaded or await load_receipts(context.store, scope, period=week)).receipts
+    receipts = only_dollars_paid(loaded or await load_receipts(context.store, scope, period=week)).receipts
     of_week = [each for each in receipts if each.created >= week.starts_ms]
     dearer = await run_in_threadpool(dearer_conversations, of_week)
     return Answers(

@@ -28,7 +28,14 @@ from callstack_proxy.management.console.overview_filter import (
 )
 from callstack_proxy.management.console.parts.balance import token_balance
 from callstack_proxy.management.console.rendering import render, visitor_of
-from callstack_proxy.management.views import Totals, load_receipts, only_of_client, sum_receipts_by, totals_view
+from callstack_proxy.management.views import (
+    Totals,
+    load_receipts,
+    only_dollars_paid,
+    only_of_client,
+    sum_receipts_by,
+    totals_view,
+)
 from proxy.accounting import HELD_OUT, Receipt, dearer_conversations, outcome_meaning, plan_words
 
 MAX_CHART_POINTS = 400
@@ -39,17 +46,21 @@ async def show(request: Request) -> Response:
     visitor = visitor_of(request)
     chosen = read_filter(request)
     context, scope, by = visitor.context, chosen.scope_of(visitor), chosen.by
-    everything = await load_receipts(context.store, scope, period=chosen.days)
+    everything = only_dollars_paid(await load_receipts(context.store, scope, period=chosen.days))
     loaded = only_of_client(everything, chosen.client)
     sums = await sum_receipts_by(context.store, scope, by, loaded, context.config.observed_tools)
     rows = list(sums.rows)[-MAX_ROWS:]
     rows.reverse()
+    plan = await run_in_threadpool(plan_words, loaded.receipts)
+    # Of a plan there is no money to draw: nobody pays its list prices.
+    chart: Chart = "tokens" if plan else chosen.chart
     return render(
         request,
         "overview.html",
         by=by,
         groups=GROUPS,
-        charts=CHARTS,
+        charts=("tokens",) if plan else CHARTS,
+        chart=chart,
         chosen=chosen,
         clients=client_options(everything.receipts, chosen.client),
         tenants=await tenant_options(visitor, chosen.tenant),
@@ -62,10 +73,10 @@ async def show(request: Request) -> Response:
         rows=rows,
         left_out=max(0, len(sums.rows) - MAX_ROWS),
         total=sums.total,
-        plan=await run_in_threadpool(plan_words, loaded.receipts),
+        plan=plan,
         unsettled=loaded.unsettled,
         capped=loaded.capped,
-        points=await run_in_threadpool(_chart_points, loaded.receipts, chosen.chart),
+        points=await run_in_threadpool(_chart_points, loaded.receipts, chart),
         statuses=_status_rows(loaded.receipts),
         answers=await find_answers(visitor, None if chosen.is_narrowed else everything),
         used_most=await find_used_most(visitor),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,7 +34,7 @@ from callstack_proxy.management.console.parts.icicle import message_of
 from callstack_proxy.management.console.parts.request_sentence import SentenceFacts, request_sentence, sentence_facts
 from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
 from callstack_proxy.management.views import ReceiptView, decode_receipt, requests
-from proxy.accounting import decision_meaning
+from proxy.accounting import PlanCost, decision_meaning, plan_lines
 from proxy.config import Config
 from proxy.core.context import owner_of
 from proxy.core.ledger import Ledger, Message
@@ -123,6 +124,7 @@ async def show(request: Request) -> Response:
         sentence=await run_in_threadpool(_sentence, visitor.context.config, stored, ledger),
         about=about_request(ledger, stored.record.entry) if ledger else "",
         balance_words=balance_words(receipt) if receipt else "",
+        plan=plan_lines(msgspec.convert(paid, PlanCost)) if receipt and (paid := receipt.get("plan")) else [],
         views=VIEWS,
         view=view,
         round=round_number,

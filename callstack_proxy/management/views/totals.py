@@ -30,6 +30,7 @@ from proxy.accounting import (
     is_in_project,
     sum_receipts,
     without_fixed,
+    without_plan_prices,
 )
 from proxy.core.ledger import Conversation, Ledger
 from proxy.core.observers import ToolRoles
@@ -83,6 +84,11 @@ def only_of_project(loaded: LoadedReceipts, project: Collection[str]) -> LoadedR
         return loaded
     inside = [each for each in loaded.receipts if is_in_project(each.project, project)]
     return replace(loaded, receipts=inside, unsettled=0)
+
+
+def only_dollars_paid(loaded: LoadedReceipts) -> LoadedReceipts:
+    """The same without the list prices of what a plan paid for."""
+    return replace(loaded, receipts=[without_plan_prices(each) for each in loaded.receipts])
 
 
 async def load_receipts(  # noqa: PLR0913  whose receipts, and which of them

@@ -1,6 +1,13 @@
 """Plans that are paid by window: what answers tell of them, what tokens weigh there, who pays, what was taken."""
 
-from proxy.accounting.plans.plan_accounts import ORGANIZATION, PAYER_HEADERS, AnsweredRound, PlanAccounts, PlanState
+from proxy.accounting.plans.plan_accounts import (
+    ORGANIZATION,
+    PAYER_HEADERS,
+    AnsweredRound,
+    KeptPlan,
+    PlanAccounts,
+    PlanState,
+)
 from proxy.accounting.plans.plan_totals import (
     PaidRequest,
     PlanTotals,
@@ -17,6 +24,7 @@ __all__ = [
     "ORGANIZATION",
     "PAYER_HEADERS",
     "AnsweredRound",
+    "KeptPlan",
     "ListUse",
     "PaidRequest",
     "PlanAccounts",

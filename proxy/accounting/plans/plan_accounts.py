@@ -1,7 +1,8 @@
 """Which requests a plan pays for, and what is known of the windows of each account.
 
-A login in place of a key is a plan; so is any account whose answers tell of windows. Kept in memory, by a hash of what
-names the account: a new process measures anew, and until then a plan has the weights that are expected of plans.
+A login in place of a key is a plan; so is any account whose answers tell of windows. Kept by a hash of what names the
+account. Until enough was measured a plan has the weights that are expected of plans. What was measured can be taken out
+and put back (`kept`, `restore`), so that a new process need not begin anew.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ MAX_RECORDS = 120
 """Answered rounds of one window that the weights are read from."""
 FIRST_FIT, FIT_GROWTH = 8, 0.2
 """Weights are read from so many rounds first, and again with each fifth more."""
+MAX_KEPT_CREDENTIALS = 8
+"""Of one account, the newest: login tokens are replaced within hours."""
 AnsweredRound = tuple[ListUse | None, Sequence[WindowReading]]
 """What a round used, None where its answer did not say, and what it told of windows."""
 Kept = TypeVar("Kept")
@@ -73,25 +76,52 @@ class PlanState(msgspec.Struct, frozen=True, gc=False):
 UNKNOWN_PLAN = PlanState()
 
 
+class KeptPlan(msgspec.Struct, frozen=True):
+    """What was measured of an account, as it is stored. `records` are those of each window, oldest first."""
+
+    credentials: tuple[str, ...]
+    rounds: int
+    weights: PlanWeights
+    scales: dict[str, tuple[float, float]]
+    records: dict[str, tuple[WindowRecord, ...]]
+
+
 class _Account:
     """What the answers to one account said."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: KeptPlan | None = None) -> None:
         self._records: dict[str, deque[WindowRecord]] = {}
         self._scales: dict[str, tuple[float, float]] = {}
         self._rounds, self._next_fit = 0, FIRST_FIT
+        self._after_gap: set[str] = set()
+        """Windows of which no answer was read since the records were put back."""
         self.state = UNKNOWN_PLAN
+        if kept is not None:
+            self._records = {name: deque(records, MAX_RECORDS) for name, records in kept.records.items() if records}
+            self._scales, self._after_gap = dict(kept.scales), set(self._records)
+            self._rounds, self._next_fit = kept.rounds, kept.rounds + _rounds_to_next_fit(kept.rounds)
+            self.state = PlanState(kept.weights, self._windows())
 
-    def learn(self, use: ListUse | None, readings: Iterable[WindowReading]) -> None:
-        """`use` is None where an answer did not say what it used."""
+    def learn(self, use: ListUse | None, readings: Iterable[WindowReading]) -> bool:
+        """`use` is None where an answer did not say what it used. Returns whether the weights were read anew."""
         for reading in readings:
-            self._records.setdefault(reading.name, deque(maxlen=MAX_RECORDS)).append(WindowRecord(use, reading))
+            record = WindowRecord(use, reading, is_after_gap=reading.name in self._after_gap)
+            self._after_gap.discard(reading.name)
+            self._records.setdefault(reading.name, deque(maxlen=MAX_RECORDS)).append(record)
         self._rounds += 1
-        weights = self.state.weights
-        if self._rounds >= self._next_fit:
-            self._next_fit = self._rounds + max(1, int(min(self._rounds, MAX_RECORDS) * FIT_GROWTH))
+        weights, is_fitted = self.state.weights, self._rounds >= self._next_fit
+        if is_fitted:
+            self._next_fit = self._rounds + _rounds_to_next_fit(self._rounds)
             weights = self._fit()
-        self.state = PlanState(weights, tuple(map(self._window, sorted(self._records, key=window_minutes))))
+        self.state = PlanState(weights, self._windows())
+        return is_fitted
+
+    def kept(self, credentials: tuple[str, ...]) -> KeptPlan:
+        records = {name: tuple(records) for name, records in self._records.items()}
+        return KeptPlan(credentials, self._rounds, self.state.weights, self._scales, records)
+
+    def _windows(self) -> tuple[PlanWindow, ...]:
+        return tuple(map(self._window, sorted(self._records, key=window_minutes)))
 
     def _fit(self) -> PlanWeights:
         """The window whose readings say most tells the weights; of the others only the size is read."""
@@ -106,8 +136,12 @@ class _Account:
         return PlanWindow(name, *self._scales.get(name, (0.0, 0.0)), newest.used, newest.resets_at, newest.status)
 
 
+def _rounds_to_next_fit(rounds: int) -> int:
+    return max(1, int(min(rounds, MAX_RECORDS) * FIT_GROWTH)) if rounds >= FIRST_FIT else FIRST_FIT - rounds
+
+
 class PlanAccounts:
-    """The accounts whose requests this process has seen."""
+    """The accounts whose requests this process has seen, and those that were put back."""
 
     def __init__(self) -> None:
         self._accounts: OrderedDict[str, _Account] = OrderedDict()
@@ -131,18 +165,32 @@ class PlanAccounts:
             return known
         return credential if credential in self._accounts or _is_login(told) else ""
 
-    def learn(self, headers: Headers, organization: bytes, rounds: Sequence[AnsweredRound]) -> None:
+    def learn(self, headers: Headers, organization: bytes, rounds: Sequence[AnsweredRound]) -> str:
         """Take in what the answers to a request with these headers said, in order. `organization` is what they named
-        as the account, or empty."""
+        as the account, or empty. Returns the account where its weights were read anew, which is worth keeping; else
+        nothing."""
         credential = _credential(dict(headers))
         if not credential or not any(readings for _, readings in rounds):
-            return
+            return ""
         name = _hashed(organization) if organization else credential
         _keep(self._names, credential, name)
         account = self._accounts.get(name) or _Account()
         _keep(self._accounts, name, account)
-        for use, readings in rounds:
-            account.learn(use, readings)
+        fitted = [account.learn(use, readings) for use, readings in rounds]
+        return name if any(fitted) else ""
+
+    def kept(self, account: str) -> KeptPlan:
+        """What is known of an account, to be stored."""
+        credentials = [credential for credential, name in self._names.items() if name == account]
+        return self._accounts[account].kept(tuple(credentials[-MAX_KEPT_CREDENTIALS:]))
+
+    def restore(self, account: str, kept: KeptPlan) -> None:
+        """Put back what was stored; an account of which this process has heard stays as it is."""
+        if account in self._accounts:
+            return
+        _keep(self._accounts, account, _Account(kept))
+        for credential in kept.credentials:
+            _keep(self._names, credential, account)
 
     def state(self, account: str) -> PlanState:
         known = self._accounts.get(account)

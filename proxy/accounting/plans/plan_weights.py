@@ -41,7 +41,7 @@ DEFAULT_OUTPUT_RATIO = 5.0
 """Output price as a multiple of the input price, where a row has none."""
 
 
-class ListUse(msgspec.Struct, frozen=True, gc=False):
+class ListUse(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What one answered round used, in USD at list prices. `read` is in USD at the price of fresh input, because its
     weight has nothing to do with its list price."""
 
@@ -137,12 +137,13 @@ def _output_price(tariff: Tariff) -> float:
 
 
 # ------------------------------------------------------------------------------------------------------------------ fit
-class WindowRecord(msgspec.Struct, frozen=True, gc=False):
+class WindowRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One answered round: what it used, and what its answer said of the window afterwards. `use` is None where the
-    provider did not say what it used."""
+    provider did not say what it used. `is_after_gap`: rounds before it are not known, as after a restart."""
 
     use: ListUse | None
     reading: WindowReading
+    is_after_gap: bool = False
 
 
 _Vector = list[float]
@@ -208,14 +209,15 @@ def _fit_with_lag(
 
 
 def _segments(records: Sequence[WindowRecord], step: float, *, counts_itself: bool) -> list[_Segment]:
-    """Cut where a window was reset, and between two readings that differ by a round that did not say what it used."""
+    """Cut where a window was reset, at a gap, and between two readings that differ by a round that did not say what it
+    used."""
     segments = [_Segment()]
     total, before, use_before = ListUse(), records[0].reading, records[0].use
     for record in records:
         now = record.reading
         was_reset = now.used < before.used - step / 2 or abs(now.resets_at - before.resets_at) > RESET_TOLERANCE_S
         is_unreported = (record.use if counts_itself else use_before) is None
-        if (was_reset or is_unreported) and segments[-1].used:
+        if (was_reset or is_unreported or record.is_after_gap) and segments[-1].used:
             segments.append(_Segment())
             total = ListUse()
         used = record.use or ListUse()

@@ -18,7 +18,7 @@ CODEX_STEP = 0.01
 HOUR_MINUTES, DAY_MINUTES = 60, 24 * 60
 
 
-class WindowReading(msgspec.Struct, frozen=True, gc=False):
+class WindowReading(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What one answer said of one window. `used` is a share of it, 1 when it is used up."""
 
     name: str

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from typing import NamedTuple
 
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
+from proxy.core.memo import RecentCache
 from proxy.core.observers import is_client_elements, queued_words
 
 MAX_NOTE_LENGTH = 20_000  # a longer text is looked at no further
+MAX_CACHED_CHARACTERS = 1 << 20  # of all texts whose files are cached: each is asked for with every request
 MAX_FILES = 50  # of a note on more of them nobody searches where each was named
 _CLIENT_TAGS = re.compile(r"(?:</?(?:system|environment|ide|new|file|todo)[-_][a-z_-]+>\s*)+")
 _TAGS = re.compile(r"\A(?:\s*<[\w-]{1,40}>)+|(?:</[\w-]{1,40}>\s*){1,4}\Z")
@@ -96,6 +99,20 @@ def files_noted_in(message: Message) -> tuple[str, ...] | None:
     message. A message with anything else in it is none: an order may stand behind a note."""
     if message.answers or message.role not in ("user", *INSTRUCTION_ROLES) or len(message.text) > MAX_NOTE_LENGTH:
         return None
+    key = message.role, message.text
+    if (known := _known_notes.find(key)) is None:
+        known = _known_notes.keep(key, _Noted(_files_noted(message)), len(message.text))
+    return known.files
+
+
+class _Noted(NamedTuple):
+    files: tuple[str, ...] | None
+
+
+_known_notes = RecentCache[tuple[str, str], _Noted](MAX_CACHED_CHARACTERS)
+
+
+def _files_noted(message: Message) -> tuple[str, ...] | None:
     text = message.text.strip().replace("\u2019", "'")
     if message.role == "user" and not (_is_bracketed(text) or (text.startswith("<") and is_client_elements(text))):
         return None

@@ -116,12 +116,13 @@ def _text_bytes(text: str) -> int:
 
 class RequestSlice(msgspec.Struct, frozen=True, gc=False):
     """A part of a client's request as received, and the messages that it holds, in order. `digest` is the sha256 of
-    `raw`, or empty if not computed."""
+    `raw`, or empty if not computed. `has_marker_key`: the key of cache markers stands in `raw`, in a marker or not."""
 
     raw: bytes
     messages: tuple[Message, ...]
     has_token_counts: bool
     digest: bytes = b""
+    has_marker_key: bool = False
 
 
 class Request(msgspec.Struct, frozen=True, dict=True):

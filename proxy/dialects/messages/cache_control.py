@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 from proxy.core.ledger import Message, Request, RequestSlice
 from proxy.dialects import raw_json as slices
+from proxy.dialects.parse_cache import MARKER_KEY
 
 MEMBER = "cache_control"
-CACHE_CONTROL_BYTES = b'"cache_control"'
+CACHE_CONTROL_BYTES = MARKER_KEY
 """What a marker begins with; a text that speaks of markers has its quotes escaped."""
 MAX_MARKERS = 4
 """Markers the API takes in one request."""
@@ -84,7 +85,7 @@ def _marker(fields: Mapping[str, bytes]) -> tuple[bytes, ...]:
 
 def markers_of(fields: Mapping[str, bytes], messages: Sequence[RequestSlice]) -> CacheMarkers:
     """The markers of a request, from its members and what its messages were read from."""
-    marked = [source for source in messages if CACHE_CONTROL_BYTES in source.raw]
+    marked = [source for source in messages if source.has_marker_key]
     forms = tuple(m for source in marked for m in _markers_in(_content(source.raw)))
     on_system = any(_is_system(source) and _markers_in(_content(source.raw)) for source in marked)
     elsewhere = sum(len(_markers_in(fields.get(name, b""))) for name in ("system", "tools"))
@@ -101,11 +102,7 @@ def _last_marked_message(messages: Sequence[RequestSlice], *, marks_system: bool
     """The identity of the last message with a marker; nothing where no other behind it may carry one."""
     others = False
     for source in reversed(messages):
-        marks = (
-            [bool(split_markers(block)[1]) for block in _blocks(source.raw)]
-            if CACHE_CONTROL_BYTES in source.raw
-            else []
-        )
+        marks = [bool(split_markers(block)[1]) for block in _blocks(source.raw)] if source.has_marker_key else []
         for message in reversed(source.messages):
             blocks = _blocks(message.wire)
             if any(marks[len(marks) - len(blocks) :]):
@@ -122,7 +119,7 @@ def unmarked_tokens(request: Request, sources: Sequence[RequestSlice]) -> int:
         return 0
     behind = 0
     for source in reversed(sources):
-        unmarked = _share_behind_marker(_blocks(source.raw)) if CACHE_CONTROL_BYTES in source.raw else 1.0
+        unmarked = _share_behind_marker(_blocks(source.raw)) if source.has_marker_key else 1.0
         behind += round(unmarked * sum(message.tokens for message in source.messages))
         if unmarked < 1:
             return behind

@@ -52,6 +52,7 @@ from proxy.dialects import (
 )
 from proxy.errors import StoreError
 from proxy.exchange.background.scheduler import DeferredTasks
+from proxy.exchange.background.stored_plans import store_plan
 from proxy.exchange.thread.placement import Placement
 from proxy.exchange.thread.session_headers import client_name
 from proxy.exchange.thread.working_folder import working_folder
@@ -315,7 +316,9 @@ class RequestRecordBuilder(msgspec.Struct):
             is_refused = usage is None and number + 1 < len(self.usages)
             used = list_use(usage or Usage(), tariff) if usage or is_refused else None
             answered.append((used, self.windows.get(number, ())))
-        self.recorder.accountant.plans.learn(self.payer, self.organization, answered)
+        plans = self.recorder.accountant.plans
+        if account := plans.learn(self.payer, self.organization, answered):
+            store_plan(self.recorder.store, plans, account, self.recorder.now())
 
     def _publish(self, outcome: RequestOutcome, level: int) -> None:
         if (receipt := self.receipt()) is not None:

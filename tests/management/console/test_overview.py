@@ -259,3 +259,28 @@ def test_what_a_plan_paid_is_told_by_what_it_took_of_the_plan(tmp_path: Path) ->
     assert "Paid</span>" not in page
     assert "took as much of your plan as untouched" in of_conversation
     assert 'data-label="took">as much of your plan as untouched' in listed
+
+
+@pytest.mark.rows("X-63")
+def test_where_a_plan_pays_no_page_speaks_of_dollars(tmp_path: Path) -> None:
+    """A login in place of a key. What a key pays beside it is told in dollars, and that alone."""
+    login = {"authorization": "Bearer sk-ant-oat01-a"}
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data", tariffs=PRICED) as running:
+        person = Person(running.origin)
+        person.open_link()
+        provider.will(says("done"))
+        ask(running.origin, body_of("Tidy up."), headers=login)
+        [made] = running.page("/stack/requests")["requests"]
+        addresses = ("", f"/conversations/{made['conversation']}", f"/requests/{made['id']}", "/conversations")
+        for address in addresses:
+            page = page_of(person, address)
+            assert "of your plan" in page, address
+            assert "$" not in re.sub(r"<script.*?</script>|<code>.*?</code>", "", page), address
+        assert 'data-unit="tokens"' in page_of(person)
+
+        provider.will(says("done"))
+        ask(running.origin, body_of("Count the lines."))
+        both = page_of(person, "?by=request")
+        total = running.page("/stack/totals?by=request")["total"]
+        paid = total["cost"] - made["receipt"]["cost"]
+        assert f"With us</span><b>${paid:.4f}" in both
