@@ -48,7 +48,8 @@ def remove_illegal_xml(text: str) -> str:
 
 def escape_xml(text: str) -> str:
     """Text that is safe inside an XML element. Only what XML forbids there is escaped, because a model reads it, and
-    searches for it, as prose."""
+    searches for it, as prose. Frame blocks are XML that a parser accepts, so `<` and `&` cannot stand there as they
+    are; notes, which quote code, are no XML (`escape_own_tags`)."""
     escaped = remove_illegal_xml(text).replace("&", "&amp;").replace("<", "&lt;")
     return escaped.replace("]]>", "]]&gt;") if "]]>" in escaped else escaped
 

@@ -352,8 +352,8 @@ def _only_step(sources: _SectionSources, around: _TraceEnvelope) -> str:
     step = told[0] if wrote or not facts.edits else f"edited {told[0]}"
     path = _item_path(files[0]) if files else ""
     again = READ_AGAIN if sources.read_again else ""
-    named = _with_whole_path(step, path) if path else step
-    return named + again if named else ""
+    line = _with_whole_path(step, path) if path else step
+    return line + again if line else ""
 
 
 def _with_whole_path(step: str, path: str) -> str:

@@ -234,11 +234,11 @@ def test_what_only_git_reports_may_have_been_changed_before() -> None:
 @pytest.mark.rows("S0-55")
 def test_a_folder_that_was_made_anew_is_not_told_as_deleted() -> None:
     facts = known(
-        ([bash("cd /tmp && rm -rf demo old && mkdir demo")], [""]),
-        ([write("/tmp/demo/a.sh")], ["File created"]),
+        ([bash("cd /repo && rm -rf demo old && mkdir demo")], [""]),
+        ([write("/repo/demo/a.sh")], ["File created"]),
     )
 
-    assert facts.changed == ("old (deleted by command)", "/tmp/demo/a.sh (created)")
+    assert facts.changed == ("old (deleted by command)", "/repo/demo/a.sh (created)")
 
 
 EDITED = ([edit("a.py")], ["The file a.py has been updated."])
@@ -437,7 +437,7 @@ USER_SAID = "Telemetry is on by default; write the steps first."
     ],
 )
 def test_what_the_user_said_of_a_call_that_they_refused_stays(refusal: str) -> None:
-    path = "/home/me/projects/telemetry/a/very/long/way/to/the/config.go"
+    path = "/repo/projects/telemetry/a/very/long/way/to/the/config.go"
     facts = known(([edit(path)], [refusal]), ([edit(path)], ["The user declined this."]))
     of_command = known(([bash("git gc")], [refusal]))
     assert of_command.told_steps == ("git gc: refused by the user",)

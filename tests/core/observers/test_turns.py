@@ -54,7 +54,7 @@ def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
         ("还有一件事:请把日志移走", "请把日志移走"),
         ("now write the changelog", "now write the changelog"),
         ("/mode\n\nread theme.md in full", "read theme.md in full"),
-        ("/\n\n'/tmp/Screenshot.png'\n\nwhy do the colors differ?", "why do the colors differ?"),
+        ("/\n\n'/var/Screenshot.png'\n\nwhy do the colors differ?", "why do the colors differ?"),
         ("/compact", "/compact"),
     ],
 )
