@@ -127,7 +127,7 @@ async def _print_tree(config: Config, reference: str, moment_ms: int | None, *, 
         if as_json:
             print_json({"conversation": row, "state": conversations.tree_state_view(ledger, path_state)})
             return
-        state = "helped" if row["awake"] else "passed on as it comes, so far"
+        state = "waiting" if row["awake"] else "passed on"
         mode = f", mode {row['mode']}" if row["mode"] else ""
         print_line(f"{row['id']}  {pluralize(row['requests'], 'request')}, {state}{mode}", "cyan")
         print_balance(row["saved"], row["cost_untouched"], caused=row["cost_caused"])

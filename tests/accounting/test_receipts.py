@@ -983,7 +983,7 @@ def test_a_narrow_table_leaves_columns_out_and_cuts_no_figure(accountant: Accoun
         text = format_table(rows, by="conversation", heading="conversation", width=width).splitlines()
         assert max(map(len, text)) <= width
         assert len({len(line) for line in text}) == 1
-        for heading in ("tokens in", "sent", "cost $", "saved $"):
+        for heading in ("tokens in", "sent", "with us $", "saved $"):
             assert heading in text[0]
         assert "2,000" in text[1]
     assert "without us $" in format_table(rows, width=300).splitlines()[0]

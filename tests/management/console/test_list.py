@@ -66,7 +66,7 @@ def test_every_agent_at_work_is_in_the_list_and_can_be_stopped(tmp_path: Path) -
             provider.will(calls("bash", command="ls"))
             ask(proxy.origin, body_of(f"Tidy module {agent}."), headers={"user-agent": f"agent-{agent % 2}/1.0"})
         page = person.get("/console/conversations").body.decode()
-        assert "<option>agent-1</option>" in page
+        assert '<option value="agent-1">agent-1</option>' in page
         assert f"And {agents - 20} more: " in page
         assert page.count("data-since=") == 20
         shown = rows(person, "?state=working")

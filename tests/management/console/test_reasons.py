@@ -11,7 +11,7 @@ from tests.wire.talking import ask, body_of
 SENTENCE = "Passed on unchanged, since the proxy does not act here yet: the client offers no tools"
 
 
-def test_a_reason_is_a_sentence_on_the_request_and_behind_its_word(tmp_path: Path) -> None:
+def test_a_reason_is_a_sentence_on_the_request_and_in_the_list(tmp_path: Path) -> None:
     with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data") as proxy:
         provider.will(says("done"))
         assert ask(proxy.origin, body_of("a task")).status == 200
@@ -22,6 +22,5 @@ def test_a_reason_is_a_sentence_on_the_request_and_behind_its_word(tmp_path: Pat
         page = person.get(f"/console/conversations/{conversation['id']}").body.decode()
         [request] = re.findall(r'<th scope="row"><a href="(/console/requests/\w+)"', page)
 
-        assert f'title="{SENTENCE}' in page
-        assert "passed on: no tools" in page
-        assert f"<p>{SENTENCE}" in person.get(request).body.decode()
+        assert f'<bdi class="soft">{SENTENCE}' in page
+        assert f"<b><bdi>{SENTENCE}" in person.get(request).body.decode()
