@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 
 APPROVAL_REQUEST_ID = "approval_request_id"
 """The member that names the request for approval, in the answer to it and in what was run then."""
@@ -49,8 +49,8 @@ def links_in(wire: bytes) -> tuple[str, ...]:
     if not any(marker in wire for marker in MARKERS):
         return ()
     try:
-        said = slices.parse(wire)
-    except slices.JsonSplitError:
+        said = raw_json.parse(wire)
+    except raw_json.JsonSplitError:
         return ()
     parts = said.get("content") if isinstance(said, dict) else said
     return links_of(parts) if isinstance(parts, list) else ()

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.sse import SseDecoder
 
 MAX_WORDS = 300
@@ -90,8 +90,8 @@ def _object_in(body: bytes) -> dict[str, Any]:
         decoder = SseDecoder()
         begun = next((event.data for event in (*decoder.feed(begun), *decoder.end()) if event.data), b"")
     try:
-        said = slices.parse(begun)
-    except slices.JsonSplitError:
+        said = raw_json.parse(begun)
+    except raw_json.JsonSplitError:
         return {}
     if isinstance(said, list) and said:
         said = said[0]
@@ -105,7 +105,7 @@ def _message_of(said: Mapping[str, Any]) -> str:
         if isinstance(found, str) and found.strip():
             return found.strip()
         if isinstance(found, dict | list) and found and name != "error":
-            return slices.encode(found).decode()[:MAX_WORDS]
+            return raw_json.encode(found).decode()[:MAX_WORDS]
     return ""
 
 

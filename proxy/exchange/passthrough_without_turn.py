@@ -14,8 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.ledger import Request
-from proxy.dialects import RenderOptions, dialect_at
-from proxy.dialects import raw_json as slices
+from proxy.dialects import RenderOptions, dialect_at, raw_json
 from proxy.errors import StoreError, UpstreamError
 from proxy.exchange.background.recorder import RequestRecordBuilder
 from proxy.exchange.background.scheduler import with_timeout
@@ -32,8 +31,7 @@ from proxy.exchange.rounds import (
 )
 from proxy.exchange.thread.bound_reasoning import binds_reasoning, strip_client_reasoning
 from proxy.exchange.thread.placement import ParsedRequest, Placement, positions_made_behind_ours
-from proxy.upstream import Answer, AskedElsewhere, Route, note_rest, outgoing_headers, request_forms
-from proxy.upstream import overflow_errors as overflow
+from proxy.upstream import Answer, AskedElsewhere, Route, note_rest, outgoing_headers, overflow_errors, request_forms
 
 log = logging.getLogger(__name__)
 
@@ -146,7 +144,7 @@ async def _send_and_copy(passing: PassthroughRequest, reply: Reply, record: Requ
     got = await _send_upstream(passing, passing.client_request.body, record)
     record.upstream_status = got.status
     is_stripped = bool(passing.untouched_body) and not is_success(got)
-    if passing.request is not None and (is_stripped or got.status in overflow.OVERFLOW_STATUSES):
+    if passing.request is not None and (is_stripped or got.status in overflow_errors.OVERFLOW_STATUSES):
         async with aclosing(got):
             refusal = await got.body()
         shorter = await _shorten_refused(passing, passing.request, got.status, refusal)
@@ -186,7 +184,7 @@ async def _shorten_refused(
     if has_references(parts.dialect, request):
         return None
     request = with_model(await count_request_tokens(parts, request), route.model)
-    if not overflow.is_overflow(status, refusal, request.tokens):
+    if not overflow_errors.is_overflow(status, refusal, request.tokens):
         return None
     parts.context_windows.learn_from_refusal(route.upstream.name, route.model, "", request.tokens, refusal)
     shorter = await shorten_request(
@@ -200,7 +198,7 @@ def with_upstream_model(incoming: ClientRequest, asked: str | None, route: Route
     """The request under the upstream's name for the model; unchanged if the client's name is the same."""
     if asked is None or asked == route.model:
         return incoming
-    body = slices.join_object({**slices.members(incoming.body), "model": slices.encode(route.model)})
+    body = raw_json.join_object({**raw_json.members(incoming.body), "model": raw_json.encode(route.model)})
     return replace(incoming, body=body)
 
 
@@ -208,7 +206,7 @@ def with_model(request: Request, model: str) -> Request:
     """The request, to be rendered with the upstream's name for the model."""
     if model == request.model:
         return request
-    return replace(request, fields={**request.fields, "model": slices.encode(model)})
+    return replace(request, fields={**request.fields, "model": raw_json.encode(model)})
 
 
 def is_success(got: Answer) -> bool:

@@ -14,7 +14,7 @@ from proxy.dialects import CLIENT_RESPONSE_KEY, Dialect, ResponseReferences
 from proxy.errors import ProxyError, StoreError
 from proxy.exchange.background.scheduler import with_timeout
 from proxy.exchange.rounds import ClientRequest, Services, placement_patience_s
-from proxy.exchange.thread import session_headers as clients
+from proxy.exchange.thread import session_headers
 from proxy.exchange.thread.placement import Placement
 from proxy.store import CachedConversation, ConversationQuery
 from proxy.upstream import Route
@@ -154,7 +154,7 @@ async def _resolve_by_position(
     """Fill in items that are known by their position: a message that only names items, right after a request that was
     answered with such. This finds them where a client or gateway renamed them. A fill-in that does not extend the match
     is undone."""
-    hint = clients.session_hint(client_request.headers)
+    hint = session_headers.session_hint(client_request.headers)
     before, depth = request, -1
     while True:
         asked = ConversationQuery(client_request.tenant, hint, request, parts.now(), parts.dialect.name)

@@ -16,8 +16,7 @@ from urllib.parse import quote, urlencode
 from msgspec.structs import replace
 
 from proxy.core.ledger import Message, Request
-from proxy.dialects import ResponseReferences
-from proxy.dialects import raw_json as slices
+from proxy.dialects import ResponseReferences, raw_json
 from proxy.dialects.responses import provider_turn
 from proxy.errors import StoreError, UpstreamError
 from proxy.exchange.passthrough_without_turn import is_success
@@ -104,8 +103,8 @@ class HistoryReader:
         return messages_up_to(self.parts, self.references, *found)[0] if found else ()
 
     async def _as_messages(self, items: Sequence[bytes], request: Request) -> tuple[Message, ...]:
-        fields = {"model": slices.encode(request.model or ""), "input": slices.join_array(list(items))}
-        read = await parse_client_request(self.parts, slices.join_object(fields))
+        fields = {"model": raw_json.encode(request.model or ""), "input": raw_json.join_array(list(items))}
+        read = await parse_client_request(self.parts, raw_json.join_object(fields))
         read = await count_request_tokens(self.parts, read)
         return (*read.head, *read.messages)
 

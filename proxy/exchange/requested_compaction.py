@@ -29,8 +29,7 @@ from proxy.exchange.relay_unchanged_turn import relay
 from proxy.exchange.request_handler import RequestHandler
 from proxy.exchange.rounds import count_request_tokens, placement_patience_s
 from proxy.exchange.thread.placement import ParsedRequest, Placement
-from proxy.upstream import Answer
-from proxy.upstream import overflow_errors as overflow
+from proxy.upstream import Answer, overflow_errors
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +113,7 @@ async def answer_requested_compaction(handler: RequestHandler) -> None:
 
 async def _is_refused(got: Answer) -> bool:
     """Whether the provider refuses the request for what it is; its answer is read then."""
-    if got.status not in overflow.OVERFLOW_STATUSES or got.status >= 500:
+    if got.status not in overflow_errors.OVERFLOW_STATUSES or got.status >= 500:
         return False
     async with aclosing(got):
         await got.body()

@@ -31,9 +31,8 @@ from proxy.core.commands import (
 )
 from proxy.core.frames import Tree
 from proxy.core.ledger import Lane, Message, Request, response_id_of
-from proxy.core.tools import inspect_tools as looking
-from proxy.dialects import OwnResponse, RenderOptions, RequestParseError, previous_id_in, text_blocks_of
-from proxy.dialects import raw_json as slices
+from proxy.core.tools import inspect_tools
+from proxy.dialects import OwnResponse, RenderOptions, RequestParseError, previous_id_in, raw_json, text_blocks_of
 from proxy.errors import BadRequest, NotAllowed, NotFound, StoreError
 from proxy.exchange.client_response import Reply
 from proxy.exchange.passthrough_without_turn import PassthroughRequest, new_request_record, with_upstream_model
@@ -76,7 +75,7 @@ async def handle_slash_commands(
     found = find_commands(request.messages, text_blocks_of)
     try:
         less = await _without_commands(passing, request, found.handled) if found.handled else passing
-    except (RequestParseError, slices.JsonSplitError):  # the agent must not notice
+    except (RequestParseError, raw_json.JsonSplitError):  # the agent must not notice
         log.exception("what was typed to the proxy cannot be taken out", extra={"request": passing.client_request.id})
         less = passing
     if found.pending >= 0 and await _answer_command(less, reply, found.preceding_count):
@@ -106,7 +105,7 @@ async def _without_commands(passing: PassthroughRequest, request: Request, past:
     head = [message.wire for message in request.head]
     written = dialect.render(request, kept, head, RenderOptions(include_usage=False))
     # Rendering drops `previous_response_id`; the client's fields keep it.
-    return await _parse_again(passing, request, {**request.fields, **slices.members(b"".join(written))})
+    return await _parse_again(passing, request, {**request.fields, **raw_json.members(b"".join(written))})
 
 
 async def _skip_own_response(passing: PassthroughRequest) -> PassthroughRequest:
@@ -120,12 +119,12 @@ async def _skip_own_response(passing: PassthroughRequest) -> PassthroughRequest:
         return passing
     fields = {name: raw for name, raw in request.fields.items() if before or name != PREVIOUS_RESPONSE_KEY}
     return await _parse_again(
-        passing, request, fields | ({PREVIOUS_RESPONSE_KEY: slices.encode(before)} if before else {})
+        passing, request, fields | ({PREVIOUS_RESPONSE_KEY: raw_json.encode(before)} if before else {})
     )
 
 
 async def _parse_again(passing: PassthroughRequest, request: Request, fields: dict[str, bytes]) -> PassthroughRequest:
-    body = slices.join_object(fields)
+    body = raw_json.join_object(fields)
     client_request = with_upstream_model(replace(passing.client_request, body=body), request.model, passing.route)
     return replace(passing, client_request=client_request, request=await parse_client_request(passing.services, body))
 
@@ -246,7 +245,7 @@ async def _queue_message(parts: Services, placement: Placement, asked: SayComman
 
 
 def _inspection_text(tree: Tree, what: str) -> str:
-    shown = looking.draw_tree(tree) if what == "tree" else looking.render_status(tree)
+    shown = inspect_tools.draw_tree(tree) if what == "tree" else inspect_tools.render_status(tree)
     return f"```\n{shown}\n```"
 
 

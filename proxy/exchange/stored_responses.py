@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs, quote, unquote
 
 from proxy.core.ledger import RESPONSE_ID_KEY, EntryKind, Message, Round, response_id_of
-from proxy.core.matching import lookup_keys as anchors
+from proxy.core.matching import lookup_keys
 from proxy.dialects import CLIENT_RESPONSE_KEY
 from proxy.dialects.responses import client_view, stored_turn
 from proxy.errors import BadRequest, StoreError
@@ -219,7 +219,7 @@ async def _delete_response(parts: Services, client_request: ClientRequest, reply
 
 async def _store_tombstone(parts: Services, kept: StoredTurn) -> None:
     """Remember the deletion across restarts. Raises StoreError."""
-    keys = (anchors.response_anchor(tombstone(kept.response_id)),)
+    keys = (lookup_keys.response_anchor(tombstone(kept.response_id)),)
     buried = AnchorRecord(kept.cached_conversation.ledger.conversation.id, "", keys, parts.now())
     parts.conversation_cache.record(kept.cached_conversation, [], [buried])
     await parts.conversation_cache.wait_until_durable(kept.cached_conversation)

@@ -54,4 +54,4 @@ def _number(said: bytes) -> float | None:
         found = float(said.decode("latin-1").strip())
     except ValueError:
         return None
-    return max(found, 0.0) if found < float("inf") else None  # neither is `nan`
+    return max(found, 0.0) if found < float("inf") else None  # neither is NaN

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.parse_cache import BodyCache, SplitBody
 
 FRONT, BEHIND = b'{"model": "m", "n": 1.50, "messages": ', b', "tools": [{"name": "read"}], "x": null}'
@@ -24,8 +24,8 @@ NAMES = st.sampled_from(["messages", "model", "", "tools", "0"])
 
 
 def alone(body: bytes) -> SplitBody:
-    fields = slices.members(body)
-    return fields, slices.items(fields.get("messages", b""))
+    fields = raw_json.members(body)
+    return fields, raw_json.items(fields.get("messages", b""))
 
 
 def holding(*items: bytes, front: bytes = FRONT, behind: bytes = BEHIND, glue: bytes = b", ") -> bytes:
@@ -41,14 +41,14 @@ def test_a_body_that_grew_reads_as_it_does_alone() -> None:
 
 
 def test_what_was_read_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    bodies, read, members = BodyCache(), list[bytes](), slices.members
+    bodies, read, members = BodyCache(), list[bytes](), raw_json.members
 
     def watched(raw: bytes) -> dict[str, bytes]:
         read.append(raw)
         return members(raw)
 
     bodies.split(holding(*[FIRST] * 1000), "messages")
-    monkeypatch.setattr(slices, "members", watched)  # what is told is the same: only here it can be seen
+    monkeypatch.setattr(raw_json, "members", watched)  # what is told is the same: only here it can be seen
 
     bodies.split(holding(*[FIRST] * 1000, SECOND), "messages")
 
@@ -107,9 +107,9 @@ def test_a_body_that_cannot_be_read_alone_cannot_be_read_on(broken: bytes) -> No
     bodies = BodyCache()
     bodies.split(holding(FIRST), "messages")
 
-    with pytest.raises(slices.JsonSplitError):
+    with pytest.raises(raw_json.JsonSplitError):
         alone(broken)
-    with pytest.raises(slices.JsonSplitError):
+    with pytest.raises(raw_json.JsonSplitError):
         bodies.split(broken, "messages")
 
 
@@ -143,7 +143,7 @@ def test_whatever_was_read_before_a_body_reads_as_it_does_alone(said: list[Any],
 def outcome(bodies: BodyCache | None, body: bytes) -> SplitBody | None:
     try:
         return alone(body) if bodies is None else bodies.split(body, "messages")
-    except slices.JsonSplitError:
+    except raw_json.JsonSplitError:
         return None
 
 

@@ -432,7 +432,7 @@ _THAT_CLAUSE = re.compile(
 
 
 def _has_back_reference(rest: str, words: Sequence[str]) -> bool:
-    """`that` before a clause is no reference."""
+    """The word "that" before a clause is no reference."""
     if len(words) > MAX_BACK_REFERENCE_WORDS:
         return False
     return bool(_BACK_REFERENCE.search(_THAT_CLAUSE.sub(" ", rest)))
@@ -479,7 +479,7 @@ def _awaits_answer(closing: str) -> bool:
 _UNSPACED = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_UNSPACED}]{{2}}|[^\W_](?:(?![{_UNSPACED}])[\w./-])*")
 _STOP_WORDS = frozenset(phrases.STOP_WORDS.split())
-_STEM_LENGTH = 5  # letters: `parser` and `parsing` are one word
+_STEM_LENGTH = 5  # letters: "parser" and "parsing" are one word
 
 
 def _lowercase_words(text: str) -> list[str]:

@@ -298,7 +298,7 @@ class CacheKeepAlive:
 
 @dataclass
 class _Ping:
-    """`reason` is what came of it: `kept`, `cold`, `refused`, `timeout`, or the code of an error."""
+    """`reason` is what came of it: "kept", "cold", "refused", "timeout", or the code of an error."""
 
     created: int
     started_at: float

@@ -46,8 +46,8 @@ class CancelledCounts:
 
 @dataclass(frozen=True)
 class Inbox:
-    """One per process, or per command without one. `hours` is how long a message waits; `now` returns ms since the
-    epoch, `fresh_id` 128 random bits in hex."""
+    """One per process, or per command without one. `expiry_hours` is how long a message waits; `now` returns ms since
+    the epoch, `new_id` 128 random bits in hex."""
 
     store: Store
     conversation_cache: ConversationCache

@@ -36,8 +36,7 @@ from proxy.accounting import (
     response_headers,
 )
 from proxy.core import tools
-from proxy.core.compaction import compaction_plan as folding
-from proxy.core.compaction import reasoning_tokens
+from proxy.core.compaction import compaction_plan, reasoning_tokens
 from proxy.core.context import context_entries
 from proxy.core.frames import REASONING_REMOVED, FrameFolded, ReasoningRemoved, ThreadWoken, decode_event
 from proxy.core.ledger import PROVIDER_COMPACTIONS_KEY, LedgerEvent, Message, ModelResponse, Request, Usage
@@ -139,7 +138,7 @@ class RequestRecordBuilder(msgspec.Struct):
     outcome: RequestOutcome | None = None
     final_receipt: Receipt | None = None
     form: str = ""
-    """The form of the request where it is not the full one: `strict`, `mild`, `bare` or `own`."""
+    """The form of the request where it is not the full one: "strict", "mild", "bare" or "own"."""
     brief_tools: int = 0
     """Tokens of descriptions of the client's tools that the last round was sent without."""
 
@@ -435,7 +434,7 @@ def _as_bytes(call_id: str) -> bytes:
     return call_id.encode("utf-8", "surrogatepass")
 
 
-def receipt_decision(decided: folding.CompactionDecision) -> GateDecision:
+def receipt_decision(decided: compaction_plan.CompactionDecision) -> GateDecision:
     """The gate's decision, flattened for a receipt."""
     verdict = decided.verdict
     rewrite, prices = verdict.rewrite, verdict.prices

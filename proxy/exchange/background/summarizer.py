@@ -56,7 +56,7 @@ MILLION = 1_000_000
 
 
 class SummarySkipped(ProxyError):
-    """There is no summary of a span; `code` says why."""
+    """There is no summary of a span; the error's code says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class SummaryRequest:
 
 @dataclass
 class Summarizer:
-    """One per process. `now` returns ms since the epoch, `fresh_id` makes request ids."""
+    """One per process. `now` returns ms since the epoch, `new_id` makes request ids."""
 
     settings: SummarySettings
     upstream: Upstream

@@ -33,7 +33,7 @@ from proxy.core.observers import asks_for_summary, ends_with_user_message
 from proxy.core.text import element, escape_xml, truncate_to_tokens
 from proxy.core.tools import render_branch_switch, render_pending_injections
 from proxy.exchange.notes.base import NoteWriter
-from proxy.exchange.thread import attach_subagent as delegation
+from proxy.exchange.thread import attach_subagent
 from proxy.exchange.thread.activation import MAX_NOTE_BLOCK_TOKENS, ContextPolicy
 from proxy.exchange.thread.placement import Placement, policy_input_of
 from proxy.store import ConversationCache
@@ -167,7 +167,7 @@ async def attach_parent_task(placement: Placement, conversations: ConversationCa
     if not (ends_with_user_message(request.messages) or in_loop):
         return placement
     return replace(
-        placement, parent_task=await delegation.find_parent_task(conversations, placement.ledger.conversation)
+        placement, parent_task=await attach_subagent.find_parent_task(conversations, placement.ledger.conversation)
     )
 
 

@@ -21,8 +21,8 @@ from proxy.dialects import (
     ParseCache,
     countable_texts,
     token_count_steps,
+    with_token_counts,
 )
-from proxy.dialects import with_token_counts as weighed_by
 from proxy.exchange.background.cache_pings import CacheKeepAlive
 from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.background.inbox import Inbox
@@ -227,7 +227,7 @@ async def count_request_tokens(parts: Services, request: Request) -> Request:
     counts = await parts.counter.count_all(texts)
     if len(request.body) < HUGE_BODY_BYTES:
         return await in_slices(token_count_steps(request, counts, parts.parse_cache))
-    return await asyncio.to_thread(weighed_by, request, counts, ParseCache())
+    return await asyncio.to_thread(with_token_counts, request, counts, ParseCache())
 
 
 def without_refused_usage(parts: Services, route: Route, request: Request) -> Request:

@@ -15,8 +15,7 @@ from fnmatch import fnmatchcase
 from msgspec.structs import replace
 
 from proxy.accounting import family_of
-from proxy.dialects import ParseCache, RenderOptions
-from proxy.dialects import raw_json as slices
+from proxy.dialects import ParseCache, RenderOptions, raw_json
 from proxy.errors import UpstreamError
 from proxy.exchange.rounds.client_request import ClientRequest, Services
 from proxy.upstream import (
@@ -146,6 +145,6 @@ class Fallbacks:
             bare = tuple(m if m.role != "assistant" else dialect.without_reasoning(m) for m in request.messages)
             if bare != request.messages:
                 head = [m.wire for m in request.head]
-                request = replace(request, fields={**request.fields, "model": slices.encode(route.model)})
+                request = replace(request, fields={**request.fields, "model": raw_json.encode(route.model)})
                 return b"".join(dialect.render(request, bare, head, RenderOptions(include_usage=False)))
-        return slices.join_object({**slices.members(body), "model": slices.encode(route.model)})
+        return raw_json.join_object({**raw_json.members(body), "model": raw_json.encode(route.model)})

@@ -57,10 +57,10 @@ from proxy.upstream import (
     RequestForm,
     Route,
     is_busy,
+    overflow_errors,
     request_forms,
     retry_after_s,
 )
-from proxy.upstream import overflow_errors as overflow
 
 log = logging.getLogger(__name__)
 
@@ -450,7 +450,7 @@ class RoundSender:
 
     def _trimmed(self, attempt: _Attempt, refused: _Refused) -> _Attempt:
         """A round is shortened once: whatever is sent behind a refusal for its length."""
-        is_too_long = overflow.is_overflow(refused.status, refused.body, self.sent_tokens)
+        is_too_long = overflow_errors.is_overflow(refused.status, refused.body, self.sent_tokens)
         return replace(attempt, may_trim=attempt.may_trim and not is_too_long)
 
     def _told_wait_s(self, got: Answer) -> float | None:
@@ -484,7 +484,7 @@ class RoundSender:
 
     def _was_refused_for_usage(self, status: int, refusal: bytes) -> bool:
         """Whether the usage option that only we set was refused; then it is not set again."""
-        request, told = self._request, refusal[: overflow.MAX_SCANNED_BYTES]
+        request, told = self._request, refusal[: overflow_errors.MAX_SCANNED_BYTES]
         ours = request.stream and not request.wants_usage
         if not ours or status not in (400, 422) or not any(word in told for word in USAGE_OPTION_WORDS):
             return False
@@ -512,11 +512,11 @@ class RoundSender:
         """Whether an error inside an answer says that the round was too long, or in a form that is not accepted."""
         if not error.strip():
             return False
-        return overflow.is_overflow(400, error) or (not self._record.form and _is_form_error(error))
+        return overflow_errors.is_overflow(400, error) or (not self._record.form and _is_form_error(error))
 
     async def replace_after_error(self, turn: Turn, line: Context, error: bytes) -> Context | None:
         """A shorter or milder context after such an error inside an answer that had begun."""
-        if overflow.is_overflow(400, error):
+        if overflow_errors.is_overflow(400, error):
             return await self._shorten_refused(turn, line, 400, error)
         return self._milder_context(turn, 400, error) if _is_form_error(error) else None
 
@@ -538,7 +538,7 @@ class RoundSender:
         """Whether the refused request may fit without our additions. If it is far from filling the window, they are not
         the cause and the refusal passes; likewise if a shorter context was refused `again`. A quote may still be
         replaced then."""
-        if not overflow.is_overflow(status, refusal, self.sent_tokens):
+        if not overflow_errors.is_overflow(status, refusal, self.sent_tokens):
             return False
         if again or self.sent_tokens < self.window().known_tokens * SUSPECT_WINDOW_SHARE:
             return await self.quotes.find() is not None
@@ -546,7 +546,7 @@ class RoundSender:
 
     def was_refused_for_length(self, status: int, refusal: bytes) -> bool:
         """Whether the provider refused the last round for its length; if so, the window limit is learned from it."""
-        if not overflow.is_overflow(status, refusal, self.sent_tokens):
+        if not overflow_errors.is_overflow(status, refusal, self.sent_tokens):
             return False
         self._services.context_windows.learn_from_refusal(*self._window_key, self.sent_tokens, refusal)
         return True
@@ -557,7 +557,7 @@ class RoundSender:
         if turn.form is RequestForm.BARE:
             return None
         window = self.window()
-        enough = max(overflow.MIN_UNEXPLAINED_OVERFLOW_TOKENS, window.tokens // 2 if window.is_binding else 0)
+        enough = max(overflow_errors.MIN_UNEXPLAINED_OVERFLOW_TOKENS, window.tokens // 2 if window.is_binding else 0)
         return await self._shorten_below(turn, line, self.sent_tokens) if self.sent_tokens >= enough else None
 
     def learn_from_response(self, spoken: ModelResponse) -> None:
@@ -629,7 +629,7 @@ class RoundSender:
 
     async def send_to_larger(self, body: bytes, status: int, refusal: bytes) -> Answer | None:
         """The answer of another model, where this one refused a body for its length and there is one that takes it."""
-        if not self.fallbacks or not overflow.is_overflow(status, refusal, self.sent_tokens):
+        if not self.fallbacks or not overflow_errors.is_overflow(status, refusal, self.sent_tokens):
             return None
         got = await self.fallbacks.send_to_next(body, readable=True)
         if got is not None:
