@@ -61,6 +61,8 @@ class ProviderFailure(msgspec.Struct, frozen=True):
         return {"retry_after": int(wait_s) if wait_s.is_integer() else wait_s} if wait_s else {}
 
 
+# Errors come as an object, a string, a list, a page of HTML, or an empty body behind a status; what a client is told
+# of one is in the form of its own API, because SDKs show nothing else.
 def read_failure(status: int, body: bytes, retry_after_s: float | None = None) -> ProviderFailure:
     """The failure that an answer with this status and (plain) body tells. A body with the status of a success is the
     failure of a gateway."""

@@ -68,6 +68,7 @@ def encode_chat_completion(request: Request, saying: OwnResponse) -> bytes:
         {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
         *([{**chunk, "choices": [], "usage": usage}] if request.wants_usage else []),
     ]
+    # Without a finish reason Qwen Code sends the request again, and the Vercel SDK ends with an error (2026-11).
     return b"".join(b"data: " + raw_json.encode(each) + b"\n\n" for each in chunks) + b"data: [DONE]\n\n"
 
 

@@ -333,15 +333,15 @@ class Resolver:
             events.append(_reasoning_removed_event(new, taken.bound, parsed.now))
         tip_thread = thread_of_tip(ledger, found)
         before = ledger.threads.get(thread) or tip_thread
-        told = changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
+        change = changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
         mode = self._effective_mode(parsed, asked_mode, ledger.conversation.chosen_mode)
         look = fingerprint_of(before) if new and _may_act(request, mode) else None
         path_state, earlier, seen = await in_slices(
-            self.path_follower.follow(parsed, cached, found, new, events, told, look, infers=not taken.directive)
+            self.path_follower.follow(parsed, cached, found, new, events, change, look, infers=not taken.directive)
         )
         values: list[Entry | LedgerEvent | Thread] = [*new, *seen]
-        if told:
-            values.append(told)
+        if change:
+            values.append(change)
         others: list[Record] = [ledger.conversation] if opening else []
         if opening or found.kind is MatchKind.COMPACTED:  # both open a history, and may be retried
             others.append(_opening_anchor_record(parsed, ledger.conversation))
@@ -352,11 +352,11 @@ class Resolver:
             cached.cache_path_state(earlier.tip, earlier)
         if new:
             cached.cache_path_state(node, path_state)
-        since = before if told else None
+        since = before if change else None
         if tip_thread is not None and tip_thread.id != thread and before is not tip_thread:  # the loop changed its mode
-            since = tip_thread if head_of(tip_thread) != head_of(told or before) else None
+            since = tip_thread if head_of(tip_thread) != head_of(change or before) else None
         if seen and any(event.kind == BRANCH_SWITCHED_KIND for event in seen):
-            since = thread_on_branch(path_state.branches, told or before)
+            since = thread_on_branch(path_state.branches, change or before)
         return Placement(
             parsed,
             cached,
@@ -442,10 +442,12 @@ def _may_act(request: Request, mode: str) -> bool:
 
 
 def _mode_from_header(headers: Headers) -> str:
-    told = dict(reversed(headers)).get(b"x-stack-mode", b"").decode("latin-1").strip()
-    if told and told not in MODES:
-        raise BadRequest(f"x-stack-mode: {told[:40]!r} is no mode; use one of {', '.join(MODES)}.", code="unknown_mode")
-    return told
+    wanted = dict(reversed(headers)).get(b"x-stack-mode", b"").decode("latin-1").strip()
+    if wanted and wanted not in MODES:
+        raise BadRequest(
+            f"x-stack-mode: {wanted[:40]!r} is no mode; use one of {', '.join(MODES)}.", code="unknown_mode"
+        )
+    return wanted
 
 
 def _root_started_event(conversation: Conversation, entries: Sequence[Entry], directive: str, now: int) -> LedgerEvent:

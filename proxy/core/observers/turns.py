@@ -238,7 +238,7 @@ def without_media(text: str, *, named: bool = False) -> str:
 def _without_media(text: str, *, named: bool) -> str:
     if '"type":"' not in text:
         return text
-    parts, copied_until, part_end = [], 0, 0
+    pieces, copied_until, part_end = [], 0, 0
     for match in islice(_MEDIA_PART.finditer(text), MAX_MEDIA_PARTS):
         if match.start() < part_end:
             continue
@@ -248,12 +248,12 @@ def _without_media(text: str, *, named: bool) -> str:
             continue
         kind = part.get("type")
         if kind in _IMAGE_TYPES or kind in _FILE_TYPES:
-            parts += [
+            pieces += [
                 text[copied_until : match.start()],
                 ("[image]" if kind in _IMAGE_TYPES else "[file]") if named else " ",
             ]
             copied_until = part_end
-    return "".join([*parts, text[copied_until:]])
+    return "".join([*pieces, text[copied_until:]])
 
 
 def typed_text_of(text: str) -> str:
@@ -554,14 +554,14 @@ def asks_for_summary(text: str) -> bool:
 
 def _without_fenced_blocks(text: str) -> str:
     """Without fenced blocks. An unclosed fence is kept, because an order may follow a badly quoted block."""
-    kept, at, opened = [], 0, None
+    outside, at, opened = [], 0, None
     for fence in _FENCE.finditer(text):
         if opened is None:
             opened = fence
         elif fence[1] == opened[1] and not fence[2].strip():
-            kept.append(text[at : opened.start()])
+            outside.append(text[at : opened.start()])
             at, opened = fence.end(), None
-    return "".join([*kept, text[at:]])
+    return "".join([*outside, text[at:]])
 
 
 def _asks_at_either_end(text: str) -> bool:

@@ -245,6 +245,8 @@ def joined_message(first: Message, second: Message, wire: bytes) -> Message:
     return replace(first, wire=wire, identity=identity, text=text, tokens=first.tokens + second.tokens)
 
 
+# Kept, DeepSeek refuses a message with calls that lacks it (400 "must be passed back"); sent to another vendor, some
+# refuse the member itself. So it is left out by name and put back only from what the same provider wrote.
 REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
 """Members of an assistant message that hold what the model thought."""
 

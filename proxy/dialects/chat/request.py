@@ -143,6 +143,8 @@ def _choice(fields: Mapping[str, bytes]) -> str:
 def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: RenderOptions) -> Body:
     """The body of an upstream request: the client's members in its order, with head and line as the messages."""
     fields = with_tools(request.fields, wanted.extra_tools, behind="messages")
+    # aider, langchain and llama-index stream without asking for usage (2026-11), and a receipt needs it: so we ask, and
+    # the client does not see the chunk.
     if wanted.include_usage and request.stream and not request.wants_usage:
         _set(fields, "stream_options", b"include_usage", b"true")
     if wanted.tool_choice_none:

@@ -36,14 +36,20 @@ from proxy.dialects.usage import usage_of, usage_of_timings
 
 ASSISTANT = "assistant"
 DONE = b"[DONE]"
+# "length" is OpenAI's word; gateways leave those of Claude and Gemini. A call that was cut off here is dropped: its
+# arguments are half a JSON.
 TRUNCATION_FINISH_REASONS = ("length", "max_tokens", "MAX_TOKENS")
 """Words for: the output limit ended the answer."""
 FINAL_FINISH_REASONS = ("content_filter", "refusal")
 """Ends behind which no call of ours is answered: the provider wants nothing to follow."""
 MEMBERS = frozenset({"role", "content", "tool_calls", "function_call"})
 """What of a message we have words for."""
+# DeepSeek and its imitators stream `reasoning_content`, OpenRouter `reasoning`. opencode, pi and pydantic-ai send it
+# back, Qwen Code drops it for models it does not know (2026-11), and DeepSeek V4 then refuses the next call.
 READABLE_REASONING_MEMBERS = ("reasoning_content", "reasoning", "reasoning_text")
 REASONING_DETAIL_MEMBERS = ("reasoning_details", "thinking_blocks")
+# Some servers leave out the index of a call, number from 1, or send the same twice; taking a missing one for 0 merges
+# parallel calls into one (openai-python#2806, #3246).
 MAX_INDEX_DIGITS = 18
 """The most that are read of an index."""
 

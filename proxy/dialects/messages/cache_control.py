@@ -18,6 +18,8 @@ from proxy.dialects import raw_json
 MEMBER = "cache_control"
 CACHE_CONTROL_BYTES = b'"cache_control"'
 """What a marker begins with; a text that speaks of markers has its quotes escaped."""
+# Claude Code sets several itself and moves its last one with every request (2.1.197), so markers are moved and never
+# added beside the client's.
 MAX_MARKERS = 4
 """Markers the API takes in one request."""
 NOTHING_MARKED = 10**12

@@ -43,6 +43,8 @@ from proxy.dialects.parse_cache import ParseCache, ParseSteps, RequestParseError
 from proxy.dialects.synthetic_responses import encode_message
 
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "forced"}
+# Claude Code begins its system text with this line (2.1.197), which is about the request and not about the task:
+# compared with the rest, every request would have another system text.
 BILLING_HEADER = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*")
 USER_MESSAGE_START = b'{"role":"user","content":'
 """A user message, up to its blocks."""
@@ -190,6 +192,9 @@ def _order_system_messages(line: Sequence[Message]) -> list[int]:
 
     Where the frame has returned that a system message stood in, and the user speaks next, it stands in front of the
     call that opened the frame: behind the user's words it would read as new."""
+    # Claude Code puts `role: system` messages between others since 2.1.197 (beta mid-conversation-system). The API
+    # takes them only in front of an answer or at the end, and a fold can take away the answer that one stood before: a
+    # 400.
     order: list[int] = []
     waiting: list[int] = []
     held: list[int] = []

@@ -42,6 +42,8 @@ from proxy.dialects.usage import merge_usage, usage_of
 
 TRUNCATION_STOP_REASONS = ("max_tokens", "model_context_window_exceeded")
 """Words for: there was no room for the rest of the answer."""
+# `pause_turn` wants the same messages back, with the server's tool call unfinished. A round of ours in between would
+# part that call from its result.
 FINAL_STOP_REASONS = ("pause_turn", "refusal")
 """Ends behind which no call of ours is answered: the client goes on from them, or does not."""
 MEMBER_BY_DELTA_TYPE = {"text_delta": "text", "thinking_delta": "thinking"}
@@ -101,6 +103,8 @@ class ContentBlock:
             self._texts.setdefault(name, []).append(_text_or_empty(delta, name, mend=False))
         elif kind == "input_json_delta":
             self.input_parts.append(_text_or_empty(delta, "partial_json", mend=False))
+        # Newer Claude models sign a block whose text may be empty. An altered signature is a 400 in the next request,
+        # on every account (2026-08).
         elif kind == "signature_delta":
             self.fields["signature"] = delta.get("signature", b'""')
         elif kind == "citations_delta":

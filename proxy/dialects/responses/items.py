@@ -304,6 +304,8 @@ def without_unneeded_reasoning(message: Message) -> Message:
 
 def without_unreadable_reasoning(message: Message) -> Message:
     """The same less the reasoning of which only the id is left, for a provider that keeps nothing under it."""
+    # An item of which only the id is left is known to the provider that keeps it, and to nobody else: another one
+    # refuses the whole request for it.
     return _remove_reasoning(message, lambda said: not said.get("encrypted_content") and not said.get("content"))
 
 
@@ -512,6 +514,8 @@ def add_tools_to_item(wire: bytes, extra: bytes) -> bytes:
 
 def _namespaced_like(theirs: Sequence[Any], extra: bytes) -> bytes:
     """Our array of tools, in a namespace where all of theirs are."""
+    # Codex with the gpt-5.6 and later families sends no `tools` array at all: tools come in an item, in namespaces. A
+    # bare function among namespaces is refused there.
     if not theirs or not all(isinstance(tool, dict) and tool.get("type") == "namespace" for tool in theirs):
         return extra
     return b'[{"type":"namespace","name":"' + STACK_NAMESPACE.encode() + b'","description":"","tools":' + extra + b"}]"

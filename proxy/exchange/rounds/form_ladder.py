@@ -77,8 +77,8 @@ def next_form(rung: Rung, refusal: bytes) -> RequestForm | None:
 class FormLadder:
     """The ladder of one request. `request` has the upstream's name for the model."""
 
-    def __init__(self, parts: Services, route: Route, request: Request, record: RequestRecordBuilder) -> None:
-        self._services = parts
+    def __init__(self, services: Services, route: Route, request: Request, record: RequestRecordBuilder) -> None:
+        self._services = services
         self._key = (route.upstream.name, route.model)
         self._request = request
         self._record = record

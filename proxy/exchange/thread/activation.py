@@ -413,16 +413,16 @@ class ContextPolicy:
     def render_block(self, here: PolicyInput, most: int | None = None, frame: str = "") -> str:
         """The block of a frame (default: the active one), of at most `most` tokens."""
         tree, budgets = here.path_state.tree, self.settings.budgets
-        told = tree.frames[frame or tree.active]
+        described = tree.frames[frame or tree.active]
         if most is not None:
             budgets = replace(budgets, total=min(budgets.total, most))
-        if not told.parent:
+        if not described.parent:
             budgets = replace(budgets, current=min(budgets.current, MAX_ROOT_TOKENS))
         return block_of(
             block_format_for(self.config, here.request.model),
             here.path_state,
             tree,
-            told.id,
+            described.id,
             session=here.conversation,
             nonce=self.nonce_of(here.conversation),
             now=here.now,

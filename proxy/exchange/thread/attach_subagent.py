@@ -143,7 +143,8 @@ async def attach_unannounced(
 def has_subagent_frame(ledger: Ledger, child: str) -> bool:
     events = (event for events in ledger.events.values() for event in events if event.kind == "delegated")
     return any(
-        isinstance(told := decode_event(event), SubagentStarted) and told.conversation == child for event in events
+        isinstance(started := decode_event(event), SubagentStarted) and started.conversation == child
+        for event in events
     )
 
 

@@ -82,11 +82,11 @@ class BoundReasoning:
     ) -> list[FrameEvent]:
         """Drop the reasoning of `path_entries` (default: all so far), except what must precede the calls being
         answered."""
-        kept = newest_assistant_entry(here.path_state.entries) if self.is_needed_in_loop(here) else None
+        kept_answer = newest_assistant_entry(here.path_state.entries) if self.is_needed_in_loop(here) else None
         answers = (
             p
             for p in (here.path_state.entries if path_entries is None else path_entries)
-            if p is not kept and is_assistant_entry(p)
+            if p is not kept_answer and is_assistant_entry(p)
         )
         bound = tuple(dict.fromkeys(p.entry.id for p in answers if self._has_reasoning(p)))
         return [ReasoningRemoved(bound, why)] if set(bound) - here.path_state.tree.without_reasoning else []
@@ -165,8 +165,8 @@ def opens_loops_with_reasoning(config: Config, dialect: Dialect, request: Reques
 
 
 def _opens_loops_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
-    told = dialect.must_open_with_reasoning(request)
-    return config.tariff_of(model).thinking_in_loop == "required" if told is None else told
+    must_open = dialect.must_open_with_reasoning(request)
+    return config.tariff_of(model).thinking_in_loop == "required" if must_open is None else must_open
 
 
 def is_assistant_entry(path_entry: PathEntry) -> bool:

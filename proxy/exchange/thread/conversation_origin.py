@@ -131,15 +131,17 @@ def fork_point(cached: CachedConversation, found: Match, request: Request) -> Or
     began it, if it was told that, else the first words that the user has for it alone."""
     ledger = cached.ledger
     leaves = Origin(ledger.conversation.id, found.path[-1].id if found.path else "")
-    told = {at: m.text for at, m in enumerate(request.messages) if at >= found.depth and m.role == "user"}
-    told = {at: text for at, text in told.items() if text.strip()}
-    if not told:
+    user_texts = {at: m.text for at, m in enumerate(request.messages) if at >= found.depth and m.role == "user"}
+    user_texts = {at: text for at, text in user_texts.items() if text.strip()}
+    if not user_texts:
         return leaves
     spoken = next((calls for entry in reversed(found.path) if (calls := _calls_of(ledger, entry)) is not None), ())
-    if prompt := lookup_keys.delegated_text(spoken, told.values()):
-        return leaves._replace(directive=prompt, directive_at=next(at for at, text in told.items() if prompt in text))
-    words = first_user_text(told.values(), MAX_CRITERION_CHARACTERS)
-    return leaves._replace(directive=words, directive_at=next(iter(told)))
+    if prompt := lookup_keys.delegated_text(spoken, user_texts.values()):
+        return leaves._replace(
+            directive=prompt, directive_at=next(at for at, text in user_texts.items() if prompt in text)
+        )
+    words = first_user_text(user_texts.values(), MAX_CRITERION_CHARACTERS)
+    return leaves._replace(directive=words, directive_at=next(iter(user_texts)))
 
 
 def _calls_of(ledger: Ledger, entry: Entry) -> Sequence[Call] | None:

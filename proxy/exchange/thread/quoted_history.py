@@ -198,9 +198,9 @@ async def _replace_quote(
     )
     if left < MIN_RENDERING_TOKENS:
         return None
-    parts = context_parts(found.path_state, build_context(found.path_state, means.composer))
+    pieces = context_parts(found.path_state, build_context(found.path_state, means.composer))
     begins = RENDERING_START.format(count=found.quote.end - found.quote.start)
-    text = f"{before}{begins}{parts_as_text(parts, left)}{RENDERING_END}{behind}"
+    text = f"{before}{begins}{parts_as_text(pieces, left)}{RENDERING_END}{behind}"
     (tokens,) = await means.counter.count_all([text])
     wire, identity = body.replace_text(message.wire, found.raw_text, text), identity_of(message.role, text)
     changed = replace(message, wire=wire, identity=identity, text=text, tokens=tokens)
