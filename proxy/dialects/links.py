@@ -44,6 +44,7 @@ def links_of(parts: Iterable[object]) -> tuple[str, ...]:
     return tuple(sorted(((begun ^ ended) | (shared - begun)) - {""}))
 
 
+# A request for approval and its answer, a server's call and its result: parted by a fold, the API refuses what is left.
 def links_in(wire: bytes) -> tuple[str, ...]:
     """The same of an assistant's message as it is stored, in any dialect."""
     if not any(marker in wire for marker in MARKERS):

@@ -301,6 +301,8 @@ class ClientResponse:
     async def send_error(self, error: ProxyError) -> None:
         """Send our own or a transport error. A stream that has begun gets the dialect's error event, or a comment that
         says why, and is broken off."""
+        # opencode, Codex, cline, continue and pi send the same body again when a connection breaks; an error in the
+        # stream of a chat makes cline, pi and Qwen Code give up (2026-11).
         if self.reply.started and self._is_stream:
             words = str(error)
             if last := self.writer.closing_error(words) or self._closing_comment(words):

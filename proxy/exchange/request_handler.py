@@ -340,6 +340,7 @@ def is_unusable_round(handler: RequestHandler, spoken: ModelResponse) -> bool:
     """Whether the answer is no usable round: it has neither content nor an end, or a stream carries an HTML page or a
     compressed body. Ending a begun stream there would look like success. A plain answer with content that only we
     cannot read passes unchanged, and so does a failure that the provider reported."""
+    # An empty answer ends the task as a success in opencode, Codex, continue and pi; the others ask again (2026-11).
     writing, message = handler.client_response.writer, spoken.message
     if writing.is_error:
         return handler.request.stream or not handler.reply.started

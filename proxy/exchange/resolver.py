@@ -407,6 +407,8 @@ class Resolver:
         """Clients answer a second read of a file with "unchanged". If the first read has left the context, its content
         is added to that result; after a decision for older results too, because they are sent anew anyway."""
         messages = placement.request.messages
+        # Claude Code says "unchanged since your last Read", Qwen Code "unchanged since last read in this session": both
+        # believe that the model still sees the first read. Without its content the model edits from memory.
         spoken = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant"), 0)
         if not any(m.answers and is_unchanged_note(m.text) for m in messages[0 if decided else spoken :]):
             return placement

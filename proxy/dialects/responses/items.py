@@ -523,6 +523,7 @@ def _namespaced_like(theirs: Sequence[Any], extra: bytes) -> bytes:
 
 def encode_tools_run(guidance: str, tools: bytes, theirs: Sequence[Any]) -> bytes:
     """A run that offers our array of tools from its place on, told as `theirs` are, and says this guidance."""
+    # Behind what is cached, not in `tools`: one definition toggled in front rewrites the whole prefix.
     kind = {"type": raw_json.encode(ADDITIONAL_TOOLS), "role": b'"developer"'}
     offer = raw_json.join_object({**kind, "tools": _namespaced_like(theirs, tools)})
     return raw_json.join_array([offer, *([message_item("developer", guidance)] if guidance else [])])

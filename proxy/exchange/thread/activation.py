@@ -381,6 +381,7 @@ class ContextPolicy:
 
     def _offer_fewer_tools(self, here: PolicyInput) -> tuple[FrameEvent, ...]:
         """Offer fewer tools for good when the client's own have become so many that ours exceed the model's cap."""
+        # OpenAI and Azure take 128 tools, and a Claude Code with MCP servers was seen to bring 107 (2.1.330).
         waking, most = here.path_state.tree.wake_state, self._tariff(here).most_tools
         if waking is None or not most or waking.tools == NO_TOOLS:
             return ()
