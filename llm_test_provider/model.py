@@ -24,7 +24,7 @@ from llm_test_provider.answer import (
     error_reply,
     refusal,
 )
-from llm_test_provider.apis import responses as responses_wire
+from llm_test_provider.apis import responses
 from llm_test_provider.apis.json import encoded
 from llm_test_provider.apis.responses_store import ResponseStore
 from llm_test_provider.apis.wires import MESSAGES, WIRES, Wire, check_messages
@@ -218,7 +218,7 @@ class ScriptedModel:
         received.usage = answer.usage or self._usage(answer, use)
         facts = self._facts(answer, asked, received.usage)
         if received.dialect == "responses" and answer.error is None:
-            self._kept.keep(received, wire.body_of(answer, facts), responses_wire.output_of(answer, facts))
+            self._kept.keep(received, wire.body_of(answer, facts), responses.output_of(answer, facts))
         headers = wire.headers(self._answers)
         if self._plan:
             headers = (*headers, *self._plan.take(received.usage, received.dialect or "chat", self._now()))

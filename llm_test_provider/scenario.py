@@ -35,8 +35,7 @@ from llm_test_provider.answer import (
     throttled,
 )
 from llm_test_provider.apis import chat_calls as call_forms
-from llm_test_provider.apis import chat_sse as event_forms
-from llm_test_provider.apis import typed_sse as typed_events
+from llm_test_provider.apis import chat_sse, typed_sse
 from llm_test_provider.error_texts import OVERFLOWS, THROTTLES
 from llm_test_provider.model import Model
 from llm_test_provider.prompt_cache import CACHE_RULES
@@ -75,7 +74,7 @@ def _nearest(word: str, words: Sequence[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else f"; use one of {', '.join(sorted(words))}"
 
 
-EventForm = Annotated[str, _known(sorted(event_forms.FORMS | typed_events.FORMS), "event form")]
+EventForm = Annotated[str, _known(sorted(chat_sse.FORMS | typed_sse.FORMS), "event form")]
 CallForm = Annotated[str, _known(sorted(call_forms.FORMS), "call form")]
 OverflowName = Annotated[str, _known([row.name for row in OVERFLOWS], "overflow wording")]
 ThrottleName = Annotated[str, _known([row.name for row in THROTTLES], "throttling wording")]

@@ -17,9 +17,7 @@ from itertools import takewhile
 from typing import Any
 
 from llm_test_provider.answer import Headers, JsonObject, ScriptedAnswer, ScriptedCall, Usage
-from llm_test_provider.apis import Dialect
-from llm_test_provider.apis import messages_request as messages_view
-from llm_test_provider.apis import responses_request as responses_view
+from llm_test_provider.apis import Dialect, messages_request, responses_request
 from llm_test_provider.apis.json import mapping, mappings
 from llm_test_provider.templates import last_text, text_of
 
@@ -63,9 +61,9 @@ class ReceivedRequest:
         """The messages of the body; empty where it has none. Those of other dialects are told as chat messages."""
         body = mapping(self.body)
         if self.dialect == "messages":
-            return messages_view.conversation(body)
+            return messages_request.conversation(body)
         if self.dialect == "responses":
-            return responses_view.conversation(body, self.items)
+            return responses_request.conversation(body, self.items)
         return [dict(message) for message in mappings(body.get("messages"))]
 
     @property
@@ -93,9 +91,9 @@ class ReceivedRequest:
         """Names of the tools offered, in order."""
         body = mapping(self.body)
         if self.dialect == "responses":
-            return [tool.name for tool in responses_view.tools_of(body, self.items)]
+            return [tool.name for tool in responses_request.tools_of(body, self.items)]
         if self.dialect == "messages":
-            return messages_view.tool_names(body)
+            return messages_request.tool_names(body)
         return [str(mapping(tool.get("function")).get("name")) for tool in mappings(body.get("tools"))]
 
     def header(self, name: str) -> str | None:

@@ -4,6 +4,7 @@ Everything here reads the tree as git knows it, so a file that was never added i
 """
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -137,6 +138,81 @@ def test_every_module_tells_the_next_reader_what_it_holds() -> None:
 @pytest.mark.parametrize("word", ["utils", "helpers", "common", "manager"])
 def test_no_module_is_a_drawer_for_homeless_functions(word: str) -> None:
     assert [path for path in tracked("proxy/*.py", "callstack_proxy/*.py") if path.stem == word] == []
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The script that counts."""
+    monkeypatch.syspath_prepend(HOUSE / "docs")
+    return importlib.import_module("house")
+
+
+@pytest.mark.long
+def test_the_house_is_true_and_no_larger_than_it_may_be(counts: Any) -> None:
+    """No docstring names what does not exist, no import keeps a former name; sizes and twins have limits."""
+    assert counts.over_limit(counts.counts_of(counts.House())) == []
+
+
+FAULTY = '''\
+"""Reads what `gone_module` wrote, with `written`."""
+from json import dumps as spelled
+from json import load as dump
+
+def dump_all(items: list[str]) -> str:
+    """All `items` as `dumped_by` says; Raises NoSuchError or ValueError."""
+    told = spelled(items)
+    return told
+
+LIMIT = 3
+"""Documents."""
+
+"""Documents nothing."""
+
+class Row(TypedDict):
+    """`first` is the first, `former` was renamed."""
+
+    first: int
+    second: int
+    third: int
+    fourth: int
+    fifth: int
+    sixth: int
+
+class Other(TypedDict):
+    """The same."""
+
+    first: int
+    second: int
+    third: int
+    fourth: int
+    fifth: int
+    sixth: int
+    of_former: int
+'''
+
+
+def test_each_fault_of_a_house_is_counted_with_its_place(counts: Any, tmp_path: Path) -> None:
+    (tmp_path / "proxy/config").mkdir(parents=True)
+    (tmp_path / "proxy/written.py").write_text(FAULTY)
+    (tmp_path / "pyproject.toml").write_text("[project]\ndependencies = []")
+
+    counted = counts.counts_of(counts.House(tmp_path))
+
+    assert counted["names in docstrings that do not exist"] == [
+        "proxy/written.py:1 `gone_module`",
+        "proxy/written.py:6 `dumped_by`",
+        "proxy/written.py:6 Raises NoSuchError",
+        "proxy/written.py:16 `former`",
+    ]
+    assert counted["imports under a needless other name"] == [
+        "proxy/written.py:2 dumps as spelled",
+        "proxy/written.py:3 load as dump",
+    ]
+    assert counted["docstrings of nothing"] == ["proxy/written.py:13"]
+    assert counted["locals named told, came, heard, kept, parts, line"] == ["proxy/written.py:5 dump_all: told"]
+    assert counted["pairs of records with six or more common fields"] == [
+        "proxy/written.py Row = proxy/written.py Other: 6"
+    ]
 
 
 def test_importing_the_proxy_is_cheap() -> None:

@@ -32,12 +32,12 @@ from callstack_proxy.management.export import (
     ExportInput,
     ExportOptions,
     ImportResult,
+    files,
     format_named,
     import_conversation,
     load_export_input,
     measure_named,
 )
-from callstack_proxy.management.export import files as writing
 from proxy.auth import LOCAL_TENANT
 from proxy.config import Config
 from proxy.errors import BadRequest, InvalidConfiguration, NotAllowed
@@ -81,7 +81,7 @@ def export(
         raise typer.BadParameter(f"{kind} has several files: name a folder, or a file that ends in .zip, with --out")
     export_input = asyncio.run(_load_material(settings_at(config, data), conversation, thread))
     if out is None:
-        _print(writing.export_chunks(chosen, export_input, options))
+        _print(files.export_chunks(chosen, export_input, options))
     else:
         _write(chosen, export_input, options, out)
 
@@ -111,7 +111,7 @@ def _print(pieces: Iterable[bytes]) -> None:
 
 
 def _write(chosen: ExportFormat, export_input: ExportInput, options: ExportOptions, out: Path) -> None:
-    writing.write_export(chosen, export_input, options, out)
+    files.write_export(chosen, export_input, options, out)
     print_line(f"{export_input.id}: written to {out}")
 
 

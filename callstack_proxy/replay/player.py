@@ -1,6 +1,6 @@
 """Plays one recording through the product, request by request.
 
-Each step is a client's request and goes through `exchange.pipeline.handle` with the services of a running proxy; only
+Each step is a client's request and goes through `pipeline.handle` with the services of a running proxy; only
 the provider, the clock and the store are replaced. The client always continues as recorded, whatever the proxy did, so
 that one fault does not hide the next. What reached the client is compared with the recorded answer.
 """
@@ -30,8 +30,7 @@ from proxy.config import Config
 from proxy.core.ledger import Ledger, Message, Request
 from proxy.dialects import countable_texts, with_token_counts
 from proxy.errors import ProxyError
-from proxy.exchange import ClientRequest, HeldReply
-from proxy.exchange import pipeline as exchange
+from proxy.exchange import ClientRequest, HeldReply, pipeline
 
 
 async def play_recording(
@@ -84,7 +83,7 @@ class _Player:
         client_request = ClientRequest(name, TENANT, "POST", self._api.path, b"", list(step.headers), body)
         reply = HeldReply()
         try:
-            await exchange.handle(replay.services, client_request, reply)
+            await pipeline.handle(replay.services, client_request, reply)
         except ProxyError as error:
             self._note(f"request {number} was refused: {error}")
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from llm_test_provider.answer import AnswerFacts, JsonObject, ScriptedAnswer, Usage
-from llm_test_provider.apis import chat_sse as event_forms
+from llm_test_provider.apis import chat_sse
 from llm_test_provider.apis.chat_calls import call_deltas, extra_content, pieces_of
 from llm_test_provider.apis.json import encoded, mapping
 
@@ -33,12 +33,12 @@ def events_of(answer: ScriptedAnswer, facts: AnswerFacts) -> list[bytes]:
     """The events of the streamed answer, as bytes, an error event in its place."""
     payloads = [encoded(chunk) for chunk in _chunks(answer, facts)]
     if answer.error is None:
-        return event_forms.events_of([*payloads, event_forms.DONE], answer.events)
+        return chat_sse.events_of([*payloads, chat_sse.DONE], answer.events)
     error: JsonObject = {"error": dict(answer.error.error)}
     if answer.error.with_choices:
         error = _frame(facts, "chat.completion.chunk") | {"choices": []} | error
-    done = [event_forms.DONE] if answer.error.then_done else []
-    return event_forms.events_of([*payloads[: answer.error.after_events], encoded(error), *done], answer.events)
+    done = [chat_sse.DONE] if answer.error.then_done else []
+    return chat_sse.events_of([*payloads[: answer.error.after_events], encoded(error), *done], answer.events)
 
 
 def usage_object(usage: Usage) -> JsonObject:

@@ -22,11 +22,11 @@ from llm_test_provider.answer import (
     ScriptedCall,
     Usage,
 )
-from llm_test_provider.apis import typed_sse as typed_events
+from llm_test_provider.apis import typed_sse
 from llm_test_provider.apis.chat_calls import pieces_of
 from llm_test_provider.apis.json import encoded
 
-GRAMMAR = typed_events.Grammar(
+GRAMMAR = typed_sse.Grammar(
     text="content_block_delta",
     text_key=("delta", "text"),
     finish="message_delta",
@@ -74,7 +74,7 @@ def events_of(answer: ScriptedAnswer, facts: AnswerFacts) -> list[bytes]:
     if answer.error is not None:
         events = [*events[: answer.error.after_events], failure(answer.error)]
     forms = answer.events if answer.error is None or not answer.error.then_done else (*answer.events, "done")
-    return typed_events.events_of(events, forms, GRAMMAR)
+    return typed_sse.events_of(events, forms, GRAMMAR)
 
 
 def error_body(reply: FixedReply) -> bytes:
@@ -170,7 +170,7 @@ def _content(answer: ScriptedAnswer, facts: AnswerFacts) -> Iterator[JsonObject]
         list(_block_events(block, index, answer, text))
         for index, (block, text) in enumerate(zip(blocks, [*[""] * (len(blocks) - len(texts)), *texts], strict=True))
     ]
-    return typed_events.in_turn(each, len(answer.calls), answer.call_forms)
+    return typed_sse.in_turn(each, len(answer.calls), answer.call_forms)
 
 
 def _block_events(block: JsonObject, index: int, answer: ScriptedAnswer, arguments: str) -> Iterator[JsonObject]:
@@ -194,7 +194,7 @@ def _opened(block: JsonObject, answer: ScriptedAnswer, arguments: str) -> tuple[
         return block | {"thinking": "", "signature": ""}, [*thoughts, signed]
     if block["type"] == "tool_use":
         # The API opens with an empty piece, and says nothing more for a tool that takes no arguments.
-        pieces = ["", *typed_events.fragments("" if arguments == "{}" else arguments, answer)]
+        pieces = ["", *typed_sse.fragments("" if arguments == "{}" else arguments, answer)]
         opened = {key: block[key] for key in block if key != "input"}
         absent = "arguments_absent" in answer.call_forms
         return opened if absent else opened | {"input": {}}, [

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from llm_test_provider.answer import AnswerFacts, ErrorEvent, JsonObject, ScriptedAnswer, ScriptedCall, Usage
-from llm_test_provider.apis import typed_sse as typed_events
+from llm_test_provider.apis import typed_sse
 from llm_test_provider.apis.chat_calls import pieces_of
 from llm_test_provider.apis.json import canonical
 from llm_test_provider.apis.responses_request import FREEFORM, Offered, known_as, tools_of
@@ -52,7 +52,7 @@ WORDS: Mapping[Kind, str] = {
     "orphan": "Item '{path}' of type 'reasoning' was provided without its required following item.",
 }
 """How this API refuses reasoning."""
-GRAMMAR = typed_events.Grammar(
+GRAMMAR = typed_sse.Grammar(
     text="response.output_text.delta",
     text_key=("delta",),
     finish="response.completed",
@@ -89,7 +89,7 @@ def events_of(answer: ScriptedAnswer, facts: AnswerFacts) -> list[bytes]:
     if answer.error is not None:
         events = [*events[: answer.error.after_events], _failed(answer.error, opening)]
         forms = (*forms, "done") if answer.error.then_done else forms
-    return typed_events.events_of(events, forms, replace(GRAMMAR, finish=kind, end=kind))
+    return typed_sse.events_of(events, forms, replace(GRAMMAR, finish=kind, end=kind))
 
 
 def failure(event: ErrorEvent) -> JsonObject:
@@ -179,7 +179,7 @@ def _unknown_item(facts: AnswerFacts) -> JsonObject:
 def _items(answer: ScriptedAnswer, items: Sequence[JsonObject]) -> Iterator[JsonObject]:
     """The events of all items; calls of the form `interleaved` are told side by side."""
     each = [list(_item_events(item, at, answer)) for at, item in enumerate(items)]
-    return typed_events.in_turn(each, len(answer.calls), answer.call_forms)
+    return typed_sse.in_turn(each, len(answer.calls), answer.call_forms)
 
 
 def _item_events(item: JsonObject, index: int, answer: ScriptedAnswer) -> Iterator[JsonObject]:
@@ -227,7 +227,7 @@ def _inside_call(item: JsonObject, answer: ScriptedAnswer) -> Inside:
     opened = {name: item[name] for name in item if name != key} | {"status": "in_progress"}
     if "whole_call" in answer.call_forms:
         return opened | {key: item[key]}, [done]
-    deltas = [{"type": f"response.{stem}.delta", "delta": piece} for piece in typed_events.fragments(item[key], answer)]
+    deltas = [{"type": f"response.{stem}.delta", "delta": piece} for piece in typed_sse.fragments(item[key], answer)]
     return opened if "arguments_absent" in answer.call_forms else opened | {key: ""}, [*deltas, done]
 
 

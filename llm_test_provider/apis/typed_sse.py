@@ -1,7 +1,7 @@
 """Streams whose events have a type: the messages and the responses API, and the odd ways in which they are sent.
 
 A dialect's events are objects with a `type`; its `Grammar` says which of them begin, say text, finish and end a
-stream. `events_of` puts them into bytes. The forms of `event_forms.py` mean the same here; those in `FORMS` exist
+stream. `events_of` puts them into bytes. The forms of `chat_sse.py` mean the same here; those in `FORMS` exist
 here alone. Pure.
 
 Its one law: forms change the objects first, and numbers are given last, so that a stream with odd events in it still
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import chain, zip_longest
 
 from llm_test_provider.answer import JsonObject, ScriptedAnswer
-from llm_test_provider.apis import chat_sse as event_forms
+from llm_test_provider.apis import chat_sse
 from llm_test_provider.apis.chat_calls import pieces_of
 from llm_test_provider.apis.json import encoded
 
@@ -55,8 +55,8 @@ def events_of(events: Sequence[JsonObject], forms: Sequence[str], grammar: Gramm
     if "invalid_utf8" in forms:
         payloads = _invalid_utf8(payloads, grammar)
     if "done" in forms:
-        payloads.append(("", event_forms.DONE))
-    return event_forms.written(payloads, forms)
+        payloads.append(("", chat_sse.DONE))
+    return chat_sse.written(payloads, forms)
 
 
 def in_turn(each: Sequence[Sequence[JsonObject]], calls: int, call_forms: Sequence[str]) -> Iterator[JsonObject]:
@@ -90,7 +90,7 @@ def _two_finishes(events: list[JsonObject], grammar: Grammar) -> list[JsonObject
 
 def _long_line(events: list[JsonObject], _: Grammar) -> list[JsonObject]:
     """The first event carries a vendor field of ten megabytes."""
-    return [events[0] | {"x_padding": "x" * event_forms.LONG_LINE}, *events[1:]]
+    return [events[0] | {"x_padding": "x" * chat_sse.LONG_LINE}, *events[1:]]
 
 
 def _invalid_utf8(payloads: list[tuple[str, bytes]], grammar: Grammar) -> list[tuple[str, bytes]]:

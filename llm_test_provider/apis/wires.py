@@ -11,14 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from llm_test_provider.answer import AnswerFacts, ApiError, ErrorEvent, FixedReply, Headers, JsonObject, ScriptedAnswer
-from llm_test_provider.apis import Dialect
-from llm_test_provider.apis import chat as completion
+from llm_test_provider.apis import (
+    Dialect,
+    chat,
+    messages_checks,
+    messages_request,
+    responses,
+    responses_checks,
+    responses_request,
+)
 from llm_test_provider.apis import messages as messages_wire
-from llm_test_provider.apis import messages_checks as messages_check
-from llm_test_provider.apis import messages_request as messages_view
-from llm_test_provider.apis import responses as responses_wire
-from llm_test_provider.apis import responses_checks as responses_check
-from llm_test_provider.apis import responses_request as responses_view
 from llm_test_provider.apis.json import mapping, mappings
 from llm_test_provider.prompt_cache import PromptPart
 from llm_test_provider.reasoning_binding import WORDS, BoundRequest, Kind, Mode
@@ -81,8 +83,8 @@ CHAT = Wire(
     check=_check_chat,
     parts=lambda received, count: parts_of(received.body, count),
     bound=lambda _: BoundRequest(b""),
-    body_of=completion.body_of,
-    events_of=completion.events_of,
+    body_of=chat.body_of,
+    events_of=chat.events_of,
     error_body=lambda reply: reply.body,
     failure=lambda event: {"error": dict(event.error)},
     headers=_openai_headers,
@@ -95,7 +97,7 @@ CHAT = Wire(
 def check_messages(received: ReceivedRequest, *, counted: bool = False) -> ApiError | None:
     """Why a request is refused that asks for an answer, or only to be `counted`."""
     betas = ",".join(value for name, value in received.headers if name.lower() == "anthropic-beta")
-    words = messages_check.refusal(received.body, betas, counted=counted)
+    words = messages_checks.refusal(received.body, betas, counted=counted)
     return ApiError(words) if words else None
 
 
@@ -118,8 +120,8 @@ def _anthropic_headers(number: int) -> Headers:
 
 MESSAGES = Wire(
     check=check_messages,
-    parts=lambda received, count: messages_view.parts_of(received.body, count),
-    bound=lambda received: messages_view.bound_of(received.body),
+    parts=lambda received, count: messages_request.parts_of(received.body, count),
+    bound=lambda received: messages_request.bound_of(received.body),
     body_of=messages_wire.body_of,
     events_of=messages_wire.events_of,
     error_body=messages_wire.error_body,
@@ -135,19 +137,19 @@ MESSAGES = Wire(
 
 # ------------------------------------------------------------------------------------------------------------ responses
 RESPONSES = Wire(
-    check=lambda received: responses_check.refusal(received.body, received.items or ()),
-    parts=lambda received, count: responses_view.parts_of(received.body, received.items or (), count),
-    bound=lambda received: responses_view.bound_of(received.body, received.items or ()),
-    body_of=responses_wire.body_of,
-    events_of=responses_wire.events_of,
+    check=lambda received: responses_checks.refusal(received.body, received.items or ()),
+    parts=lambda received, count: responses_request.parts_of(received.body, received.items or (), count),
+    bound=lambda received: responses_request.bound_of(received.body, received.items or ()),
+    body_of=responses.body_of,
+    events_of=responses.events_of,
     error_body=lambda reply: reply.body,
-    failure=responses_wire.failure,
+    failure=responses.failure,
     headers=_openai_headers,
     call_id="call_",
-    words=responses_wire.WORDS,
+    words=responses.WORDS,
     too_long="openai-window",
-    known_as=responses_view.known_as,
-    together=responses_wire.together,
+    known_as=responses_request.known_as,
+    together=responses.together,
 )
 
 WIRES: Mapping[Dialect, Wire] = {"chat": CHAT, "messages": MESSAGES, "responses": RESPONSES}

@@ -128,7 +128,7 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     lost_reasoning: int = 0
     """Tokens of reasoning that the client sent and that had to be left out; the model may think them again."""
     form: str = ""
-    """`strict`, `mild`, `bare` or `own`: the form that its provider took, where it refused the full one; or empty."""
+    """"strict", "mild", "bare" or "own", the form that its provider took where it refused the full one; else empty."""
     brief_tools: int = 0
     """Tokens of descriptions of the client's tools that the last round was sent without (`client_tools: brief`)."""
     client: str = ""

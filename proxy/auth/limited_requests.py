@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 from proxy.auth.budgets import UsageLimits
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.errors import ModelNotAllowed, NotCounted, ProxyError
 
 EndpointKind = Literal["generates", "free", "other"]
@@ -134,8 +134,8 @@ class LimitedRequest:
     def members(self) -> Mapping[str, bytes]:
         """Of the body; empty where it is no JSON object."""
         try:
-            return slices.members(self.body) if self.body else {}
-        except slices.JsonSplitError:
+            return raw_json.members(self.body) if self.body else {}
+        except raw_json.JsonSplitError:
             return {}
 
     @property
@@ -150,8 +150,8 @@ class LimitedRequest:
     def value(self, name: str) -> Any:
         """The value of a member; None if it is missing or no parser takes it."""
         try:
-            return slices.parse(self.members.get(name, b"null"))
-        except slices.JsonSplitError:
+            return raw_json.parse(self.members.get(name, b"null"))
+        except raw_json.JsonSplitError:
             return None
 
     @property
@@ -228,21 +228,21 @@ class _ListCheck:
 
     def _tools(self, raw: bytes) -> None:
         try:
-            for tool in slices.items(raw):
+            for tool in raw_json.items(raw):
                 self._tool(tool)
-        except slices.JsonSplitError:
+        except raw_json.JsonSplitError:
             raise self.error("the tools of the request cannot be read") from None
 
     def _tool(self, raw: bytes) -> None:
-        names = [name for name, _ in slices.all_members(raw)]
+        names = [name for name, _ in raw_json.all_members(raw)]
         if len(set(names)) != len(names):
             raise self.error("a tool of the request has a member twice, and it is not known which of them counts")
-        tool = slices.parse(raw)
+        tool = raw_json.parse(raw)
         kind = tool.get("type")
         if kind in FUNCTION_TYPES:
             return
         if isinstance(tool.get("tools"), list):  # a namespace
-            self._tools(slices.members(raw)["tools"])
+            self._tools(raw_json.members(raw)["tools"])
             tool = {name: value for name, value in tool.items() if name != "tools"}
         named = list(_models_in(tool))
         for model in named:
@@ -271,8 +271,8 @@ def _models_in(value: object) -> Iterator[str]:
 def _refuse_ambiguous_members(asked: LimitedRequest, error: Callable[[str], ProxyError]) -> None:
     """Of a member that comes twice one program takes the first, another the last; some read `Model` as `model`."""
     try:
-        names = [name for name, _ in slices.all_members(asked.body)]
-    except slices.JsonSplitError:
+        names = [name for name, _ in raw_json.all_members(asked.body)]
+    except raw_json.JsonSplitError:
         raise error("its body is no JSON object that can be read here, so it is not known what it asks for") from None
     seen: set[str] = set()
     for name in names:

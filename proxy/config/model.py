@@ -46,10 +46,8 @@ from proxy.config.sections import (
 from proxy.core.compaction import CachePrices, FoldingLevel, OutputRule, OutputRules
 from proxy.core.context import GuidanceWording
 from proxy.core.memo import memoize
-from proxy.core.observers import DEFAULT_TOOL_ROLES
-from proxy.core.observers import ToolRoles as ToolNames
-from proxy.core.policy import HEURISTIC_NAMES as HEURISTICS
-from proxy.core.policy import AutonomyLevel, AutonomyRules, ScoreCombiner
+from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles
+from proxy.core.policy import HEURISTIC_NAMES, AutonomyLevel, AutonomyRules, ScoreCombiner
 
 Tenancy = Literal["single", "key", "header", "credential"]
 _NO_EXCEPTIONS = ModelSettings()
@@ -179,7 +177,7 @@ class Config(StrictModel):
     suggest_in_context: bool = True
     """Whether the model reads suggestions; without it they are only listed."""
 
-    enabled_heuristics: NameList = HEURISTICS
+    enabled_heuristics: NameList = HEURISTIC_NAMES
     """Heuristics that count."""
 
     model_may_set: SettableNames = ()
@@ -428,7 +426,7 @@ class Config(StrictModel):
         return value
 
     @property
-    def observed_tools(self) -> ToolNames:
+    def observed_tools(self) -> ToolRoles:
         """Roles of clients' tools."""
         return _tool_names(self.observe)
 
@@ -450,14 +448,14 @@ class Config(StrictModel):
             self.pop_threshold,
             self.combine,
             self.suggest_in_context,
-            tuple(name for name in HEURISTICS if name in self.enabled_heuristics),
+            tuple(name for name in HEURISTIC_NAMES if name in self.enabled_heuristics),
             frozenset(self.model_may_set),
         )
 
     @property
     def unknown_heuristics(self) -> tuple[str, ...]:
         """Enabled names that are no heuristics: typing errors, or from another version."""
-        return tuple(name for name in self.enabled_heuristics if name not in HEURISTICS)
+        return tuple(name for name in self.enabled_heuristics if name not in HEURISTIC_NAMES)
 
     def tariff_of(self, model: str) -> Tariff:
         """Prices and traits of a model, by its name at the upstream."""
@@ -557,6 +555,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _tool_names(tools: Mapping[str, ObservedTool]) -> ToolNames:
+def _tool_names(tools: Mapping[str, ObservedTool]) -> ToolRoles:
     entries = {name: "none" if tool.role == "none" else tool.model_dump() for name, tool in tools.items()}
     return DEFAULT_TOOL_ROLES.with_entries(entries)

@@ -85,7 +85,7 @@ class UpstreamSettings(StrictModel):
     Without it the client's own key passes; with `litellm` that stays here, and what litellm finds by itself counts."""
 
     key_header: Literal["authorization", "x-api-key", "api-key"] = "authorization"
-    """The header the operator's key travels in; `authorization` sends it as `Bearer`, `x-api-key` is Anthropic's."""
+    """The header of the operator's key; `authorization` sends it as "Bearer KEY", `x-api-key` is Anthropic's."""
 
     models: NameList = ()
     """Model names or globs (`gpt-*`) served here. Empty: whatever no other upstream names."""

@@ -153,15 +153,15 @@ def truncate_to_tokens(text: str, budget: int, count: CountTokens, marker: str =
         return text
     if count(marker) > budget:
         return ""
-    length = longest_fitting(text, lambda kept: count(f"{kept} {marker}") <= budget)
+    length = longest_fitting(text, lambda beginning: count(f"{beginning} {marker}") <= budget)
     border = max(text.rfind(" ", 0, length + 1), text.rfind("\n", 0, length + 1))
     if border >= length * (1 - WORD_BORDER):
         length = border
-    kept = text[: max(length, 0)].rstrip()
+    beginning = text[: max(length, 0)].rstrip()
     # A tokenizer may take more for less: a cut can part what was one token.
-    while kept and count(f"{kept} {marker}") > budget:
-        kept = kept[:-1].rstrip()
-    return f"{kept} {marker}" if kept else marker
+    while beginning and count(f"{beginning} {marker}") > budget:
+        beginning = beginning[:-1].rstrip()
+    return f"{beginning} {marker}" if beginning else marker
 
 
 def cut_middle(text: str, fits: Callable[[str], bool]) -> str:
@@ -173,10 +173,10 @@ def cut_middle(text: str, fits: Callable[[str], bool]) -> str:
         return text
     last = _last_sentence(text)
     if not fits(f"{GAP_MARKER} {last}"):
-        kept = longest_fitting(last[::-1], lambda end: fits(f"{GAP_MARKER} {end[::-1]}"))
-        return f"{GAP_MARKER} {last[len(last) - kept :].lstrip()}" if kept else ""
+        length_of_end = longest_fitting(last[::-1], lambda end: fits(f"{GAP_MARKER} {end[::-1]}"))
+        return f"{GAP_MARKER} {last[len(last) - length_of_end :].lstrip()}" if length_of_end else ""
     head = text[: len(text) - len(last)].rstrip()
-    length = longest_fitting(head, lambda kept: fits(f"{kept} {GAP_MARKER} {last}"))
+    length = longest_fitting(head, lambda start: fits(f"{start} {GAP_MARKER} {last}"))
     start = head[: _end_of_beginning(head, length)].rstrip()
     return f"{start} {GAP_MARKER} {last}".lstrip() if fits(f"{start} {GAP_MARKER} {last}") else f"{GAP_MARKER} {last}"
 

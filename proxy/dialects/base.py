@@ -20,7 +20,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 Body = tuple[bytes, ...]
 """A body in pieces; joined they are what is sent. Every message is a piece of its own."""
 CLIENT_RESPONSE_KEY = "response"
-"""The member of `Spoken.extra` with the answer as the client was told it, where the provider has another one."""
+"""The member of `ModelResponse.extra` with the answer as the client was told it, where the provider has another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class ResponseWriter(Protocol):
 
     @property
     def retryable_error(self) -> bytes:
-        """The error that is all this round said, where `repeats` has it asked again for that; else b""."""
+        """The error that is all this round said, where the provider is asked again for that; else b""."""
 
     @property
     def is_finished(self) -> bool:
@@ -185,7 +185,7 @@ class Dialect:
     parse_in_steps: Callable[[bytes, ParseCache], ParseSteps[Request]]
     """The request in a body, read bit by bit. Raises RequestParseError."""
     render: Callable[[Request, Sequence[Message], Sequence[bytes], RenderOptions], Body]
-    """The body of an upstream request: the client's members in its order, with this head (as `extended_head` writes
+    """The body of an upstream request: the client's members in its order, with this head (as `extend_head` writes
     it) and this line."""
     client_body: Callable[[Request], Body]
     """The client's own body, cut at the borders of its messages."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 
 RawMembers = Mapping[str, bytes]
 
@@ -17,8 +17,8 @@ RawMembers = Mapping[str, bytes]
 def value_of(fields: RawMembers, name: str) -> Any:
     """A small member, read; None when it is absent or no parser takes it."""
     try:
-        return slices.parse(fields[name]) if name in fields else None
-    except slices.JsonSplitError:
+        return raw_json.parse(fields[name]) if name in fields else None
+    except raw_json.JsonSplitError:
         return None
 
 
@@ -36,8 +36,8 @@ def list_in(fields: RawMembers, name: str) -> list[Any]:
 
 def with_members(body: bytes, changed: Mapping[str, bytes | None]) -> bytes:
     """A JSON object with these members changed, added, or (None) left out; every other member byte for byte."""
-    members = {**slices.members(body), **changed}
-    return slices.join_object({name: value for name, value in members.items() if value is not None})
+    members = {**raw_json.members(body), **changed}
+    return raw_json.join_object({name: value for name, value in members.items() if value is not None})
 
 
 def offered_tools(fields: RawMembers, arrays: Sequence[str]) -> bytes:
@@ -94,11 +94,11 @@ def allows_more_tools(choice: object) -> bool:
 def allow_tools(choice: bytes, names: Iterable[str], wrap: Callable[[str], dict[str, Any]]) -> bytes:
     """The choice with these tools behind the allowed ones; `wrap` tells a tool by its name. What is allowed already is
     not listed again, and all other members stay as they are."""
-    fields = slices.members(choice)
-    listed = slices.items(fields["tools"])
-    known = {_tool_name(slices.parse(raw)) for raw in listed}
-    added = [slices.encode(wrap(name)) for name in names if name not in known]
-    return slices.join_object({**fields, "tools": slices.join_array([*listed, *added])})
+    fields = raw_json.members(choice)
+    listed = raw_json.items(fields["tools"])
+    known = {_tool_name(raw_json.parse(raw)) for raw in listed}
+    added = [raw_json.encode(wrap(name)) for name in names if name not in known]
+    return raw_json.join_object({**fields, "tools": raw_json.join_array([*listed, *added])})
 
 
 CONTENT, TEXT = "content", "text"
@@ -116,8 +116,8 @@ TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 def holds_text_alone(wire: bytes) -> bool:
     """Whether the content of a message, or of a run of one block, is text: no picture, file or reference."""
     try:
-        said = slices.parse(wire)
-    except slices.JsonSplitError:
+        said = raw_json.parse(wire)
+    except raw_json.JsonSplitError:
         return False
     if isinstance(said, list):
         (said,) = said if len(said) == 1 else (None,)
@@ -130,31 +130,31 @@ def holds_text_alone(wire: bytes) -> bool:
 
 def decode_text(written: bytes) -> str:
     """A JSON string as text."""
-    said = slices.parse(written)
+    said = raw_json.parse(written)
     return said if isinstance(said, str) else ""
 
 
 def replace_text(wire: bytes, written: bytes, text: str) -> bytes:
     """The message with `text` in the place of one of its texts, told as it is `written`."""
-    at = slices.find_slice(wire, written)
+    at = raw_json.find_slice(wire, written)
     if at < 0:
         return wire
-    return wire[:at] + slices.encode(slices.replace_surrogates(text)) + wire[at + len(written) :]
+    return wire[:at] + raw_json.encode(raw_json.replace_surrogates(text)) + wire[at + len(written) :]
 
 
 def _texts(wire: bytes) -> list[bytes]:
     """Raises nothing: what cannot be taken apart has none."""
-    wire = wire.strip(slices.SPACE)
+    wire = wire.strip(raw_json.SPACE)
     if wire.startswith(b'"'):
         return [wire]
     try:
         if wire.startswith(b"["):
-            return [text for item in slices.items(wire) if (text := _member(item, TEXT)).startswith(b'"')]
+            return [text for item in raw_json.items(wire) if (text := _member(item, TEXT)).startswith(b'"')]
         content = _member(wire, CONTENT)
-    except slices.JsonSplitError:
+    except raw_json.JsonSplitError:
         return []
     return _texts(content) if content[:1] in (b'"', b"[") else []
 
 
 def _member(raw: bytes, name: str) -> bytes:
-    return slices.members(raw).get(name, b"").strip(slices.SPACE) if raw.startswith(b"{") else b""
+    return raw_json.members(raw).get(name, b"").strip(raw_json.SPACE) if raw.startswith(b"{") else b""

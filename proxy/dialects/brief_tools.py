@@ -75,6 +75,8 @@ def _is_run_by_client(members: Mapping[str, bytes]) -> bool:
     """Whether the client runs the tool, it is in the prompt from the start, and its schema is not strict."""
     if _read(members, "type") not in FUNCTION_TYPES:
         return False
+    # A deferred tool is not in the prompt until a search loads it, and a strict one is compiled: there is nothing to
+    # save.
     return _read(members, "strict") is not True and _read(members, "defer_loading") is not True
 
 

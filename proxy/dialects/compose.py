@@ -21,7 +21,7 @@ MAX_CACHED_BYTES = 2 << 20
 
 
 class DialectComposer:
-    """A `stack.context.Scribe`. `count` counts the tokens of a text."""
+    """A `MessageComposer` of the core. `count` counts the tokens of a text."""
 
     def __init__(self, dialect: Dialect, count: Callable[[str], int], max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._dialect = dialect

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 
 CONSTANT = ("index", "type", "id", "format", "role", "name", "provider")
 """Members that are said again in every delta and do not grow."""
@@ -45,7 +45,7 @@ def _target_index(whole: list[Any], item: object) -> int:
 def _merge_member(name: str, old: Any, new: Any) -> Any:
     if isinstance(old, str) and isinstance(new, str):
         return (
-            old if name in CONSTANT and not new else new if name in CONSTANT else slices.replace_surrogates(old + new)
+            old if name in CONSTANT and not new else new if name in CONSTANT else raw_json.replace_surrogates(old + new)
         )
     return _merged(old, new)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 
 APPROVAL_REQUEST_ID = "approval_request_id"
 """The member that names the request for approval, in the answer to it and in what was run then."""
@@ -44,13 +44,14 @@ def links_of(parts: Iterable[object]) -> tuple[str, ...]:
     return tuple(sorted(((begun ^ ended) | (shared - begun)) - {""}))
 
 
+# A request for approval and its answer, a server's call and its result: parted by a fold, the API refuses what is left.
 def links_in(wire: bytes) -> tuple[str, ...]:
     """The same of an assistant's message as it is stored, in any dialect."""
     if not any(marker in wire for marker in MARKERS):
         return ()
     try:
-        said = slices.parse(wire)
-    except slices.JsonSplitError:
+        said = raw_json.parse(wire)
+    except raw_json.JsonSplitError:
         return ()
     parts = said.get("content") if isinstance(said, dict) else said
     return links_of(parts) if isinstance(parts, list) else ()

@@ -27,7 +27,7 @@ from proxy.core.ledger import (
     digest_of_tools,
     without_deferred_tools,
 )
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 
 MAX_BODIES = 32
 """Bodies that are remembered, the newest of each conversation."""
@@ -74,8 +74,8 @@ class BodyCache:
                     self.size -= len(known.prefix)
                     self._keep(later)
                 return opened
-        fields = slices.members(body)
-        items = slices.items(fields.get(name, b""))
+        fields = raw_json.members(body)
+        items = raw_json.items(fields.get(name, b""))
         # A body that has no room alone would push out all others; looking for its array takes 20 ms for 15 MB.
         if items and len(body) <= self._max_bytes and (fresh := _cacheable(body, name, fields[name], items)):
             self._keep(fresh)
@@ -85,8 +85,8 @@ class BodyCache:
         """As `split`. Others may have their turn between the two readings of a body that is too large to be kept."""
         if len(body) <= self._max_bytes:
             return self.split(body, name)
-        fields = yield partial(slices.members, body)
-        items = yield partial(slices.items, fields.get(name, b""))
+        fields = yield partial(raw_json.members, body)
+        items = yield partial(raw_json.items, fields.get(name, b""))
         return fields, items
 
     def _keep(self, body: _CachedBody) -> None:
@@ -102,10 +102,10 @@ def _split_grown_body(known: _CachedBody, body: bytes, name: str) -> tuple[Split
     border, opening = len(known.prefix), _object_start(name)
     rest = opening + b"[" + PLACEHOLDER + body[border:]
     try:
-        behind = slices.members(rest)
+        behind = raw_json.members(rest)
         array = behind.pop(name)
-        items = slices.items(array)
-    except slices.JsonSplitError:
+        items = raw_json.items(array)
+    except raw_json.JsonSplitError:
         return None
     if items[:1] != [PLACEHOLDER] or not rest.startswith(array, len(opening)):
         return None  # no border of items, or the member is there twice
@@ -124,16 +124,16 @@ def _split_grown_body(known: _CachedBody, body: bytes, name: str) -> tuple[Split
 @lru_cache
 def _object_start(name: str) -> bytes:
     """An object up to the value of its first member."""
-    return b"{" + slices.encode(name) + b":"
+    return b"{" + raw_json.encode(name) + b":"
 
 
 def _cacheable(body: bytes, name: str, array: bytes, items: list[bytes]) -> _CachedBody | None:
     """`body` for those that go on from it; None where it cannot be told that the array stands where it seems to."""
-    if (start := slices.find_slice(body, array)) < 0:
+    if (start := raw_json.find_slice(body, array)) < 0:
         return None
     try:
-        front = slices.members(body[:start] + b"[]}")
-    except slices.JsonSplitError:
+        front = raw_json.members(body[:start] + b"[]}")
+    except raw_json.JsonSplitError:
         return None
     if next(reversed(front)) != name or front.pop(name) != b"[]":
         return None
@@ -151,11 +151,11 @@ def _steady_count(items: Sequence[bytes]) -> int:
 def _end_of_item(body: bytes, end: int, behind: Sequence[bytes]) -> int:
     """Where the last item before `behind` ends, in an array that ends at `end` with these."""
     end -= 1
-    while body[end - 1] in slices.SPACE:
+    while body[end - 1] in raw_json.SPACE:
         end -= 1
     for item in reversed(behind):
         end -= len(item)
-        while body[end - 1] in slices.BETWEEN_ITEMS:
+        while body[end - 1] in raw_json.BETWEEN_ITEMS:
             end -= 1
     return end
 
@@ -268,11 +268,11 @@ class SliceCache:
 
 
 class ParseCache:
-    """What a dialect has read. Its messages are in `slices`, which others may share: the keys begin with `dialect`."""
+    """What a dialect has read. Its messages are in `slice_cache`, which may be shared; keys begin with `dialect`."""
 
-    def __init__(self, slices: SliceCache | None = None, dialect: str = "") -> None:
+    def __init__(self, slice_cache: SliceCache | None = None, dialect: str = "") -> None:
         self.bodies = BodyCache()
-        self._slices = SliceCache() if slices is None else slices
+        self._slices = SliceCache() if slice_cache is None else slice_cache
         self._dialect = dialect.encode()
         self._tools: OrderedDict[bytes, OfferedTools] = OrderedDict()
         self._system_hashes: OrderedDict[tuple[str, ...], str] = OrderedDict()
@@ -407,7 +407,7 @@ def countable_texts(request: Request) -> list[str]:
     texts = [countable_text(m) for m in messages_of(filterfalse(_has_token_counts, request.slices))]
     if request.tool_names and not request.tools_tokens:
         offered = (without_deferred_tools(request.raw_tools), *deferred_tools_in(request.raw_tools).values())
-        texts += [slices.replace_surrogates(tools.decode("utf-8", "replace")) for tools in offered]
+        texts += [raw_json.replace_surrogates(tools.decode("utf-8", "replace")) for tools in offered]
     return texts
 
 

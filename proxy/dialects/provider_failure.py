@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.sse import SseDecoder
 
 MAX_WORDS = 300
@@ -61,6 +61,8 @@ class ProviderFailure(msgspec.Struct, frozen=True):
         return {"retry_after": int(wait_s) if wait_s.is_integer() else wait_s} if wait_s else {}
 
 
+# Errors come as an object, a string, a list, a page of HTML, or an empty body behind a status; what a client is told
+# of one is in the form of its own API, because SDKs show nothing else.
 def read_failure(status: int, body: bytes, retry_after_s: float | None = None) -> ProviderFailure:
     """The failure that an answer with this status and (plain) body tells. A body with the status of a success is the
     failure of a gateway."""
@@ -90,8 +92,8 @@ def _object_in(body: bytes) -> dict[str, Any]:
         decoder = SseDecoder()
         begun = next((event.data for event in (*decoder.feed(begun), *decoder.end()) if event.data), b"")
     try:
-        said = slices.parse(begun)
-    except slices.JsonSplitError:
+        said = raw_json.parse(begun)
+    except raw_json.JsonSplitError:
         return {}
     if isinstance(said, list) and said:
         said = said[0]
@@ -105,7 +107,7 @@ def _message_of(said: Mapping[str, Any]) -> str:
         if isinstance(found, str) and found.strip():
             return found.strip()
         if isinstance(found, dict | list) and found and name != "error":
-            return slices.encode(found).decode()[:MAX_WORDS]
+            return raw_json.encode(found).decode()[:MAX_WORDS]
     return ""
 
 

@@ -106,6 +106,8 @@ def replace_surrogates(text: str) -> str:
     """`text` that can be encoded: halves of a pair that arrived apart are joined, lone ones become U+FFFD."""
     if text.isascii() or not _SURROGATE.search(text):
         return text
+    # Half a pair is real traffic: clients cut outputs by UTF-16 units (claude-code#2108, opencode#13985). Encoded as it
+    # is, it can neither be stored nor counted.
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

@@ -30,7 +30,7 @@ from proxy.core.ledger import (
     ShouldRetry,
     is_stack_tool,
 )
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.provider_failure import ProviderFailure
 from proxy.dialects.sse import SseDecoder, SseEvent
 from proxy.errors import UpstreamInvalidResponse
@@ -48,6 +48,8 @@ LEADING_BYTES = b" \t\r\n\xef\xbb\xbf"
 """White space and a byte order mark."""
 EVENT_BEGINNINGS = (b"data:", b"event:", b"id:", b"retry:", b":")
 """What a stream of events begins with."""
+# A comment, which the format lets everybody ignore: nine agents were tried, all go on (2026-11). Without it, a proxy in
+# between or the client itself ends a stream that says nothing while a hidden round runs.
 KEEP_ALIVE = b": keep-alive\n\n"
 
 
@@ -119,7 +121,7 @@ R = TypeVar("R", bound=RoundReader)
 
 
 class BaseResponseWriter(ABC, Generic[R]):
-    """The client's answer while it is made: `dialect.Writing` without the words of a dialect.
+    """The client's answer while it is made: a `ResponseWriter` without the words of a dialect.
 
     `begin` makes the reading of a new round.
     """
@@ -135,7 +137,7 @@ class BaseResponseWriter(ABC, Generic[R]):
         self._reader = begin()
         self._sse_decoder = SseDecoder()
         self._reader_is_used = False
-        """A round is read by `_round` already, so the next one needs another."""
+        """A round is read by `_reader` already, so the next one needs another."""
         self._round_count = 0
         self._round_usages: list[dict[str, Any]] = []
         """What the rounds that ended told as their usage, in order."""
@@ -270,7 +272,7 @@ class BaseResponseWriter(ABC, Generic[R]):
                 reader.read(data)
             spoken = reader.model_response(complete=True)
             plain = came if is_body else self.other_form.body_of_stream(_data_of_events(came))
-        except (slices.JsonSplitError, AttributeError, LookupError, TypeError, ValueError):
+        except (raw_json.JsonSplitError, AttributeError, LookupError, TypeError, ValueError):
             return None
         if reader.failed or not (spoken.message.text.strip() or spoken.message.calls):
             return None
@@ -337,7 +339,7 @@ class BaseResponseWriter(ABC, Generic[R]):
             return spoken
         calls = self._reader.calls.calls
         kept = [call.provider_id for call in calls if call.owner is CallOwner.OURS and not is_stack_tool(call.name)]
-        return replace(spoken, extra={**spoken.extra, REFUSED_CALLS_KEY: slices.encode(kept)}) if kept else spoken
+        return replace(spoken, extra={**spoken.extra, REFUSED_CALLS_KEY: raw_json.encode(kept)}) if kept else spoken
 
     def stop_reading(self) -> None:
         """Nothing can be told of this round: what comes of it passes unread, and what came is forgotten."""
@@ -396,8 +398,7 @@ class BaseResponseWriter(ABC, Generic[R]):
 
     @abstractmethod
     def _encode_outgoing(self, shown: OutgoingChunk) -> bytes:
-        """One event for the client: as it came, or with what is kept of it. `shown.piece.source` is what `_seen` put
-        there."""
+        """One event for the client: as it came, or with what is kept of it. `shown.piece.source` is the event."""
 
     @abstractmethod
     def _final_stream_bytes(self) -> bytes:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from proxy.core.memo import memoize
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 
 LEFT_OUT = b'"(not stored)"'
 """Stands for a secret in a stored body."""
@@ -70,13 +70,13 @@ def _secrets_of(raw: bytes, *, is_secret: bool, depth: int = 0) -> Iterator[byte
         return
     try:
         if start == b"[":
-            for item in slices.items(raw):
+            for item in raw_json.items(raw):
                 yield from _secrets_of(item, is_secret=is_secret, depth=depth + 1)
             return
-        for name, value in slices.members(raw).items():
+        for name, value in raw_json.members(raw).items():
             if name not in _SCHEMA_MEMBERS:
                 yield from _secrets_of(value, is_secret=is_secret or _is_secret_name(name), depth=depth + 1)
-    except slices.JsonSplitError:
+    except raw_json.JsonSplitError:
         return
 
 

@@ -15,12 +15,16 @@ MAX_EVENT_BYTES = 8 * 1024 * 1024
 """Bytes of one event that are held back; a longer one passes as raw bytes whose data is not read."""
 SHORT = 256 * 1024
 """Bytes that are split at once; beyond, a long event would be copied again with each of its pieces."""
+# Read as text it hides the first event, which in messages is the one with the id and the usage of the prompt; common
+# libraries drop that event.
 BOM = b"\xef\xbb\xbf"
 _LF, _CR = b"\n\r"
 """As numbers: to look for one so takes a tenth of the time, for CPython first tries to make a number of bytes."""
 
 # A blank line: a line end behind a line end. The last one may be CR whose LF is still on its way, so it waits for one
 # more byte; that byte never comes behind a second CR, which ends its line alone.
+# The last event of a stream may lack its blank line; libraries drop it, and with it `[DONE]` or the usage. U+2028 is no
+# line end here: inside of a JSON string it would cut the event in two (httpx does).
 _BLANK_LINE = re.compile(rb"\n\n|\n\r\n|\n\r(?=[^\n])|\r\r")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from proxy.core.ledger import Request
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 
 OWN_ID_PREFIX = "resp_callstack_"
 """What the id of an answer of ours begins with in the responses API."""
@@ -44,8 +44,8 @@ ZERO_USAGE: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class OwnResponse:
-    """What is said. `name` is part of every id, letters and digits; `created` is in seconds since the epoch; `after` is
-    the id of the answer that this one stands behind, None where that cannot be said."""
+    """What is said. `name` is part of every id, letters and digits; `created` is in seconds since the epoch;
+    `previous_id` is the id of the answer that this one stands behind, None where that cannot be said."""
 
     name: str
     text: str
@@ -61,14 +61,15 @@ def encode_chat_completion(request: Request, saying: OwnResponse) -> bytes:
     said = {"role": "assistant", "content": saying.text}
     if not request.stream:
         choice = {"index": 0, "message": said, "logprobs": None, "finish_reason": "stop"}
-        return slices.encode({**named, "object": "chat.completion", "choices": [choice], "usage": usage})
+        return raw_json.encode({**named, "object": "chat.completion", "choices": [choice], "usage": usage})
     chunk = {**named, "object": "chat.completion.chunk"}
     chunks = [
         {**chunk, "choices": [{"index": 0, "delta": said, "finish_reason": None}]},
         {**chunk, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
         *([{**chunk, "choices": [], "usage": usage}] if request.wants_usage else []),
     ]
-    return b"".join(b"data: " + slices.encode(each) + b"\n\n" for each in chunks) + b"data: [DONE]\n\n"
+    # Without a finish reason Qwen Code sends the request again, and the Vercel SDK ends with an error (2026-11).
+    return b"".join(b"data: " + raw_json.encode(each) + b"\n\n" for each in chunks) + b"data: [DONE]\n\n"
 
 
 # ------------------------------------------------------------------------------------------------------------ messages
@@ -79,7 +80,7 @@ def encode_message(request: Request, saying: OwnResponse) -> bytes:
     named = {"id": f"msg_callstack{saying.name}", "type": "message", "role": "assistant", "model": request.model}
     ended = {"stop_reason": "end_turn", "stop_sequence": None}
     if not request.stream:
-        return slices.encode({**named, "content": [block], **ended, "usage": usage})
+        return raw_json.encode({**named, "content": [block], **ended, "usage": usage})
     opening: dict[str, Any] = {**named, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
     delta = {"type": "text_delta", "text": saying.text}
     return _typed(
@@ -107,7 +108,7 @@ def encode_response(request: Request, saying: OwnResponse) -> bytes:
     }
     response = {**_framed(request, saying), "status": "completed", "output": [item], "usage": ZERO_USAGE}
     if not request.stream:
-        return slices.encode(response)
+        return raw_json.encode(response)
     opening = {**response, "status": "in_progress", "output": [], "usage": None}
     at = {"item_id": item["id"], "output_index": 0, "content_index": 0}
     events: list[dict[str, Any]] = [
@@ -130,7 +131,7 @@ def encode_response(request: Request, saying: OwnResponse) -> bytes:
 
 def _framed(request: Request, saying: OwnResponse) -> dict[str, Any]:
     """The response less what it says, with the members of the request that it repeats."""
-    echoed = {name: slices.parse(request.fields[name]) for name in ECHOED_MEMBERS if name in request.fields}
+    echoed = {name: raw_json.parse(request.fields[name]) for name in ECHOED_MEMBERS if name in request.fields}
     named = (
         UNPLACED_ID_PREFIX + saying.name
         if saying.previous_id is None
@@ -160,5 +161,5 @@ def previous_id_in(name: str) -> str | None:
 def _typed(events: Iterable[Mapping[str, Any]]) -> bytes:
     """Events that are named by their type."""
     return b"".join(
-        b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), slices.encode(event)) for event in events
+        b"event: %s\ndata: %s\n\n" % (str(event["type"]).encode(), raw_json.encode(event)) for event in events
     )

@@ -119,6 +119,8 @@ def merge_usage(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
 def usage_for_client(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """What the client reads as the usage of its answer, in the provider's own words: the input side of the last round
     (how full the window is), the output side of all rounds, the total of the two. `rounds` is not empty."""
+    # opencode, Codex, Qwen Code and pi compact by this figure alone (2026-11): the whole history in it, or the sum of
+    # all rounds, would make them throw work away that still fits.
     told = dict(rounds[-1])
     for name in OUTPUT_MEMBERS:
         if name in told:

@@ -130,14 +130,20 @@ def cancel_reason(reply: Reply) -> str:
 
 
 class ClientResponse:
-    """One answer in progress. `told` returns our headers as known when it is called."""
+    """One answer in progress. `proxy_headers` returns our headers as known when it is called."""
 
     def __init__(
-        self, dialect: Dialect, request: Request, reply: Reply, told: Callable[[], RawHeaders], *, intercept: bool
+        self,
+        dialect: Dialect,
+        request: Request,
+        reply: Reply,
+        proxy_headers: Callable[[], RawHeaders],
+        *,
+        intercept: bool,
     ) -> None:
         self.reply = reply
         self._dialect = dialect
-        self._stack_headers = told
+        self._stack_headers = proxy_headers
         self._is_stream = request.stream
         self._is_intercepted = intercept
         references = dialect.references
@@ -178,10 +184,10 @@ class ClientResponse:
         odd, self._odd = self._odd, None
         if odd is None or self._upstream_answer is None:
             return
-        got, came = self._upstream_answer, bytes(odd)
+        got, refusal = self._upstream_answer, bytes(odd)
         codings, kind = codings_of(got.headers), got.header(b"content-type").decode("latin-1")
         try:
-            plain = decode_body(came, codings, MAX_ODD_BYTES) if codings else came
+            plain = decode_body(refusal, codings, MAX_ODD_BYTES) if codings else refusal
             turned = self.writer.in_asked_form(plain, kind, packed=bool(codings))
         except (UnknownCoding, BrokenCoding, DecodedTooLarge):
             turned = None
@@ -190,7 +196,7 @@ class ClientResponse:
         else:
             asked = EVENT_STREAM_TYPE if self._is_stream else JSON_TYPE
             await self._begin_round(got.status, asked.decode(), encoded=False)
-        await self.feed(came if turned is None else turned)
+        await self.feed(refusal if turned is None else turned)
 
     async def _start(self, got: Answer, *more: tuple[bytes, bytes]) -> None:
         headers = got.headers
@@ -268,8 +274,8 @@ class ClientResponse:
             log.exception("answer could not be read along")
             self.writer.stop_reading()
             spoken = self.writer.end_round(complete=complete)
-        told = self.writer.retrievable_response
-        return replace(spoken, extra={**spoken.extra, CLIENT_RESPONSE_KEY: told}) if told else spoken
+        whole_answer = self.writer.retrievable_response
+        return replace(spoken, extra={**spoken.extra, CLIENT_RESPONSE_KEY: whole_answer}) if whole_answer else spoken
 
     def last_bytes(self) -> bytes:
         """What was held back of the last round, and the end."""
@@ -295,6 +301,8 @@ class ClientResponse:
     async def send_error(self, error: ProxyError) -> None:
         """Send our own or a transport error. A stream that has begun gets the dialect's error event, or a comment that
         says why, and is broken off."""
+        # opencode, Codex, cline, continue and pi send the same body again when a connection breaks; an error in the
+        # stream of a chat makes cline, pi and Qwen Code give up (2026-11).
         if self.reply.started and self._is_stream:
             words = str(error)
             if last := self.writer.closing_error(words) or self._closing_comment(words):
@@ -367,14 +375,14 @@ def _retry_headers(error: ProxyError) -> RawHeaders:
     """`x-should-retry` is what the SDKs of OpenAI and Anthropic go by: without it they ask three times."""
     if not isinstance(error, RateLimited):
         return []
-    told = [(b"retry-after", str(error.retry_after_s).encode())]
-    return [*told, (b"x-should-retry", b"false")] if isinstance(error, BudgetSpent) else told
+    headers = [(b"retry-after", str(error.retry_after_s).encode())]
+    return [*headers, (b"x-should-retry", b"false")] if isinstance(error, BudgetSpent) else headers
 
 
 def _with_content_type(headers: RawHeaders, kind: bytes) -> RawHeaders:
     """The headers of an answer that leaves as this kind, however it came."""
-    told = [value for name, value in headers if name == b"content-type"]
-    if not told or not told[0].strip() or kind in told[0].lower():
+    types = [value for name, value in headers if name == b"content-type"]
+    if not types or not types[0].strip() or kind in types[0].lower():
         return headers
     return [*(header for header in headers if header[0] != b"content-type"), (b"content-type", kind)]
 

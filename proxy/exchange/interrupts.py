@@ -30,14 +30,14 @@ class Interrupts:
 
     def __init__(
         self,
-        parts: Services,
+        services: Services,
         client_request: ClientRequest,
         placement: Placement,
         round_sender: RoundSender,
         writing: Callable[[], ResponseWriter],
     ) -> None:
         self.turn: Turn | None = None
-        self._services = parts
+        self._services = services
         self._round_sender = round_sender
         self._current_writer: Callable[[], ResponseWriter] | None = writing
         self._placement = placement

@@ -14,8 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.ledger import Request
-from proxy.dialects import RenderOptions, dialect_at
-from proxy.dialects import raw_json as slices
+from proxy.dialects import RenderOptions, dialect_at, raw_json
 from proxy.errors import StoreError, UpstreamError
 from proxy.exchange.background.recorder import RequestRecordBuilder
 from proxy.exchange.background.scheduler import with_timeout
@@ -32,8 +31,7 @@ from proxy.exchange.rounds import (
 )
 from proxy.exchange.thread.bound_reasoning import binds_reasoning, strip_client_reasoning
 from proxy.exchange.thread.placement import ParsedRequest, Placement, positions_made_behind_ours
-from proxy.upstream import Answer, AskedElsewhere, Route, note_rest, outgoing_headers, request_forms
-from proxy.upstream import overflow_errors as overflow
+from proxy.upstream import Answer, AskedElsewhere, Route, note_rest, outgoing_headers, overflow_errors, request_forms
 
 log = logging.getLogger(__name__)
 
@@ -61,16 +59,16 @@ async def bypass(passing: PassthroughRequest, reply: Reply, reason: str) -> None
 async def strip_bound_reasoning(passing: PassthroughRequest) -> PassthroughRequest:
     """The request without reasoning that its provider would refuse, if its conversation is found in time: what kept the
     request from being placed may keep the store from being read."""
-    parts, incoming, route, request = passing.services, passing.client_request, passing.route, passing.request
-    if request is None or not binds_reasoning(parts.config, parts.dialect, route.model):
+    services, incoming, route, request = passing.services, passing.client_request, passing.route, passing.request
+    if request is None or not binds_reasoning(services.config, services.dialect, route.model):
         return passing
-    parsed = ParsedRequest(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
+    parsed = ParsedRequest(incoming.tenant, incoming.headers, request, services.now(), incoming.mode)
     try:
-        placement = await with_timeout(RESOLVE_TIMEOUT_S, parts.resolver.resolve_bypassed(parsed, ""))
+        placement = await with_timeout(RESOLVE_TIMEOUT_S, services.resolver.resolve_bypassed(parsed, ""))
         if placement is None:
             return passing
         own = replace(with_model(request, route.model), body=incoming.body)
-        left = without_bound_reasoning(parts, route, own, placement)
+        left = without_bound_reasoning(services, route, own, placement)
     except (StoreError, TimeoutError):
         return passing
     except Exception:  # our bookkeeping has failed once already, and the agent must not notice
@@ -81,9 +79,9 @@ async def strip_bound_reasoning(passing: PassthroughRequest) -> PassthroughReque
     return replace(passing, client_request=replace(incoming, body=left.body), untouched_body=incoming.body)
 
 
-def without_bound_reasoning(parts: Services, route: Route, own: Request, placement: Placement) -> Request:
+def without_bound_reasoning(services: Services, route: Route, own: Request, placement: Placement) -> Request:
     """A client's own request, less the reasoning that its provider binds to a prefix of our context."""
-    config, dialect, model = parts.config, parts.dialect, route.model
+    config, dialect, model = services.config, services.dialect, route.model
     behind = positions_made_behind_ours(placement.ledger, placement.path_state, len(own.messages))
     if not behind or not binds_reasoning(config, dialect, model):
         return own
@@ -95,16 +93,16 @@ def without_bound_reasoning(parts: Services, route: Route, own: Request, placeme
     return replace(own, body=b"".join(dialect.render(own, messages, head, RenderOptions(include_usage=False))))
 
 
-def is_refused_for_form(parts: Services, route: Route, status: int, refusal: bytes) -> bool:
+def is_refused_for_form(services: Services, route: Route, status: int, refusal: bytes) -> bool:
     """Whether a provider may take the client's own bytes where it refused them without some reasoning."""
-    knows_api = parts.config.tariff_of(route.model).roles == "any"
+    knows_api = services.config.tariff_of(route.model).roles == "any"
     return request_forms.is_form_refusal(status, refusal, knows_api=knows_api)
 
 
-async def pass_through(parts: Services, incoming: ClientRequest, reply: Reply, model: str | None) -> None:
+async def pass_through(services: Services, incoming: ClientRequest, reply: Reply, model: str | None) -> None:
     """Forward a request to an endpoint that the proxy does not handle. Raises UnknownModel."""
-    route = parts.routes.choose_for_endpoint(model, incoming.path, incoming.headers)
-    await forward(PassthroughRequest(parts, with_upstream_model(incoming, model, route), route), reply)
+    route = services.routes.choose_for_endpoint(model, incoming.path, incoming.headers)
+    await forward(PassthroughRequest(services, with_upstream_model(incoming, model, route), route), reply)
 
 
 async def forward(passing: PassthroughRequest, reply: Reply) -> None:
@@ -114,11 +112,11 @@ async def forward(passing: PassthroughRequest, reply: Reply) -> None:
 
 
 def new_request_record(
-    parts: Services, incoming: ClientRequest, route: Route, status: str, reason: str = ""
+    services: Services, incoming: ClientRequest, route: Route, status: str, reason: str = ""
 ) -> RequestRecordBuilder:
     upstream, model = route.upstream.name, route.model
     return RequestRecordBuilder(
-        parts.recorder, incoming.id, incoming.tenant, incoming.arrived, upstream, model, status, reason
+        services.recorder, incoming.id, incoming.tenant, incoming.arrived, upstream, model, status, reason
     )
 
 
@@ -146,7 +144,7 @@ async def _send_and_copy(passing: PassthroughRequest, reply: Reply, record: Requ
     got = await _send_upstream(passing, passing.client_request.body, record)
     record.upstream_status = got.status
     is_stripped = bool(passing.untouched_body) and not is_success(got)
-    if passing.request is not None and (is_stripped or got.status in overflow.OVERFLOW_STATUSES):
+    if passing.request is not None and (is_stripped or got.status in overflow_errors.OVERFLOW_STATUSES):
         async with aclosing(got):
             refusal = await got.body()
         shorter = await _shorten_refused(passing, passing.request, got.status, refusal)
@@ -182,15 +180,15 @@ async def _shorten_refused(
     passing: PassthroughRequest, request: Request, status: int, refusal: bytes
 ) -> Request | None:
     """A shorter request, or None if it was refused for another reason than length, or parts of it are not here."""
-    parts, route = passing.services, passing.route
-    if has_references(parts.dialect, request):
+    services, route = passing.services, passing.route
+    if has_references(services.dialect, request):
         return None
-    request = with_model(await count_request_tokens(parts, request), route.model)
-    if not overflow.is_overflow(status, refusal, request.tokens):
+    request = with_model(await count_request_tokens(services, request), route.model)
+    if not overflow_errors.is_overflow(status, refusal, request.tokens):
         return None
-    parts.context_windows.learn_from_refusal(route.upstream.name, route.model, "", request.tokens, refusal)
+    services.context_windows.learn_from_refusal(route.upstream.name, route.model, "", request.tokens, refusal)
     shorter = await shorten_request(
-        parts, route, OversizedRequest(request, quotes_of(parts, passing.client_request, request))
+        services, route, OversizedRequest(request, quotes_of(services, passing.client_request, request))
     )
     return shorter.request if shorter else None
 
@@ -200,7 +198,7 @@ def with_upstream_model(incoming: ClientRequest, asked: str | None, route: Route
     """The request under the upstream's name for the model; unchanged if the client's name is the same."""
     if asked is None or asked == route.model:
         return incoming
-    body = slices.join_object({**slices.members(incoming.body), "model": slices.encode(route.model)})
+    body = raw_json.join_object({**raw_json.members(incoming.body), "model": raw_json.encode(route.model)})
     return replace(incoming, body=body)
 
 
@@ -208,7 +206,7 @@ def with_model(request: Request, model: str) -> Request:
     """The request, to be rendered with the upstream's name for the model."""
     if model == request.model:
         return request
-    return replace(request, fields={**request.fields, "model": slices.encode(model)})
+    return replace(request, fields={**request.fields, "model": raw_json.encode(model)})
 
 
 def is_success(got: Answer) -> bool:

@@ -61,36 +61,36 @@ UNCHANGED_STATUSES = ("off", "shadow")
 """Statuses of requests that go upstream as the client wrote them, slash commands included."""
 
 
-async def handle(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
+async def handle(services: Services, client_request: ClientRequest, reply: Reply) -> None:
     """Answer one request. Raises ProxyError if it is refused before anything is sent upstream."""
     if await is_too_long(client_request.body):
-        await _pass_unread(parts, client_request, reply)
+        await _pass_unread(services, client_request, reply)
     else:
-        await _read_and_answer(parts, client_request, reply)
+        await _read_and_answer(services, client_request, reply)
 
 
-async def _read_and_answer(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
+async def _read_and_answer(services: Services, client_request: ClientRequest, reply: Reply) -> None:
     try:
-        request = await parse_client_request(parts, client_request.body)
+        request = await parse_client_request(services, client_request.body)
     except RequestParseError:
-        await _pass_unreadable(parts, client_request, reply)
+        await _pass_unreadable(services, client_request, reply)
         return
-    route = parts.routes.choose(request.model, client_request.path)
-    previous = parts.dialect.references.previous_response_id(request) if parts.dialect.references else ""
-    await refuse_anothers_answer(parts, client_request, route, previous)
+    route = services.routes.choose(request.model, client_request.path)
+    previous = services.dialect.references.previous_response_id(request) if services.dialect.references else ""
+    await refuse_anothers_answer(services, client_request, route, previous)
     client_request = with_upstream_model(client_request, request.model, route)
     if is_requested_compaction(client_request.path, request):
-        placed = await place_requested_compaction(PassthroughRequest(parts, client_request, route, request), reply)
+        placed = await place_requested_compaction(PassthroughRequest(services, client_request, route, request), reply)
         if placed is not None:
             await _run(placed, answer_requested_compaction)
         return
-    heard = await handle_slash_commands(PassthroughRequest(parts, client_request, route, request), reply)
-    if heard is None:
+    outcome = await handle_slash_commands(PassthroughRequest(services, client_request, route, request), reply)
+    if outcome is None:
         return
-    passing, came = heard
+    passing, original = outcome
     client_request, request = passing.client_request, passing.request or request
     try:
-        placement = await _resolve_placement(parts, client_request, request)
+        placement = await _resolve_placement(services, client_request, request)
     except StoreError as error:
         await _bypass_or_refuse(passing, reply, error.code)
     except TimeoutError:
@@ -103,51 +103,53 @@ async def _read_and_answer(parts: Services, client_request: ClientRequest, reply
         log.exception("request could not be placed", extra={"request": client_request.id})
         await _bypass_or_refuse(passing, reply, "internal")
     else:
-        client_request = came if placement.status in UNCHANGED_STATUSES else client_request
+        client_request = original if placement.status in UNCHANGED_STATUSES else client_request
         if placement.request.body is not request.body:  # references were filled in from the ledger
             client_request = with_upstream_model(
                 replace(client_request, body=placement.request.body), request.model, route
             )
-        await _run(RequestHandler(parts, client_request, reply, route, placement), _answer)
+        await _run(RequestHandler(services, client_request, reply, route, placement), _answer)
 
 
-async def _pass_unreadable(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
+async def _pass_unreadable(services: Services, client_request: ClientRequest, reply: Reply) -> None:
     _, previous = await names_in(client_request.body)
-    route = parts.routes.choose(None, client_request.path)
-    await refuse_anothers_answer(parts, client_request, route, previous)
-    await bypass(PassthroughRequest(parts, client_request, route), reply, "unreadable")
+    route = services.routes.choose(None, client_request.path)
+    await refuse_anothers_answer(services, client_request, route, previous)
+    await bypass(PassthroughRequest(services, client_request, route), reply, "unreadable")
 
 
-async def _pass_unread(parts: Services, client_request: ClientRequest, reply: Reply) -> None:
+async def _pass_unread(services: Services, client_request: ClientRequest, reply: Reply) -> None:
     """Forward a request that is too long to be read. Raises UnknownModel and FailClosedError."""
     model, previous = await names_in(client_request.body)
-    route = parts.routes.choose(model, client_request.path)
-    await refuse_anothers_answer(parts, client_request, route, previous)
+    route = services.routes.choose(model, client_request.path)
+    await refuse_anothers_answer(services, client_request, route, previous)
     client_request = await asyncio.to_thread(with_upstream_model, client_request, model, route)  # it may be rewritten
-    await _bypass_or_refuse(PassthroughRequest(parts, client_request, route), reply, "too_long")
+    await _bypass_or_refuse(PassthroughRequest(services, client_request, route), reply, "too_long")
 
 
-async def _resolve_placement(parts: Services, client_request: ClientRequest, request: Request) -> Placement:
+async def _resolve_placement(services: Services, client_request: ClientRequest, request: Request) -> Placement:
     if not request.messages:
         raise ContextRejected("there is no message to place", code="no_messages")
     if len(request.messages) > MAX_MESSAGES:
         raise ContextRejected("there are too many messages to place", code="too_many_messages")
-    if (trouble := parts.recorder.store.write_error()) is not None:
+    if (trouble := services.recorder.store.write_error()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
-    patience_s = placement_patience_s(parts)
-    came = request
-    request, kept_there = await with_timeout(patience_s, resolve_references(parts, client_request, came))
-    if kept_there == UNKNOWN_ANSWER and (earlier := await read_provider_history(parts, client_request, came)):
-        request, kept_there = await with_timeout(patience_s, resolve_references(parts, client_request, came, earlier))
-    request = await count_request_tokens(parts, request)
+    patience_s = placement_patience_s(services)
+    unresolved = request
+    request, kept_there = await with_timeout(patience_s, resolve_references(services, client_request, unresolved))
+    if kept_there == UNKNOWN_ANSWER and (earlier := await read_provider_history(services, client_request, unresolved)):
+        request, kept_there = await with_timeout(
+            patience_s, resolve_references(services, client_request, unresolved, earlier)
+        )
+    request = await count_request_tokens(services, request)
     if any(message.tokens > MAX_MESSAGE_TOKENS for message in request.messages):
         raise ContextRejected("a message is too long to place", code="too_long")
     if len(request.body) >= HASHED_APART_BYTES:
         await asyncio.to_thread(getattr, request, "digest")  # computes the cached property in a thread
-    parsed = ParsedRequest(client_request.tenant, client_request.headers, request, parts.now(), client_request.mode)
+    parsed = ParsedRequest(client_request.tenant, client_request.headers, request, services.now(), client_request.mode)
     if not kept_there:
-        return await with_timeout(patience_s, parts.resolver.resolve(parsed))
-    if apart := await with_timeout(patience_s, parts.resolver.resolve_bypassed(parsed, kept_there)):
+        return await with_timeout(patience_s, services.resolver.resolve(parsed))
+    if apart := await with_timeout(patience_s, services.resolver.resolve_bypassed(parsed, kept_there)):
         return apart
     raise ContextRejected("the request refers to content that only the provider has", code=kept_there)
 
@@ -202,7 +204,7 @@ async def _answer(handler: RequestHandler) -> None:
     try:
         turn = Turn.begin(handler.placement, handler.services.conversation_cache, handler.services.toolkit)
         turn.recallable_tokens = handler.round_sender.window().tokens // RECALL_WINDOW_DIVISOR
-        line = await handler.round_sender.build_context(turn)
+        context = await handler.round_sender.build_context(turn)
     except (StoreError, ContextRejected) as error:
         await fall_back_to_relay(handler, error.code)
     except Exception:  # assembling failed: the agent must not notice
@@ -218,7 +220,7 @@ async def _answer(handler: RequestHandler) -> None:
         delivery = handler.client_response
         delivery.start_keep_alive(handler.services.config.keep_alive_s)
         try:
-            await tool_loop(handler, turn, line)
+            await tool_loop(handler, turn, context)
         finally:
             delivery.stop_keep_alive()
 

@@ -14,7 +14,7 @@ from proxy.dialects import CLIENT_RESPONSE_KEY, Dialect, ResponseReferences
 from proxy.errors import ProxyError, StoreError
 from proxy.exchange.background.scheduler import with_timeout
 from proxy.exchange.rounds import ClientRequest, Services, placement_patience_s
-from proxy.exchange.thread import session_headers as clients
+from proxy.exchange.thread import session_headers
 from proxy.exchange.thread.placement import Placement
 from proxy.store import CachedConversation, ConversationQuery
 from proxy.upstream import Route
@@ -39,16 +39,16 @@ class ResponseOwnerUnknown(ProxyError):
     code = "response_owner_unknown"
 
 
-async def refuse_anothers_answer(parts: Services, client_request: ClientRequest, route: Route, name: str) -> None:
+async def refuse_anothers_answer(services: Services, client_request: ClientRequest, route: Route, name: str) -> None:
     """Raises ResponseNotFound for the id of an answer that was given to another tenant, where both ask the provider
     with the operator's key, so that it would tell; and ResponseOwnerUnknown where the store cannot say in time whose it
     is. An id that nobody here knows passes."""
-    is_told_by_provider = parts.dialect.references is not None and route.upstream.settings.key is not None
-    if not name or parts.config.tenancy == "single" or not is_told_by_provider:
+    is_told_by_provider = services.dialect.references is not None and route.upstream.settings.key is not None
+    if not name or services.config.tenancy == "single" or not is_told_by_provider:
         return
     try:
         is_anothers = await with_timeout(
-            placement_patience_s(parts), parts.conversation_cache.is_anothers_answer(client_request.tenant, name)
+            placement_patience_s(services), services.conversation_cache.is_anothers_answer(client_request.tenant, name)
         )
     except (StoreError, TimeoutError) as error:
         raise ResponseOwnerUnknown(
@@ -60,7 +60,7 @@ async def refuse_anothers_answer(parts: Services, client_request: ClientRequest,
 
 
 async def resolve_references(
-    parts: Services, client_request: ClientRequest, request: Request, earlier: Sequence[Message] = ()
+    services: Services, client_request: ClientRequest, request: Request, earlier: Sequence[Message] = ()
 ) -> tuple[Request, str]:
     """The request with all known references filled in (the same object if it has none), and the reason why it cannot be
     placed, or "". `earlier` is what the provider told of an answer that is not known here, oldest message first.
@@ -68,19 +68,19 @@ async def resolve_references(
     The body stays the client's where the request is not placed or the provider knows the same answer by that id.
     `fields` keep the references, because the answer repeats them. Raises StoreError.
     """
-    references, tenant = parts.dialect.references, client_request.tenant
+    references, tenant = services.dialect.references, client_request.tenant
     if references is None:
         return request, ""
     previous, named = references.previous_response_id(request), references.referenced_item_ids(request)
-    found = await find_turn_by_id(parts, tenant, previous) if previous else None
+    found = await find_turn_by_id(services, tenant, previous) if previous else None
     is_unknown = found is None and not earlier
-    if previous and (is_unknown or (found and await is_deleted(parts, tenant, previous, *found))):
+    if previous and (is_unknown or (found and await is_deleted(services, tenant, previous, *found))):
         return request, UNKNOWN_ANSWER
-    items = await _find_items(parts, references, tenant, named)
-    told, turn = messages_up_to(parts, references, *found) if found else (earlier, ())
-    resolved = references.resolve(request, told, items) if previous or items else request
+    items = await _find_items(services, references, tenant, named)
+    messages, turn = messages_up_to(services, references, *found) if found else (earlier, ())
+    resolved = references.resolve(request, messages, items) if previous or items else request
     if references.unresolvable_reason(resolved, ()):
-        resolved = await _resolve_by_position(parts, references, client_request, resolved)
+        resolved = await _resolve_by_position(services, references, client_request, resolved)
     if resolved is request:
         return request, references.unresolvable_reason(request, ())
     reason = references.unresolvable_reason(resolved, ())
@@ -90,10 +90,10 @@ async def resolve_references(
 
 
 # -------------------------------------------------------------------------------------------------------------- turns
-async def find_turn_by_id(parts: Services, tenant: str, name: str) -> tuple[CachedConversation, str] | None:
+async def find_turn_by_id(services: Services, tenant: str, name: str) -> tuple[CachedConversation, str] | None:
     """The conversation and turn that the client knows by this id; None if no turn of this tenant has it. Raises
     StoreError."""
-    found = await parts.conversation_cache.find_by_answer_id(tenant, name)
+    found = await services.conversation_cache.find_by_answer_id(tenant, name)
     return found if found and found[1] else None
 
 
@@ -108,24 +108,24 @@ def tombstone(name: str) -> str:
     return f"deleted {name}"
 
 
-async def is_deleted(parts: Services, tenant: str, name: str, cached: CachedConversation, turn: str) -> bool:
+async def is_deleted(services: Services, tenant: str, name: str, cached: CachedConversation, turn: str) -> bool:
     """Whether the client has deleted this turn. False where the provider has the same turn and answers itself. Raises
     StoreError."""
     if not differs_from_provider(cached.ledger.rounds[turn]):
         return False
-    return await parts.conversation_cache.find_by_answer_id(tenant, tombstone(name)) is not None
+    return await services.conversation_cache.find_by_answer_id(tenant, tombstone(name)) is not None
 
 
 def round_to_store(dialect: Dialect, placement: Placement, done: Round) -> Round:
     """A round as it is stored: the last one of a turn that a client may name carries what is needed to show it again,
     less what its path already has."""
     references, extra = dialect.references, dict(done.spoken.extra)
-    told = extra.pop(CLIENT_RESPONSE_KEY, b"")
+    client_answer = extra.pop(CLIENT_RESPONSE_KEY, b"")
     if references is not None and done.last and references.is_answer_stored(placement.request):
         known = stored_extras_at(placement.ledger, placement.entry_id)
-        lasting = references.members_to_store(placement.request, told)
+        lasting = references.members_to_store(placement.request, client_answer)
         extra |= {name: raw for name, raw in lasting.items() if name == CLIENT_RESPONSE_KEY or known.get(name) != raw}
-    elif not told:
+    elif not client_answer:
         return done
     return replace(done, spoken=replace(done.spoken, extra=extra))
 
@@ -149,16 +149,16 @@ def has_references(dialect: Dialect, request: Request) -> bool:
 
 
 async def _resolve_by_position(
-    parts: Services, references: ResponseReferences, client_request: ClientRequest, request: Request
+    services: Services, references: ResponseReferences, client_request: ClientRequest, request: Request
 ) -> Request:
     """Fill in items that are known by their position: a message that only names items, right after a request that was
     answered with such. This finds them where a client or gateway renamed them. A fill-in that does not extend the match
     is undone."""
-    hint = clients.session_hint(client_request.headers)
+    hint = session_headers.session_hint(client_request.headers)
     before, depth = request, -1
     while True:
-        asked = ConversationQuery(client_request.tenant, hint, request, parts.now(), parts.dialect.name)
-        cached, found = await parts.conversation_cache.locate(asked)
+        asked = ConversationQuery(client_request.tenant, hint, request, services.now(), services.dialect.name)
+        cached, found = await services.conversation_cache.locate(asked)
         if found.depth <= depth:
             return before
         if cached is None or not found.path or found.depth == len(request.messages):
@@ -186,36 +186,36 @@ def _match_items(named: Sequence[str], shown: Mapping[str, bytes]) -> dict[str, 
 
 
 def messages_up_to(
-    parts: Services, references: ResponseReferences, cached: CachedConversation, turn: str
+    services: Services, references: ResponseReferences, cached: CachedConversation, turn: str
 ) -> tuple[tuple[Message, ...], Sequence[Round]]:
     """What the client sent and saw up to this turn, oldest first; and the rounds of the turn."""
     ledger = cached.ledger
     messages = [
-        parts.composer.with_token_count(message)
+        services.composer.with_token_count(message)
         for message in references.opening_messages(stored_extras_at(ledger, turn))
     ]
     for entry in ledger.path(turn):
         if entry.kind is EntryKind.TURN:
-            messages.append(_visible_answer(parts, references, ledger.rounds.get(entry.id, ())))
+            messages.append(_visible_answer(services, references, ledger.rounds.get(entry.id, ())))
         elif entry.message is not None:
             messages.append(entry.message)
     return tuple(messages), ledger.rounds.get(turn, ())
 
 
-def _visible_answer(parts: Services, references: ResponseReferences, rounds: Sequence[Round]) -> Message:
+def _visible_answer(services: Services, references: ResponseReferences, rounds: Sequence[Round]) -> Message:
     said = [done.spoken.visible_message for done in rounds]
     if len(said) == 1 and len(visible_calls(rounds)) == len(said[0].calls):
         return said[0]
-    return parts.composer.with_token_count(references.client_view(said))
+    return services.composer.with_token_count(references.client_view(said))
 
 
 async def _find_items(
-    parts: Services, references: ResponseReferences, tenant: str, named: Sequence[str]
+    services: Services, references: ResponseReferences, tenant: str, named: Sequence[str]
 ) -> dict[str, bytes]:
     """The known items by id; mostly one conversation holds them all."""
     known: dict[str, bytes] = {}
     for name in named:
-        if name in known or (found := await parts.conversation_cache.find_by_answer_id(tenant, name)) is None:
+        if name in known or (found := await services.conversation_cache.find_by_answer_id(tenant, name)) is None:
             continue
         for rounds in found[0].ledger.rounds.values():
             for done in rounds:

@@ -16,8 +16,7 @@ from urllib.parse import quote, urlencode
 from msgspec.structs import replace
 
 from proxy.core.ledger import Message, Request
-from proxy.dialects import ResponseReferences
-from proxy.dialects import raw_json as slices
+from proxy.dialects import ResponseReferences, raw_json
 from proxy.dialects.responses import provider_turn
 from proxy.errors import StoreError, UpstreamError
 from proxy.exchange.passthrough_without_turn import is_success
@@ -42,29 +41,29 @@ BODY_HEADERS = (b"content-type", b"content-encoding", b"idempotency-key")
 
 
 async def read_provider_history(
-    parts: Services, client_request: ClientRequest, request: Request
+    services: Services, client_request: ClientRequest, request: Request
 ) -> tuple[Message, ...]:
     """The messages before `request`, oldest first, with their tokens counted; empty if they cannot be read."""
-    references = parts.dialect.references
-    if references is None or not _is_of_use(parts, references, client_request, request):
+    references = services.dialect.references
+    if references is None or not _is_of_use(services, references, client_request, request):
         return ()
-    upstream = parts.routes.choose(request.model, client_request.path).upstream
-    if parts.provider_turns.refuses((client_request.tenant, upstream.name), time.monotonic()):
+    upstream = services.routes.choose(request.model, client_request.path).upstream
+    if services.provider_turns.refuses((client_request.tenant, upstream.name), time.monotonic()):
         return ()
-    told = [header for header in client_request.headers if header[0].lower() not in BODY_HEADERS]
-    headers = outgoing_headers(told, upstream.settings, readable=True)
+    sent_headers = [header for header in client_request.headers if header[0].lower() not in BODY_HEADERS]
+    headers = outgoing_headers(sent_headers, upstream.settings, readable=True)
     try:
         async with asyncio.timeout(READ_SECONDS):
-            return await HistoryReader(parts, references, client_request, upstream, headers).messages_before(request)
+            return await HistoryReader(services, references, client_request, upstream, headers).messages_before(request)
     except (TimeoutError, StoreError, UpstreamError):
         return ()
 
 
 def _is_of_use(
-    parts: Services, references: ResponseReferences, client_request: ClientRequest, request: Request
+    services: Services, references: ResponseReferences, client_request: ClientRequest, request: Request
 ) -> bool:
     """Not where the proxy stays out of the conversation, and not where its provider keeps more than answers."""
-    mode = parts.resolver.mode_without_conversation(client_request.headers, client_request.mode, request.model or "")
+    mode = services.resolver.mode_without_conversation(client_request.headers, client_request.mode, request.model or "")
     return mode != "off" and not references.unresolvable_reason(replace(request, messages=()), ())
 
 
@@ -72,7 +71,7 @@ def _is_of_use(
 class HistoryReader:
     """Walks from answer to answer at one provider, with the credentials of the client."""
 
-    parts: Services
+    services: Services
     references: ResponseReferences
     client_request: ClientRequest
     upstream: Upstream
@@ -86,8 +85,8 @@ class HistoryReader:
         newest_first: list[ProviderTurn] = []
         while name:
             if newest_first and (known := await self._messages_known_up_to(name)):
-                told = frozenset(self.references.items_by_id(known[-1]))
-                known = () if newest_first[-1].input_holds(told) else known
+                known_ids = frozenset(self.references.items_by_id(known[-1]))
+                known = () if newest_first[-1].input_holds(known_ids) else known
                 break
             turn = await self._turn(name)
             if turn is None or self.left_bytes < 0 or len(newest_first) >= MAX_TURNS:
@@ -100,18 +99,18 @@ class HistoryReader:
         return (*known, *await self._as_messages(provider_turn.as_client_sends(list(items)), request))
 
     async def _messages_known_up_to(self, name: str) -> tuple[Message, ...]:
-        found = await find_turn_by_id(self.parts, self.client_request.tenant, name)
-        return messages_up_to(self.parts, self.references, *found)[0] if found else ()
+        found = await find_turn_by_id(self.services, self.client_request.tenant, name)
+        return messages_up_to(self.services, self.references, *found)[0] if found else ()
 
     async def _as_messages(self, items: Sequence[bytes], request: Request) -> tuple[Message, ...]:
-        fields = {"model": slices.encode(request.model or ""), "input": slices.join_array(list(items))}
-        read = await parse_client_request(self.parts, slices.join_object(fields))
-        read = await count_request_tokens(self.parts, read)
+        fields = {"model": raw_json.encode(request.model or ""), "input": raw_json.join_array(list(items))}
+        read = await parse_client_request(self.services, raw_json.join_object(fields))
+        read = await count_request_tokens(self.services, read)
         return (*read.head, *read.messages)
 
     # ------------------------------------------------------------------------------------------------------- one answer
     async def _turn(self, name: str) -> ProviderTurn | None:
-        turns, owner = self.parts.provider_turns, (self.client_request.tenant, self.upstream.name)
+        turns, owner = self.services.provider_turns, (self.client_request.tenant, self.upstream.name)
         turn = turns.get(owner, name)
         if turn is None:
             turn = await self._read_turn(name)
@@ -124,12 +123,12 @@ class HistoryReader:
 
     async def _read_turn(self, name: str) -> ProviderTurn | None:
         path = f"{self.client_request.path.rstrip('/')}/{quote(name, safe='')}"
-        if (body := await self._get(path)) is None or (told := provider_turn.read_stored_response(body)) is None:
+        if (body := await self._get(path)) is None or (stored := provider_turn.read_stored_response(body)) is None:
             return None
         if (asked := await self._read_input(f"{path}/input_items")) is None:
             return None
         ids_of = provider_turn.item_ids
-        return ProviderTurn(told.previous, asked, told.output, ids_of(asked), ids_of(told.output))
+        return ProviderTurn(stored.previous, asked, stored.output, ids_of(asked), ids_of(stored.output))
 
     async def _read_input(self, path: str) -> tuple[bytes, ...] | None:
         items: list[bytes] = []

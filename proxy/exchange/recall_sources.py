@@ -37,14 +37,14 @@ MAX_DELEGATED_CONVERSATIONS = 16
 FINISHED_FRAME_ROLE = "finished frame"
 
 
-async def find_related_ledgers(parts: Services, turn: Turn, spoken: ModelResponse) -> tuple[Ledger, ...]:
+async def find_related_ledgers(services: Services, turn: Turn, spoken: ModelResponse) -> tuple[Ledger, ...]:
     """Ledgers of the conversations that the recalls of a round may read."""
     calls = [call for call in spoken.own_calls if is_recall(call)]
     if not calls:
         return ()
     tree = turn.path_state.tree
     unknown = [frame for frame in recalled_frame_ids(calls) if frame not in tree.frames]
-    return await parts.conversation_cache.related_ledgers(
+    return await services.conversation_cache.related_ledgers(
         turn.placement.cached_conversation, unknown, _delegated_conversations(tree, calls)
     )
 
@@ -59,10 +59,10 @@ def _delegated_conversations(tree: Tree, calls: Sequence[Call]) -> Iterator[str]
 
 
 async def search_other_conversations(
-    parts: Services, turn: Turn, spoken: ModelResponse, ledgers: tuple[Ledger, ...]
+    services: Services, turn: Turn, spoken: ModelResponse, ledgers: tuple[Ledger, ...]
 ) -> Mapping[str, CrossConversationHits]:
     """Hits by query, in conversations other than this one and `ledgers`."""
-    if not parts.config.recall_across:
+    if not services.config.recall_across:
         return NO_OTHER_HITS
     here = {turn.placement.conversation, *(ledger.conversation.id for ledger in ledgers)}
     tenant = turn.placement.ledger.conversation.tenant
@@ -70,7 +70,7 @@ async def search_other_conversations(
     try:
         async with asyncio.timeout(SEARCH_TIMEOUT_S):
             for query in recall_queries(spoken.own_calls)[:MAX_QUERIES]:
-                frames = await parts.recorder.store.search_finished_frames(tenant, query, MAX_FRAMES_PER_QUERY, here)
+                frames = await services.recorder.store.search_finished_frames(tenant, query, MAX_FRAMES_PER_QUERY, here)
                 found[query] = CrossConversationHits(tuple(map(_piece_of_frame, frames.frames)), frames.whole)
     except (StoreError, TimeoutError) as error:
         log.warning("other conversations not searched", extra={"cause": type(error).__name__})
@@ -79,13 +79,13 @@ async def search_other_conversations(
 
 def _piece_of_frame(frame: FinishedFrame) -> StoredPiece:
     day = datetime.fromtimestamp(frame.ended / 1000, UTC).strftime("%Y-%m-%d")
-    told = {
+    fields = {
         "Title": frame.title,
         "Ended": f"{frame.status}, {day}",
         "Asked for": frame.criteria,
         "Results": frame.results,
         "Files and decisions": frame.noted,
     }
-    text = "\n".join(f"{name}: {words.strip()}" for name, words in told.items() if words.strip())
+    text = "\n".join(f"{name}: {words.strip()}" for name, words in fields.items() if words.strip())
     source = f"conversation {frame.conversation[:ENTRY_ID_CHARACTERS]}"
     return StoredPiece(frame.frame, "", "", frame.frame, FINISHED_FRAME_ROLE, source, text)

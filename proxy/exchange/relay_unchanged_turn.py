@@ -14,8 +14,7 @@ from proxy.exchange.passthrough_without_turn import is_refused_for_form, is_succ
 from proxy.exchange.request_handler import RequestHandler, is_unusable_round
 from proxy.exchange.rounds import OversizedRequest, shorten_request
 from proxy.exchange.turn import Turn
-from proxy.upstream import Answer
-from proxy.upstream import overflow_errors as overflow
+from proxy.upstream import Answer, overflow_errors
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +100,7 @@ async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
     is_stripped = own.body is not handler.client_request.body and not is_success(got)
     may_shorten = not kept_there and (grown or handler.round_sender.quotes.is_possible)
     may_be_longer = may_shorten or bool(handler.round_sender.fallbacks)
-    if not is_stripped and (got.status not in overflow.OVERFLOW_STATUSES or not may_be_longer):
+    if not is_stripped and (got.status not in overflow_errors.OVERFLOW_STATUSES or not may_be_longer):
         return got
     async with aclosing(got):
         refusal = await got.body()

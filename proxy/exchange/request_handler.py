@@ -63,33 +63,33 @@ class FailClosedError(ProxyError):
 
 class RequestHandler:
     def __init__(
-        self, parts: Services, client_request: ClientRequest, reply: Reply, route: Route, placement: Placement
+        self, services: Services, client_request: ClientRequest, reply: Reply, route: Route, placement: Placement
     ) -> None:
-        self.services = parts
+        self.services = services
         self.client_request = client_request
         self.reply = reply
         self.route = route
         self.placement = placement
-        self.request = without_refused_usage(parts, route, with_model(placement.request, route.model))
-        self.record = new_request_record(parts, client_request, route, placement.status).set_placement(placement)
+        self.request = without_refused_usage(services, route, with_model(placement.request, route.model))
+        self.record = new_request_record(services, client_request, route, placement.status).set_placement(placement)
         self.record.payer = payer_headers(client_request.headers, route.upstream.settings)
         self._has_stored_answer = False
-        self.round_sender = RoundSender(parts, client_request, route, self.request, self.record)
+        self.round_sender = RoundSender(services, client_request, route, self.request, self.record)
         self.deadline = math.inf
         """Until when calls of ours are answered, by `time.monotonic`; set with the first of them."""
         self.round_refusal: ProxyError | None = None
         """Why the budget of the client's key has no room for another round."""
         self.stream_failure: UpstreamError | None = None
         self.interrupts = Interrupts(
-            parts, client_request, placement, self.round_sender, lambda: self.client_response.writer
+            services, client_request, placement, self.round_sender, lambda: self.client_response.writer
         )
         self.client_response = self.new_client_response(intercept=placement.is_rendered)
         self._drafts = DraftTimer()
         self._last_response: ModelResponse | None = None
 
     def new_client_response(self, *, intercept: bool) -> ClientResponse:
-        parts = self.services
-        return ClientResponse(parts.dialect, self.request, self.reply, self.record.headers, intercept=intercept)
+        services = self.services
+        return ClientResponse(services.dialect, self.request, self.reply, self.record.headers, intercept=intercept)
 
     @property
     def cancel_reason(self) -> str:
@@ -290,19 +290,19 @@ class RequestHandler:
         keep_alive = self.services.cache_keep_alive
         if keep_alive is None or (receipt := self.record.receipt()) is None or self.record.account is None:
             return
-        at, came, spoken, sender = self.placement, self.client_request, self._last_response, self.round_sender
-        keep_alive.add_to_balance(came.tenant, at.conversation, receipt.saved)
+        at, client_request, spoken, sender = self.placement, self.client_request, self._last_response, self.round_sender
+        keep_alive.add_to_balance(client_request.tenant, at.conversation, receipt.saved)
         if receipt.status not in CACHED_STATUSES or spoken is None or not spoken.complete:
             return
         sent = SentRequest(
-            tenant=came.tenant,
+            tenant=client_request.tenant,
             entry_id=at.entry_id,
             dialect=self.services.dialect,
             upstream=self.route.upstream,
-            method=came.method,
-            path=came.path,
-            query=came.query,
-            headers=came.headers,
+            method=client_request.method,
+            path=client_request.path,
+            query=client_request.query,
+            headers=client_request.headers,
             body=sender.sent_body,
             chain=self.record.account.newest_chain,
             sent_at=sender.sent_at,
@@ -341,6 +341,7 @@ def is_unusable_round(handler: RequestHandler, spoken: ModelResponse) -> bool:
     """Whether the answer is no usable round: it has neither content nor an end, or a stream carries an HTML page or a
     compressed body. Ending a begun stream there would look like success. A plain answer with content that only we
     cannot read passes unchanged, and so does a failure that the provider reported."""
+    # An empty answer ends the task as a success in opencode, Codex, continue and pi; the others ask again (2026-11).
     writing, message = handler.client_response.writer, spoken.message
     if writing.is_error:
         return handler.request.stream or not handler.reply.started

@@ -29,12 +29,13 @@ from proxy.exchange.relay_unchanged_turn import relay
 from proxy.exchange.request_handler import RequestHandler
 from proxy.exchange.rounds import count_request_tokens, placement_patience_s
 from proxy.exchange.thread.placement import ParsedRequest, Placement
-from proxy.upstream import Answer
-from proxy.upstream import overflow_errors as overflow
+from proxy.upstream import Answer, overflow_errors
 
 log = logging.getLogger(__name__)
 
 ENDPOINT = "/responses/compact"
+# Codex's second protocol: exactly one `compaction` item must come back, and the client has no way to do without
+# (0.169). Only for providers that it takes for OpenAI or Azure.
 TRIGGER = b'"compaction_trigger"'
 REASON = "compaction"
 
@@ -73,13 +74,13 @@ async def place_requested_compaction(passing: PassthroughRequest, reply: Reply) 
 
 
 async def _find_placement(passing: PassthroughRequest) -> Placement | None:
-    parts, incoming, request = passing.services, passing.client_request, passing.request
-    if request is None or not request.messages or has_references(parts.dialect, request):
+    services, incoming, request = passing.services, passing.client_request, passing.request
+    if request is None or not request.messages or has_references(services.dialect, request):
         return None
-    request = await count_request_tokens(parts, request)
-    parsed = ParsedRequest(incoming.tenant, incoming.headers, request, parts.now(), incoming.mode)
-    patience_s = placement_patience_s(parts)
-    return await with_timeout(patience_s, parts.resolver.resolve_beside(parsed, REASON))
+    request = await count_request_tokens(services, request)
+    parsed = ParsedRequest(incoming.tenant, incoming.headers, request, services.now(), incoming.mode)
+    patience_s = placement_patience_s(services)
+    return await with_timeout(patience_s, services.resolver.resolve_beside(parsed, REASON))
 
 
 async def answer_requested_compaction(handler: RequestHandler) -> None:
@@ -114,7 +115,7 @@ async def answer_requested_compaction(handler: RequestHandler) -> None:
 
 async def _is_refused(got: Answer) -> bool:
     """Whether the provider refuses the request for what it is; its answer is read then."""
-    if got.status not in overflow.OVERFLOW_STATUSES or got.status >= 500:
+    if got.status not in overflow_errors.OVERFLOW_STATUSES or got.status >= 500:
         return False
     async with aclosing(got):
         await got.body()
@@ -134,8 +135,8 @@ async def _compaction_input(handler: RequestHandler) -> _CompactionInput | None:
 
 
 def _assemble(handler: RequestHandler) -> _CompactionInput | None:
-    parts, placement, request = handler.services, handler.placement, handler.request
-    kit, story = parts.toolkit, placement.path_state
+    services, placement, request = handler.services, handler.placement, handler.request
+    kit, story = services.toolkit, placement.path_state
     form = ContextForm(
         suffixed=kit.forbids_user_after_result(request.model),
         alternate=kit.must_alternate(request.model),
@@ -144,10 +145,10 @@ def _assemble(handler: RequestHandler) -> _CompactionInput | None:
         guided=False,
         loops_open_with_reasoning=kit.opens_loops_with_reasoning(request),
     )
-    context = build_context(story, parts.composer, form)
+    context = build_context(story, services.composer, form)
     messages = (*context.messages, *request.messages[len(placement.ledger.path(story.tip)) :])
     if unpaired_calls(messages):
         return None
     head = [message.wire for message in request.head]
-    body = b"".join(parts.dialect.render(request, messages, head, RenderOptions(include_usage=False)))
+    body = b"".join(services.dialect.render(request, messages, head, RenderOptions(include_usage=False)))
     return _CompactionInput(replace(request, body=body, messages=messages), context.own_tokens)

@@ -35,9 +35,7 @@ from proxy.core.ledger import (
     Thread,
     is_stack_tool,
 )
-from proxy.core.matching import Match, MatchKind, RequestRole
-from proxy.core.matching import lookup_keys as anchors
-from proxy.core.matching import match_history as matching
+from proxy.core.matching import Match, MatchKind, RequestRole, lookup_keys, match_history
 from proxy.core.memo import RecentCache
 from proxy.core.observers import cache_names_in_slices
 from proxy.core.policy import (
@@ -53,7 +51,7 @@ from proxy.errors import BadRequest
 from proxy.exchange.background.scheduler import in_slices
 from proxy.exchange.notes.base import Note, NoteWriter, apply_notes
 from proxy.exchange.notes.situation import attach_parent_task
-from proxy.exchange.thread import session_headers as clients
+from proxy.exchange.thread import session_headers
 from proxy.exchange.thread.activation import ContextPolicy, PolicyDecision
 from proxy.exchange.thread.choose_thread import (
     changed_thread,
@@ -130,7 +128,7 @@ class Resolver:
     async def resolve(self, parsed: ParsedRequest) -> Placement:
         """Raises StoreError when the store cannot be read, BadRequest for an unknown mode."""
         asked_mode = _mode_from_header(parsed.headers)
-        hint = clients.session_hint(parsed.headers)
+        hint = session_headers.session_hint(parsed.headers)
         query = self._query_of(parsed, hint)
         candidates = await self.conversation_cache.look_up(query, partial(opening_prompts, parsed.request))
         async with self.conversation_cache.lock(parsed.tenant, hint):
@@ -140,7 +138,7 @@ class Resolver:
             part = await self._role_of(parsed, hint, cached, found)
             if part is RequestRole.SIDE and cached is not None:
                 return self._side_placement(parsed, cached, found)
-            request = matching.with_stored_call_ids(parsed.request, found, self.dialect.with_call_id)
+            request = match_history.with_stored_call_ids(parsed.request, found, self.dialect.with_call_id)
             parsed = parsed if request is parsed.request else replace(parsed, request=request)
             new = parsed.request.messages[len(found.path) :]
             whole = len(new) > KEYWORD_SCAN_BATCH and await self._prescan_keywords(
@@ -192,7 +190,7 @@ class Resolver:
         has begun. Records nothing, except for an unknown history, which becomes a conversation. Raises as `resolve`
         does."""
         asked_mode = _mode_from_header(parsed.headers)
-        hint, messages = clients.session_hint(parsed.headers), parsed.request.messages
+        hint, messages = session_headers.session_hint(parsed.headers), parsed.request.messages
         query = self._query_of(parsed, hint)
         candidates = await self.conversation_cache.look_up(query) if messages else None
         async with self.conversation_cache.lock(parsed.tenant, hint):
@@ -225,7 +223,7 @@ class Resolver:
 
     async def resolve_bypassed(self, parsed: ParsedRequest, reason: str) -> Placement | None:
         """Where a request stands that passes for this `reason`; None if it has no conversation. Records nothing."""
-        hint = clients.session_hint(parsed.headers)
+        hint = session_headers.session_hint(parsed.headers)
         cached, found = await self.conversation_cache.locate(self._query_of(parsed, hint))
         beside = self._side_placement(parsed, cached, found) if cached is not None else None
         return replace(beside, status="bypass", reason=reason) if beside else None
@@ -233,7 +231,7 @@ class Resolver:
     async def resolve_beside(self, parsed: ParsedRequest, reason: str) -> Placement | None:
         """Where the whole history of a request stands that is answered from there, `full` if the proxy acts there, but
         leaves nothing on the path; None if its first messages are unknown. Records nothing."""
-        asked_mode, hint = _mode_from_header(parsed.headers), clients.session_hint(parsed.headers)
+        asked_mode, hint = _mode_from_header(parsed.headers), session_headers.session_hint(parsed.headers)
         query = self._query_of(parsed, hint)
         candidates = await self.conversation_cache.look_up(query)
         async with self.conversation_cache.lock(parsed.tenant, hint):
@@ -255,28 +253,28 @@ class Resolver:
         request = parsed.request
         if cached is None or not any(m.role == "assistant" for m in request.messages):
             return RequestRole.MAIN
-        if (thread := matching.thread_of_request(cached.ledger, request, found)) is None:
+        if (thread := match_history.thread_of_request(cached.ledger, request, found)) is None:
             return RequestRole.MAIN
         named = bool(cached.ledger.conversation.hint)
-        role = matching.role_of_request(request, thread, named=named)
+        role = match_history.role_of_request(request, thread, named=named)
         if role is not RequestRole.SIDE or not await self._holds_own_answers(parsed, hint, found):
             return role
-        return matching.role_of_request(request, thread, named=named, holds_own_answers=True)
+        return match_history.role_of_request(request, thread, named=named, holds_own_answers=True)
 
     async def _holds_own_answers(self, parsed: ParsedRequest, hint: str, found: Match) -> bool:
         """Whether a request beside its thread is a loop: its history holds an answer that was given to it there."""
         request = parsed.request
-        if request.tool_names and matching.count_unknown_answers(request, found) >= MIN_UNKNOWN_ANSWERS:
+        if request.tool_names and match_history.count_unknown_answers(request, found) >= MIN_UNKNOWN_ANSWERS:
             return True
         answers = [m for m in request.messages[:-1] if m.role == "assistant"]
-        keys = anchors.side_answer_anchors(request, answers)
+        keys = lookup_keys.side_answer_anchors(request, answers)
         return await self.conversation_cache.knows_anchor(parsed.tenant, hint, keys)
 
     def record_side_answer(self, placement: Placement, answer: Message) -> None:
         """Remember an answer that was given beside a thread: a request that holds it is a loop. Raises StoreError."""
         parsed, conversation = placement.parsed_request, placement.ledger.conversation
-        keys = anchors.side_answer_anchors(parsed.request, [answer])
-        hint = clients.session_hint(parsed.headers)
+        keys = lookup_keys.side_answer_anchors(parsed.request, [answer])
+        hint = session_headers.session_hint(parsed.headers)
         record = AnchorRecord(conversation.id, hint, keys, parsed.now)
         self.conversation_cache.record(placement.cached_conversation, [], [record])
 
@@ -307,7 +305,7 @@ class Resolver:
             held_out = parent.ledger.conversation.chosen_mode == HELD_OUT_MODE
         else:
             usual = self._effective_mode(parsed, _mode_from_header(parsed.headers), "")
-            key = clients.parent_hint(parsed.headers) or hint or new_id
+            key = session_headers.parent_hint(parsed.headers) or hint or new_id
             held_out = usual in ACTING_MODES and self.holdout.is_chosen(parsed.tenant, key)
         return self.conversation_cache.create(
             Conversation(
@@ -337,22 +335,22 @@ class Resolver:
         """Record what is new, and fold the path."""
         ledger, request = cached.ledger, parsed.request
         thread = thread_id_for(ledger, found, request, has_replicas=self.conversation_cache.is_shared)
-        new = matching.new_entries(ledger, request, found, thread, parsed.now)
+        new = match_history.new_entries(ledger, request, found, thread, parsed.now)
         opening = found.kind is MatchKind.NEW
         events = [_root_started_event(ledger.conversation, new, taken.directive, parsed.now)] if opening and new else []
         if taken.bound:
             events.append(_reasoning_removed_event(new, taken.bound, parsed.now))
         tip_thread = thread_of_tip(ledger, found)
         before = ledger.threads.get(thread) or tip_thread
-        told = changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
+        change = changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
         mode = self._effective_mode(parsed, asked_mode, ledger.conversation.chosen_mode)
         look = fingerprint_of(before) if new and _may_act(request, mode) else None
         path_state, earlier, seen = await in_slices(
-            self.path_follower.follow(parsed, cached, found, new, events, told, look, infers=not taken.directive)
+            self.path_follower.follow(parsed, cached, found, new, events, change, look, infers=not taken.directive)
         )
         values: list[Entry | LedgerEvent | Thread] = [*new, *seen]
-        if told:
-            values.append(told)
+        if change:
+            values.append(change)
         others: list[Record] = [ledger.conversation] if opening else []
         if opening or found.kind is MatchKind.COMPACTED:  # both open a history, and may be retried
             others.append(_opening_anchor_record(parsed, ledger.conversation))
@@ -363,11 +361,11 @@ class Resolver:
             cached.cache_path_state(earlier.tip, earlier)
         if new:
             cached.cache_path_state(node, path_state)
-        since = before if told else None
+        since = before if change else None
         if tip_thread is not None and tip_thread.id != thread and before is not tip_thread:  # the loop changed its mode
-            since = tip_thread if head_of(tip_thread) != head_of(told or before) else None
+            since = tip_thread if head_of(tip_thread) != head_of(change or before) else None
         if seen and any(event.kind == BRANCH_SWITCHED_KIND for event in seen):
-            since = thread_on_branch(path_state.branches, told or before)
+            since = thread_on_branch(path_state.branches, change or before)
         return Placement(
             parsed,
             cached,
@@ -424,6 +422,8 @@ class Resolver:
         """Clients answer a second read of a file with "unchanged". If the first read has left the context, its content
         is added to that result; after a decision for older results too, because they are sent anew anyway."""
         messages = placement.request.messages
+        # Claude Code says "unchanged since your last Read", Qwen Code "unchanged since last read in this session": both
+        # believe that the model still sees the first read. Without its content the model edits from memory.
         spoken = next((at for at in range(len(messages) - 1, -1, -1) if messages[at].role == "assistant"), 0)
         if not any(m.answers and is_unchanged_note(m.text) for m in messages[0 if decided else spoken :]):
             return placement
@@ -451,7 +451,7 @@ def _has_name_clash(tool_names: tuple[str, ...]) -> bool:
 
 
 def _opening_anchor_record(parsed: ParsedRequest, opened: Conversation) -> AnchorRecord:
-    return AnchorRecord(opened.id, opened.hint, anchors.opening_anchors(parsed.request), parsed.now)
+    return AnchorRecord(opened.id, opened.hint, lookup_keys.opening_anchors(parsed.request), parsed.now)
 
 
 def _may_act(request: Request, mode: str) -> bool:
@@ -459,10 +459,12 @@ def _may_act(request: Request, mode: str) -> bool:
 
 
 def _mode_from_header(headers: Headers) -> str:
-    told = dict(reversed(headers)).get(b"x-stack-mode", b"").decode("latin-1").strip()
-    if told and told not in MODES:
-        raise BadRequest(f"x-stack-mode: {told[:40]!r} is no mode; use one of {', '.join(MODES)}.", code="unknown_mode")
-    return told
+    wanted = dict(reversed(headers)).get(b"x-stack-mode", b"").decode("latin-1").strip()
+    if wanted and wanted not in MODES:
+        raise BadRequest(
+            f"x-stack-mode: {wanted[:40]!r} is no mode; use one of {', '.join(MODES)}.", code="unknown_mode"
+        )
+    return wanted
 
 
 def _root_started_event(conversation: Conversation, entries: Sequence[Entry], directive: str, now: int) -> LedgerEvent:

@@ -122,12 +122,12 @@ def learned_traits(process: AppServices, services: Iterable[Services]) -> list[L
     return sorted(set(found), key=lambda trait: (trait.upstream, trait.model, -trait.since))
 
 
-def _round_traits(parts: Services, now: int) -> Iterator[LearnedTrait]:
-    for pair, since in parts.models_without_usage.items():
+def _round_traits(services: Services, now: int) -> Iterator[LearnedTrait]:
+    for pair, since in services.models_without_usage.items():
         yield LearnedTrait(*pair, "no_usage", since, None)
-    for pair, since in parts.models_without_reasoning.items():
+    for pair, since in services.models_without_reasoning.items():
         yield LearnedTrait(*pair, "no_reasoning", since, None)
-    for pair, since in parts.models_ignoring_refusals.items():
+    for pair, since in services.models_ignoring_refusals.items():
         if now - since <= REFUSALS_IGNORED_MS:
             yield LearnedTrait(*pair, "calls_anyway", since, since + REFUSALS_IGNORED_MS)
 

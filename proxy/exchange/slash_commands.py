@@ -31,9 +31,8 @@ from proxy.core.commands import (
 )
 from proxy.core.frames import Tree
 from proxy.core.ledger import Lane, Message, Request, response_id_of
-from proxy.core.tools import inspect_tools as looking
-from proxy.dialects import OwnResponse, RenderOptions, RequestParseError, previous_id_in, text_blocks_of
-from proxy.dialects import raw_json as slices
+from proxy.core.tools import inspect_tools
+from proxy.dialects import OwnResponse, RenderOptions, RequestParseError, previous_id_in, raw_json, text_blocks_of
 from proxy.errors import BadRequest, NotAllowed, NotFound, StoreError
 from proxy.exchange.client_response import Reply
 from proxy.exchange.passthrough_without_turn import PassthroughRequest, new_request_record, with_upstream_model
@@ -76,7 +75,7 @@ async def handle_slash_commands(
     found = find_commands(request.messages, text_blocks_of)
     try:
         less = await _without_commands(passing, request, found.handled) if found.handled else passing
-    except (RequestParseError, slices.JsonSplitError):  # the agent must not notice
+    except (RequestParseError, raw_json.JsonSplitError):  # the agent must not notice
         log.exception("what was typed to the proxy cannot be taken out", extra={"request": passing.client_request.id})
         less = passing
     if found.pending >= 0 and await _answer_command(less, reply, found.preceding_count):
@@ -88,25 +87,25 @@ def _takes_commands(passing: PassthroughRequest) -> bool:
     """Whether commands in the chat count: the configuration, the client key and the client itself can each turn them
     off, and none can turn them on again. Raises BadRequest for a header that says neither."""
     asked, config = passing.client_request, passing.services.config
-    told = dict(asked.headers).get(SLASH_COMMANDS_HEADER, b"on").strip().lower()
-    if told not in (b"on", b"off"):
-        shown = told[:40].decode("latin-1")
+    setting = dict(asked.headers).get(SLASH_COMMANDS_HEADER, b"on").strip().lower()
+    if setting not in (b"on", b"off"):
+        shown = setting[:40].decode("latin-1")
         raise BadRequest(
             f"x-stack-slash-commands: {shown!r} says nothing; send `off` where no message is a command, or leave the "
             "header out.",
             code="unknown_slash_commands",
         )
-    return config.slash_commands == "on" and asked.takes_slash_commands and told == b"on"
+    return config.slash_commands == "on" and asked.takes_slash_commands and setting == b"on"
 
 
 # --------------------------------------------------------------------------------------------------------- taking out
 async def _without_commands(passing: PassthroughRequest, request: Request, past: Container[int]) -> PassthroughRequest:
     dialect = passing.services.dialect
-    kept = [message for at, message in enumerate(request.messages) if at not in past]
+    messages = [message for at, message in enumerate(request.messages) if at not in past]
     head = [message.wire for message in request.head]
-    written = dialect.render(request, kept, head, RenderOptions(include_usage=False))
+    written = dialect.render(request, messages, head, RenderOptions(include_usage=False))
     # Rendering drops `previous_response_id`; the client's fields keep it.
-    return await _parse_again(passing, request, {**request.fields, **slices.members(b"".join(written))})
+    return await _parse_again(passing, request, {**request.fields, **raw_json.members(b"".join(written))})
 
 
 async def _skip_own_response(passing: PassthroughRequest) -> PassthroughRequest:
@@ -120,12 +119,12 @@ async def _skip_own_response(passing: PassthroughRequest) -> PassthroughRequest:
         return passing
     fields = {name: raw for name, raw in request.fields.items() if before or name != PREVIOUS_RESPONSE_KEY}
     return await _parse_again(
-        passing, request, fields | ({PREVIOUS_RESPONSE_KEY: slices.encode(before)} if before else {})
+        passing, request, fields | ({PREVIOUS_RESPONSE_KEY: raw_json.encode(before)} if before else {})
     )
 
 
 async def _parse_again(passing: PassthroughRequest, request: Request, fields: dict[str, bytes]) -> PassthroughRequest:
-    body = slices.join_object(fields)
+    body = raw_json.join_object(fields)
     client_request = with_upstream_model(replace(passing.client_request, body=body), request.model, passing.route)
     return replace(passing, client_request=client_request, request=await parse_client_request(passing.services, body))
 
@@ -162,28 +161,30 @@ async def _answer_command(passing: PassthroughRequest, reply: Reply, before: int
     return True
 
 
-def _would_lose_messages(parts: Services, request: Request) -> bool:
+def _would_lose_messages(services: Services, request: Request) -> bool:
     """Whether the request names an answer by id and holds more than the command, which would be lost."""
-    references = parts.dialect.references
+    references = services.dialect.references
     return references is not None and bool(references.previous_response_id(request)) and len(request.messages) > 1
 
 
 async def _resolve_command(passing: PassthroughRequest, request: Request) -> tuple[str, str, Placement | None]:
     """The mode, the command, and where it was typed (None if no conversation is known)."""
-    parts, client_request = passing.services, passing.client_request
-    if (trouble := parts.recorder.store.write_error()) is not None:
+    services, client_request = passing.services, passing.client_request
+    if (trouble := services.recorder.store.write_error()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
-    async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
-        all_of_it, kept_there = await resolve_references(parts, client_request, request)
-    all_of_it = await count_request_tokens(parts, all_of_it)
+    async with asyncio.timeout(services.config.assembly_budget_ms / 1000):
+        all_of_it, kept_there = await resolve_references(services, client_request, request)
+    all_of_it = await count_request_tokens(services, all_of_it)
     at = find_commands(all_of_it.messages, text_blocks_of).pending
     if at < 0:  # behind results of the answer that the request names: text for the agent
         return "", "", None
     command, others = command_text(all_of_it.messages[at], text_blocks_of), _without_message(all_of_it.messages, at)
     path_entry = replace(all_of_it, messages=() if kept_there else others)
-    parsed = ParsedRequest(client_request.tenant, client_request.headers, path_entry, parts.now(), client_request.mode)
-    async with asyncio.timeout(parts.config.assembly_budget_ms / 1000):
-        mode, placement = await parts.resolver.resolve_command(parsed)
+    parsed = ParsedRequest(
+        client_request.tenant, client_request.headers, path_entry, services.now(), client_request.mode
+    )
+    async with asyncio.timeout(services.config.assembly_budget_ms / 1000):
+        mode, placement = await services.resolver.resolve_command(parsed)
     return mode, command, placement
 
 
@@ -191,7 +192,7 @@ def _without_message(messages: tuple[Message, ...], at: int) -> tuple[Message, .
     return messages[:at] + messages[at + 1 :]
 
 
-async def _run_command(parts: Services, placement: Placement | None, command: str, before: int) -> str:
+async def _run_command(services: Services, placement: Placement | None, command: str, before: int) -> str:
     """The answer to the person; what was decided is on disk. Raises StoreError."""
     try:
         asked = parse(command)
@@ -206,18 +207,18 @@ async def _run_command(parts: Services, placement: Placement | None, command: st
     ledger, tip = placement.ledger, placement.path_state.tip
     key = sha256(f"{tip}\n{before}\n{command}".encode()).hexdigest()
     if isinstance(asked, SayCommand):
-        return await _queue_message(parts, placement, asked, key[:32])
+        return await _queue_message(services, placement, asked, key[:32])
     key = key[:16]
-    if (told := previous_answer(ledger, tip, key)) is not None:
-        return told
+    if (earlier_answer := previous_answer(ledger, tip, key)) is not None:
+        return earlier_answer
     if tip in ledger.parent_ids:
         return OTHER_BRANCH_TEXT
-    kit, model = parts.toolkit, placement.request.model
+    kit, model = services.toolkit, placement.request.model
     hand = CommandContext(
         placement.path_state,
         ledger,
         key,
-        parts.now(),
+        services.now(),
         kit.count_tokens,
         kit.settings,
         kit.forbids_user_after_result(model),
@@ -226,27 +227,27 @@ async def _run_command(parts: Services, placement: Placement | None, command: st
         done = apply_command(hand, asked)
     except (NotAllowed, NotFound) as refused:
         return str(refused)
-    parts.conversation_cache.record(placement.cached_conversation, attach(hand, done))
+    services.conversation_cache.record(placement.cached_conversation, attach(hand, done))
     placement.cached_conversation.path_states.clear()
-    await parts.conversation_cache.wait_until_durable(placement.cached_conversation)
+    await services.conversation_cache.wait_until_durable(placement.cached_conversation)
     return done.user_text
 
 
-async def _queue_message(parts: Services, placement: Placement, asked: SayCommand, name: str) -> str:
+async def _queue_message(services: Services, placement: Placement, asked: SayCommand, name: str) -> str:
     """Queue a message for this conversation's agent. Raises StoreError."""
     tenant = placement.parsed_request.tenant
     try:
         lane = Lane.FOLLOW_UP if asked.is_follow_up else Lane.STEER
         # the inbox reads from the newest request's record whether the message would be delivered
-        parts.recorder.deferred_tasks.run_pending()
-        await parts.inbox.add_message(tenant, placement.conversation, asked.text, lane, name=name)
+        services.recorder.deferred_tasks.run_pending()
+        await services.inbox.add_message(tenant, placement.conversation, asked.text, lane, name=name)
     except (NotAllowed, NotFound) as refused:
         return str(refused)
     return f"The agent is told {'when it has nothing more to do' if asked.is_follow_up else 'with its next request'}."
 
 
 def _inspection_text(tree: Tree, what: str) -> str:
-    shown = looking.draw_tree(tree) if what == "tree" else looking.render_status(tree)
+    shown = inspect_tools.draw_tree(tree) if what == "tree" else inspect_tools.render_status(tree)
     return f"```\n{shown}\n```"
 
 
@@ -255,13 +256,13 @@ async def _send_answer(
     passing: PassthroughRequest, reply: Reply, request: Request, placement: Placement | None, text: str
 ) -> None:
     """Send the answer in the client's dialect, with a receipt that shows that nothing was sent upstream."""
-    parts, client_request = passing.services, passing.client_request
-    after = _preceding_response_id(parts, request, placement)
+    services, client_request = passing.services, passing.client_request
+    after = _preceding_response_id(services, request, placement)
     name = sha256(client_request.id.encode()).hexdigest()[:24]
-    body = parts.dialect.encode_own_response(
-        request, OwnResponse(name, f"{ANSWER_MARK} {text}", parts.now() // 1000, after)
+    body = services.dialect.encode_own_response(
+        request, OwnResponse(name, f"{ANSWER_MARK} {text}", services.now() // 1000, after)
     )
-    record = new_request_record(parts, client_request, passing.route, ANSWERED_STATUS)
+    record = new_request_record(services, client_request, passing.route, ANSWERED_STATUS)
     if placement is not None:
         now = placement.cached_conversation.path_state(placement.path_state.tip)
         record.set_command_placement(
@@ -274,10 +275,10 @@ async def _send_answer(
     await reply.end(body)
 
 
-def _preceding_response_id(parts: Services, request: Request, placement: Placement | None) -> str | None:
+def _preceding_response_id(services: Services, request: Request, placement: Placement | None) -> str | None:
     """The id of the answer before ours, which the client's next request continues; empty if there is none, None if it
     has no id."""
-    references = parts.dialect.references
+    references = services.dialect.references
     if references is None:
         return ""
     if (named := references.previous_response_id(request)) or len(request.messages) == 1:

@@ -21,14 +21,14 @@ from proxy.exchange.turn import Turn
 log = logging.getLogger(__name__)
 
 
-async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
+async def tool_loop(handler: RequestHandler, turn: Turn, context: Context) -> None:
     last_one, silent, has_spoken = False, False, False
     handler.client_response.writer.should_retry = handler.round_sender.is_retryable_error
     while True:
         handler.client_response.writer.hides_text = handler.shows_last_text_only and not last_one
         try:
             got = await handler.round_sender.send(
-                turn, line, handler.client_response, no_calls=last_one, may_trim=not silent
+                turn, context, handler.client_response, no_calls=last_one, may_trim=not silent
             )
         except ContextRejected as error:
             await _fall_back_or_fail(handler, error.code, has_spoken=has_spoken)
@@ -37,8 +37,8 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
             return
         complete, spoken = await handler.receive_round(turn, got)
         has_spoken = has_spoken or (bool(spoken.message.text.strip()) and not handler.client_response.writer.hides_text)
-        if complete and not silent and (shorter := await _shorten_failed_round(handler, turn, line, spoken)):
-            line, silent = shorter, True
+        if complete and not silent and (shorter := await _shorten_failed_round(handler, turn, context, spoken)):
+            context, silent = shorter, True
             continue
         if complete and turn.round_number and is_unusable_round(handler, spoken):
             handler.record_response(spoken)
@@ -48,7 +48,8 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
         if goes_on and handler.interrupts.has_follow_up(spoken.finish):
             handler.record_response(spoken)
             try:
-                line, last_one = await handler.interrupts.build_follow_up_context(turn, spoken, handler.record), False
+                context = await handler.interrupts.build_follow_up_context(turn, spoken, handler.record)
+                last_one = False
             except (StoreError, ContextRejected) as error:  # send the client the end that was held back
                 handler.report_unstored_round(error.code)
                 await handler.finish(got.status)
@@ -69,7 +70,7 @@ async def tool_loop(handler: RequestHandler, turn: Turn, line: Context) -> None:
         if next_line is None:
             await _finish_early(handler, got.status, has_spoken=has_spoken)
             return
-        line = next_line
+        context = next_line
 
 
 async def _run_hidden_round(
@@ -121,14 +122,14 @@ def _limit_is_reached(handler: RequestHandler, turn: Turn) -> bool:
 
 
 async def _shorten_failed_round(
-    handler: RequestHandler, turn: Turn, line: Context, spoken: ModelResponse
+    handler: RequestHandler, turn: Turn, context: Context, spoken: ModelResponse
 ) -> Context | None:
     """The context to retry with, if the answer was empty or an error because the context was too long."""
     writing = handler.client_response.writer
     if writing.can_retry_empty_round:
-        shorter = await handler.round_sender.shorten_after_empty_answer(turn, line)
+        shorter = await handler.round_sender.shorten_after_empty_answer(turn, context)
     elif refusal := writing.retryable_error:
-        shorter = await handler.round_sender.replace_after_error(turn, line, refusal)
+        shorter = await handler.round_sender.replace_after_error(turn, context, refusal)
     else:
         return None
     if shorter is not None:

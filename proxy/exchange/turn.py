@@ -31,12 +31,12 @@ from proxy.core.frames import (
     PathState,
     ReasoningRemoved,
     as_ledger_event,
+    branches,
     call_key,
     decode_event,
     extend,
     reduce,
 )
-from proxy.core.frames import branches as lines
 from proxy.core.ledger import (
     ROUND_SEPARATOR,
     Call,
@@ -51,7 +51,7 @@ from proxy.core.ledger import (
     Round,
     with_round,
 )
-from proxy.core.matching import lookup_keys as anchors
+from proxy.core.matching import lookup_keys
 from proxy.core.policy import REFUSED_CALL_RESULT
 from proxy.core.recall import is_recall
 from proxy.core.tools import (
@@ -277,7 +277,7 @@ class Turn(msgspec.Struct, eq=False):
         done = self.toolkit.round_to_store(
             standing, Round(self.entry.id, self.round_number, spoken, results, last, now)
         )
-        prompts = anchors.prompt_anchors_in((done,)) if spoken.client_calls else ()
+        prompts = lookup_keys.prompt_anchors_in((done,)) if spoken.client_calls else ()
         others = self._anchor_records(done, now) if last else []
         others += self.conversation_cache.prompt_records(standing.cached_conversation, prompts)
         self.conversation_cache.record(standing.cached_conversation, [*self._unwritten_items(), done, *events], others)
@@ -327,11 +327,11 @@ class Turn(msgspec.Struct, eq=False):
         ledger, request = self.placement.ledger, self.placement.request
         conversation = ledger.conversation
         rounds = with_round(ledger.rounds.get(self.entry.id, ()), done)
-        keys = anchors.anchors_of_turn(request.messages, rounds)
+        keys = lookup_keys.anchors_of_turn(request.messages, rounds)
         echoed = AnchorRecord(conversation.id, conversation.hint, keys, now)
         if not (names := self.toolkit.response_ids_in(request, rounds)):
             return [echoed]
-        return [echoed, AnchorRecord(conversation.id, "", tuple(map(anchors.response_anchor, names)), now)]
+        return [echoed, AnchorRecord(conversation.id, "", tuple(map(lookup_keys.response_anchor, names)), now)]
 
     async def wait_until_durable(self, left_out: Set[str] | None = None) -> None:
         """Wait until the conversation is on disk; with `left_out`, only what a context without these entries depends
@@ -360,5 +360,5 @@ def _run_tool(tool_context: ToolContext, call: Call) -> ToolResult:
 def _with_events(path_state: PathState, events: tuple[FrameEvent, ...], now: int) -> PathState:
     tree, of_lines = path_state.tree, path_state.branches
     for event in events:
-        tree, of_lines = reduce(tree, event, now), lines.reduce_branches(of_lines, event, now)
+        tree, of_lines = reduce(tree, event, now), branches.reduce_branches(of_lines, event, now)
     return replace(path_state, tree=tree, branches=of_lines)

@@ -40,8 +40,7 @@ from proxy.auth import (
 )
 from proxy.config import Config, LiveSettings, pattern_faults
 from proxy.core.matching import RETRY_WINDOW_MS
-from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at
-from proxy.dialects import raw_json as slices
+from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at, raw_json
 from proxy.errors import Forbidden, NotFound, OtherUser, ProxyError, StoreError, Unauthorized
 from proxy.exchange import (
     AppServices,
@@ -60,11 +59,11 @@ from proxy.exchange import (
     learned_traits,
     load_plans,
     on_idle,
+    passthrough_without_turn,
+    pipeline,
     send_error_response,
+    stored_responses,
 )
-from proxy.exchange import passthrough_without_turn as passing
-from proxy.exchange import pipeline as exchange
-from proxy.exchange import stored_responses as responding
 from proxy.server.compress_api import CompressApi, is_compress_request
 from proxy.server.compressed_requests import decompress_request
 from proxy.server.front import TrustedFront
@@ -572,20 +571,20 @@ class App:
             return
         dialect = dialect_at(path)
         if dialect is not None and client_request.method == "POST":
-            await exchange.handle(self._services[dialect.name], client_request, reply)
+            await pipeline.handle(self._services[dialect.name], client_request, reply)
             return
         if is_compaction_endpoint(client_request.method, client_request.path):
-            await exchange.handle(self._services[OPENAI_RESPONSES.name], client_request, reply)
+            await pipeline.handle(self._services[OPENAI_RESPONSES.name], client_request, reply)
             return
-        if responding.is_stored_response_request(client_request.method, client_request.path):
-            await responding.handle_stored_response(self._services[OPENAI_RESPONSES.name], client_request, reply)
+        if stored_responses.is_stored_response_request(client_request.method, client_request.path):
+            await stored_responses.handle_stored_response(self._services[OPENAI_RESPONSES.name], client_request, reply)
             return
         if (api := other_api_of(path)) is not None:
             host = dict(client_request.headers).get(b"host", b"").decode("latin-1")
             refuse_other_api(api, self._routes.choose(None, client_request.path).upstream.settings.url, host)
-        await responding.refuse_anothers_names(self._services[OPENAI_RESPONSES.name], client_request)
+        await stored_responses.refuse_anothers_names(self._services[OPENAI_RESPONSES.name], client_request)
         some = next(iter(self._services.values()))
-        await passing.pass_through(some, client_request, reply, _model_of(client_request.body))
+        await passthrough_without_turn.pass_through(some, client_request, reply, _model_of(client_request.body))
 
 
 def _asking_for_plain(headers: RawHeaders) -> RawHeaders:
@@ -605,8 +604,8 @@ def _load_metrics_renderer() -> Callable[[Metrics, Health, int, int], tuple[byte
 
 def _model_of(body: bytes) -> str | None:
     try:
-        named = slices.parse(slices.members(body).get("model", b"null"))
-    except slices.JsonSplitError:
+        named = raw_json.parse(raw_json.members(body).get("model", b"null"))
+    except raw_json.JsonSplitError:
         return None
     return named if isinstance(named, str) else None
 

@@ -36,8 +36,7 @@ from proxy.config import UpstreamSettings
 from proxy.core.frames import PathState
 from proxy.core.ledger import Ledger
 from proxy.core.tools import TOOLS, CallGroup, ToolContext, ToolError
-from proxy.dialects import OPENAI_CHAT, replace_surrogates
-from proxy.dialects import raw_json as slices
+from proxy.dialects import OPENAI_CHAT, raw_json, replace_surrogates
 from proxy.errors import BadRequest, NotFound
 from proxy.exchange import (
     AppServices,
@@ -285,7 +284,7 @@ def _completed(
         raise BadRequest('"tools" must be a list of tools, as chat completions have it.')
     named = model if isinstance(model, str) and model else UNNAMED_MODEL
     whole = list(_with_calls(messages))
-    return messages, whole, slices.encode({"model": named, "messages": whole, "tools": tools or [_TOOL]})
+    return messages, whole, raw_json.encode({"model": named, "messages": whole, "tools": tools or [_TOOL]})
 
 
 def _compared(

@@ -342,6 +342,7 @@ def _refuse_method(method: str, headers: HeaderMap) -> None:
     if method == "TRACE":
         raise MethodNotAllowed("TRACE is not answered here, nor passed on.")
     if method == "GET" and (b"sec-websocket-key" in headers or is_websocket(headers.items())):
+        # Codex's own provider tries a web socket first, and goes to plain HTTP at once only where it reads a 426.
         raise UpgradeRefused("Web sockets are not spoken here. Send the request by plain HTTP to the same path.")
 
 

@@ -36,9 +36,7 @@ from proxy.core.ledger import (
     response_id_of,
     turn_id,
 )
-from proxy.core.matching import Match, MatchKind, match_restarted, match_retry
-from proxy.core.matching import lookup_keys as anchors
-from proxy.core.matching import match_history as matching
+from proxy.core.matching import Match, MatchKind, lookup_keys, match_history, match_restarted, match_retry
 from proxy.core.policy import FrameActivity
 from proxy.errors import StoreError
 from proxy.store.interface import AnchorRecord, Changes, LedgerRecord, Record, Store
@@ -73,8 +71,9 @@ class NewEntries(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass
 class CachedConversation:
-    """A conversation in memory. `ticket` is its newest write, `decided` the newest that changes contexts, `settled` the
-    newest old enough to be on disk, `fresh` the later ones, oldest first; receipts count for none of these."""
+    """A conversation in memory. `ticket` is its newest write, `decision_ticket` the newest that changes contexts,
+    `settled_ticket` the newest old enough to be on disk, `recent_writes` the later ones, oldest first; receipts count
+    for none of these."""
 
     ledger: Ledger
     tenant: str
@@ -248,7 +247,7 @@ class ConversationCache:
         a call may have delegated to a new conversation. Raises StoreError."""
         if not self._store.is_shared:
             return StoredCandidates()
-        keys = tuple(chain.from_iterable(anchors.anchors_of(asked.request)))
+        keys = tuple(chain.from_iterable(lookup_keys.anchors_of(asked.request)))
         before = frozenset(self._anchored(asked, keys))
         named = await self._store.find_by_anchors(asked.tenant, asked.hint, keys)
         unread: list[StoreError] = []
@@ -256,7 +255,7 @@ class ConversationCache:
         known = StoredCandidates(keys, before, named, unread=unread, loaded=came)
         if _match_stored(came, asked) is not None:
             return known
-        texts = [anchors.prompt_anchor(text) for text in prompts()]
+        texts = [lookup_keys.prompt_anchor(text) for text in prompts()]
         known.delegating, known.in_session, _ = await asyncio.gather(
             self._read_delegating(asked.tenant, texts), self._read_session(asked), self._refresh_recent(asked.tenant)
         )
@@ -295,11 +294,11 @@ class ConversationCache:
         keys: list[str] = []
         held: list[str] = []
         match_found = None
-        for group in anchors.anchors_of(asked.request):
+        for group in lookup_keys.anchors_of(asked.request):
             keys += group
             held += self._anchored(asked, group)
             match_found = _best_match(await self._load_candidates(asked, held, unread), asked)
-            if match_found and (asked.opens or matching.covers(match_found[1], asked.request)):
+            if match_found and (asked.opens or match_history.covers(match_found[1], asked.request)):
                 return match_found
         if match_found is None and (not asked.opens or asked.now < self._query_store_until):
             stored = await self._store.find_by_anchors(asked.tenant, asked.hint, keys)
@@ -453,15 +452,15 @@ class ConversationCache:
     ) -> tuple[CachedConversation, str] | None:
         """The conversation and turn with a pending call that gave `text` to a subagent. Looks in memory, and among what
         `look_up` found."""
-        for conversation in self._anchors.get((tenant, "", anchors.prompt_anchor(text)), ()) or known.delegating:
+        for conversation in self._anchors.get((tenant, "", lookup_keys.prompt_anchor(text)), ()) or known.delegating:
             cached = self._cached(tenant, conversation) or await self.get(tenant, conversation)
-            if cached and (turn := anchors.delegating_turn(cached.ledger, text)):
+            if cached and (turn := lookup_keys.delegating_turn(cached.ledger, text)):
                 return cached, turn
         return None
 
     async def find_by_answer_id(self, tenant: str, name: str) -> tuple[CachedConversation, str] | None:
         """The conversation with an answer that the client knows by this id, and its turn (empty for a part of one)."""
-        key = anchors.response_anchor(name)
+        key = lookup_keys.response_anchor(name)
         conversations = self._anchors.get((tenant, "", key)) or await self._store.find_by_anchors(tenant, "", [key])
         for conversation in conversations:
             if (cached := await self.get(tenant, conversation)) is not None:
@@ -471,7 +470,7 @@ class ConversationCache:
 
     async def is_anothers_answer(self, tenant: str, name: str) -> bool:
         """Whether the answer that has this id was given to another tenant, and not to this one. Raises StoreError."""
-        key = anchors.response_anchor(name)
+        key = lookup_keys.response_anchor(name)
         if await self.knows_anchor(tenant, "", [key]):
             return False
         return await self._store.is_anchor_of_others(tenant, key)
@@ -638,7 +637,7 @@ def _best_match(
             if (retry := match_retry(candidate.ledger, asked.request, asked.now)) is not None:
                 return candidate, retry
         return None
-    if (best := matching.best_match((s.ledger for s in cached), asked.request)) is None:
+    if (best := match_history.best_match((s.ledger for s in cached), asked.request)) is None:
         return None
     return next(s for s in cached if s.ledger is best[0]), best[1]
 
@@ -651,7 +650,7 @@ def _match_stored(
 
 
 def _match_compacted(named: Sequence[CachedConversation], request: Request) -> tuple[CachedConversation, Match] | None:
-    matches = ((s, matching.match_compacted(s.ledger, request)) for s in named)
+    matches = ((s, match_history.match_compacted(s.ledger, request)) for s in named)
     return next(((s, match) for s, match in matches if match), None)
 
 
@@ -659,7 +658,7 @@ def _match_unanswered(
     cached: Sequence[CachedConversation], request: Request
 ) -> tuple[CachedConversation, Match] | None:
     """The newest of these that opens as `request` does and has no answer."""
-    matches = ((s, m) for s in cached if (m := matching.match_unanswered_opening(s.ledger, request)) is not None)
+    matches = ((s, m) for s in cached if (m := match_history.match_unanswered_opening(s.ledger, request)) is not None)
     return next(matches, None)
 
 

@@ -33,7 +33,7 @@ class Deletion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DeletedBatch:
-    """`more`: there is more to delete; `owners` are tenant and id of the conversations."""
+    """`has_more`: there is more to delete; `conversation_keys` are tenant and id of those deleted."""
 
     conversations: int
     bytes: int

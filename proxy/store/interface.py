@@ -59,8 +59,8 @@ class SentRecord(msgspec.Struct, frozen=True):
 
 
 class SettingRecord(msgspec.Struct, frozen=True):
-    """A setting changed while the proxy runs. `value` is JSON, `null` removes it. A newer record replaces an older
-    one."""
+    """A setting changed while the proxy runs. `value` is JSON; null removes the setting. A newer record replaces an
+    older one."""
 
     name: str
     value: bytes

@@ -26,7 +26,7 @@ from sqlalchemy.exc import DBAPIError
 
 from proxy.core.ledger import Conversation, Ledger
 from proxy.errors import InvalidConfiguration, StoreError
-from proxy.store import delete as deleting
+from proxy.store import delete
 from proxy.store import read as reading
 from proxy.store.commit import Batch
 from proxy.store.database import (
@@ -92,7 +92,7 @@ class SqlStore:
         self._last_reopen = 0.0
         self._damaged_records = 0
         self._origin = secrets.token_hex(ORIGIN_CHARACTERS // 2)
-        self._unfinished: set[deleting.Deletion] = set()
+        self._unfinished: set[delete.Deletion] = set()
         """Deletions of which rows are gone, and copies may be left."""
 
     @property
@@ -272,7 +272,7 @@ class SqlStore:
     async def delete_conversations(self, tenant: str | None, conversation: str = "", before: int = 0) -> DeletionResult:
         """Overwrites the rows and empties the log. Raises StoreError if a copy may remain; then call it again. If the
         process is killed meanwhile, the next start finishes it."""
-        asked = deleting.Deletion(tenant, conversation, before)
+        asked = delete.Deletion(tenant, conversation, before)
         conversations = freed = 0
         more = True
         while more:
@@ -285,13 +285,13 @@ class SqlStore:
             await self._run_in_writer(partial(self._note_as_finished, asked))
         return DeletionResult(conversations, freed)
 
-    def _note_as_finished(self, asked: deleting.Deletion) -> None:
-        deleting.note_as_finished(self._database.write_connection, asked)
+    def _note_as_finished(self, asked: delete.Deletion) -> None:
+        delete.note_as_finished(self._database.write_connection, asked)
         self._database.truncate_log()  # the note named the conversation
         self._unfinished.discard(asked)
 
     async def _finish_deletions(self) -> None:
-        unfinished = await self._read(deleting.unfinished_deletions)
+        unfinished = await self._read(delete.unfinished_deletions)
         if not unfinished:
             # Where a process was killed behind the end of a deletion, the note that named it is overwritten in the log.
             await self._run_in_writer(self._database.truncate_log)
@@ -300,15 +300,15 @@ class SqlStore:
             self._unfinished.add(asked)
             await self.delete_conversations(*asked)
 
-    def _delete_batch(self, tenant: str | None, conversation: str, before: int) -> deleting.DeletedBatch:
-        some = deleting.delete_batch(
+    def _delete_batch(self, tenant: str | None, conversation: str, before: int) -> delete.DeletedBatch:
+        some = delete.delete_batch(
             self._database.write_connection, self._database.begin_write, tenant, conversation, before
         )
         self._writer.conversation_count -= some.conversations
         self._writer.record_losses(some.conversation_keys)
         if some.conversations or some.bytes:
             self._must_shrink = self._must_compact = True
-            self._unfinished.add(deleting.Deletion(tenant, conversation, before))
+            self._unfinished.add(delete.Deletion(tenant, conversation, before))
         set_aside = self._database.forget_set_aside(conversation, before)
         return replace(some, bytes=some.bytes + set_aside)
 

@@ -28,8 +28,7 @@ from proxy.core.frames import (
     task_of,
 )
 from proxy.core.ledger import Entry, EntryKind, Ledger, LedgerEvent
-from proxy.store import read as reading
-from proxy.store import rows, schema
+from proxy.store import read, rows, schema
 from proxy.store.failures import DATABASE_ERRORS
 
 log = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ ConversationKey = tuple[str, str]
 
 @dataclass
 class ConversationChanges:
-    """Entries and events of one conversation in writing order. `opened`: the conversation is new."""
+    """Entries and events of one conversation in writing order. `is_new`: the conversation is new."""
 
     entries: list[Entry] = field(default_factory=list)
     events: list[LedgerEvent] = field(default_factory=list)
@@ -103,7 +102,7 @@ class TaskRowUpdater:
         except _NotAtNewestEntries:
             paths = None
         if paths is None:
-            paths = _trees_of(reading.load_outline(connection, *owner))
+            paths = _trees_of(read.load_outline(connection, *owner))
         self._trees_by_conversation[owner] = paths
         return list(_build_rows(owner, *paths.take_changed_frames()))
 
@@ -114,10 +113,10 @@ def all_task_rows(connection: Connection) -> Iterator[rows.RowValues]:
     for row in connection.execute(select(table.c.tenant, table.c.id)).all():
         owner = rows.unescape_text(row.tenant), rows.unescape_text(row.id)
         try:
-            yield from task_rows_of(owner, reading.load_outline(connection, *owner))
+            yield from task_rows_of(owner, read.load_outline(connection, *owner))
         except DATABASE_ERRORS:
             raise
-        except Exception as caught:  # as in `Tasks.after`
+        except Exception as caught:  # as in `changed_rows`
             log.warning("tasks not told", extra={"conversation": owner[1], "cause": type(caught).__name__})
 
 

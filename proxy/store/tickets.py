@@ -15,7 +15,7 @@ from proxy.store.commit import Batch
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """A task on an event loop that waits for a ticket. `settled_only`: a failure of the ticket is not raised."""
+    """A task on an event loop that waits for a ticket. `ignores_failure`: a failure of the ticket is not raised."""
 
     ticket: int
     ignores_failure: bool

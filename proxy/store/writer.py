@@ -23,8 +23,7 @@ from typing import Any
 from sqlalchemy import Connection, delete
 
 from proxy.errors import StoreError
-from proxy.store import read as reading
-from proxy.store import schema
+from proxy.store import read, schema
 from proxy.store.commit import (
     Batch,
     CommitContext,
@@ -303,7 +302,7 @@ class StoreWriter:
         if self._statements is None or connection is not self._connection:
             self._statements = statements_for(connection.dialect)
             with self._database.read_engine.connect() as reader:
-                self.conversation_count = reading.count_conversations(reader)
+                self.conversation_count = read.count_conversations(reader)
             self._connection = connection
             self.closed_by = None
         return connection, self._statements

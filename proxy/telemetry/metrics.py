@@ -50,7 +50,7 @@ class Histogram:
 
 
 class LabelNames:
-    """Keeps the first names and replaces later ones by `other`."""
+    """Keeps the first names and replaces later ones by "other"."""
 
     def __init__(self, most: int = MAX_LABEL_NAMES) -> None:
         self._max_names = most

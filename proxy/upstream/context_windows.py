@@ -17,7 +17,7 @@ import msgspec
 
 from proxy.accounting import Tariff
 from proxy.core.ledger import Usage
-from proxy.upstream import overflow_errors as overflow
+from proxy.upstream import overflow_errors
 from proxy.upstream.learned_traits import LearnedTrait, TraitKind
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def prompt_limit(window: int, max_output: int) -> int:
 
 @dataclass(slots=True)
 class _LearnedWindow:
-    """Learned window of one model at one upstream. `until` is in seconds of the clock."""
+    """Learned window of one model at one upstream. `valid_until` is in seconds of the clock."""
 
     tokens: int = 0
     source: WindowSource = "named"
@@ -137,11 +137,11 @@ class ContextWindows:
         size alone counts only if the refusal mentions the context and nothing better is known."""
         learned = self._learned_for(upstream, model)
         size = round(tokens * self._ratios.get((upstream, model, conversation), 1.0))
-        if named := overflow.named_limit(body):
+        if named := overflow_errors.named_limit(body):
             if named < max(MIN_WINDOW, learned.largest_passed + 1):
                 return
             self._learn(learned, named, "named", NAMED_LIMIT_TTL_S)
-        elif overflow.mentions_context(body) and size > max(MIN_WINDOW, learned.largest_passed):
+        elif overflow_errors.mentions_context(body) and size > max(MIN_WINDOW, learned.largest_passed):
             if self._tariff_of(model).window_known or (self._is_valid(learned) and learned.tokens <= size):
                 return
             self._learn(learned, size, "size", REFUSED_SIZE_TTL_S)

@@ -401,7 +401,7 @@ class _Connection(ResponseHandler):
         if len(body) <= _MAX_JOINED_BODY_BYTES:
             transport.write(head + body)
         else:
-            # Python's own loop forgets to say of `writelines` that it has too much (3.12, 3.13).
+            # Python's own loop forgets to say of "writelines" that it has too much (3.12, 3.13).
             transport.write(head)
             self._unwritten = memoryview(body)
         self._awaits_timeout = True

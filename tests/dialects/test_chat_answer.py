@@ -8,7 +8,7 @@ import json
 import pytest
 
 from proxy.core.ledger import Usage
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.chat.response import ChatResponseWriter
 from proxy.dialects.chat.stream import ChatRoundReader
 from tests.dialects.chat_streams import (
@@ -348,7 +348,7 @@ def test_half_a_surrogate_pair_in_a_call_of_ours_is_mended(halves: str, read: st
     stream = stream.replace(b'"X"', rb'"\ud83d"').replace(b'"Y"', rb'"\ude00"')
     said = play(stream + delta(finish="tool_calls") + DONE).spoken[0].message
     (call,) = json.loads(said.wire)["tool_calls"]
-    assert json.loads(slices.replace_surrogates(call["function"]["arguments"])) == {"title": read}
+    assert json.loads(raw_json.replace_surrogates(call["function"]["arguments"])) == {"title": read}
     assert call["id"] == (id_ or said.calls[0].id) != ""
 
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.ledger import Request
-from proxy.dialects import DIALECTS, Dialect
-from proxy.dialects import raw_json as slices
+from proxy.dialects import DIALECTS, Dialect, raw_json
 from proxy.dialects.parse_cache import BodyCache, ParseCache, ParseSteps, SplitBody
 
 FRONT, BEHIND = b'{"model": "m", "n": 1.50, "messages": ', b', "tools": [{"name": "read"}], "x": null}'
@@ -26,8 +25,8 @@ NAMES = st.sampled_from(["messages", "model", "", "tools", "0"])
 
 
 def alone(body: bytes) -> SplitBody:
-    fields = slices.members(body)
-    return fields, slices.items(fields.get("messages", b""))
+    fields = raw_json.members(body)
+    return fields, raw_json.items(fields.get("messages", b""))
 
 
 def holding(*items: bytes, front: bytes = FRONT, behind: bytes = BEHIND, glue: bytes = b", ") -> bytes:
@@ -43,14 +42,14 @@ def test_a_body_that_grew_reads_as_it_does_alone() -> None:
 
 
 def test_what_was_read_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    bodies, read, members = BodyCache(), list[bytes](), slices.members
+    bodies, read, members = BodyCache(), list[bytes](), raw_json.members
 
     def watched(raw: bytes) -> dict[str, bytes]:
         read.append(raw)
         return members(raw)
 
     bodies.split(holding(*[FIRST] * 1000), "messages")
-    monkeypatch.setattr(slices, "members", watched)  # what is told is the same: only here it can be seen
+    monkeypatch.setattr(raw_json, "members", watched)  # what is told is the same: only here it can be seen
 
     bodies.split(holding(*[FIRST] * 1000, SECOND), "messages")
 
@@ -62,7 +61,7 @@ def test_a_cache_marker_that_moves_on_does_not_make_the_rest_be_read_again(
     glue: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients of the messages API mark the last messages, and send them without the marker in the next request."""
-    bodies, read, members = BodyCache(), list[bytes](), slices.members
+    bodies, read, members = BodyCache(), list[bytes](), raw_json.members
     marked = b'{"role": "user", "content": [{"text": "b", "cache_control": {"type": "ephemeral"}}]}'
 
     def watched(raw: bytes) -> dict[str, bytes]:
@@ -70,7 +69,7 @@ def test_a_cache_marker_that_moves_on_does_not_make_the_rest_be_read_again(
         return members(raw)
 
     bodies.split(holding(*[FIRST] * 1000, marked, SECOND, glue=glue), "messages")
-    monkeypatch.setattr(slices, "members", watched)  # what is told is the same: only here it can be seen
+    monkeypatch.setattr(raw_json, "members", watched)  # what is told is the same: only here it can be seen
     for later in ((THIRD, SECOND, marked), (THIRD, SECOND, SECOND, THIRD, marked)):
         body = holding(*[FIRST] * 1000, *later, glue=glue)
 
@@ -130,9 +129,9 @@ def test_a_body_that_cannot_be_read_alone_cannot_be_read_on(broken: bytes) -> No
     bodies = BodyCache()
     bodies.split(holding(FIRST), "messages")
 
-    with pytest.raises(slices.JsonSplitError):
+    with pytest.raises(raw_json.JsonSplitError):
         alone(broken)
-    with pytest.raises(slices.JsonSplitError):
+    with pytest.raises(raw_json.JsonSplitError):
         bodies.split(broken, "messages")
 
 
@@ -166,7 +165,7 @@ def test_whatever_was_read_before_a_body_reads_as_it_does_alone(said: list[Any],
 def outcome(bodies: BodyCache | None, body: bytes) -> SplitBody | None:
     try:
         return alone(body) if bodies is None else bodies.split(body, "messages")
-    except slices.JsonSplitError:
+    except raw_json.JsonSplitError:
         return None
 
 

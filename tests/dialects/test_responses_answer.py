@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.responses import response as responses_answer
 from proxy.dialects.responses.response import ResponsesResponseWriter
 from proxy.dialects.sse import SseDecoder
@@ -285,7 +285,7 @@ def test_half_a_surrogate_pair_in_a_call_of_ours_is_mended(call_id: str) -> None
     stream = round_(hidden(arguments='{"title":"X"}')).replace(b"X", rb"\ud83d")
     said = play(stream.replace(b"call_h", call_id.encode())).spoken[0].message
     (item,) = json.loads(said.wire)
-    assert json.loads(slices.replace_surrogates(item["arguments"])) == {"title": "\ufffd"}
+    assert json.loads(raw_json.replace_surrogates(item["arguments"])) == {"title": "\ufffd"}
     assert item["call_id"] == (call_id or said.calls[0].id) != ""
 
 

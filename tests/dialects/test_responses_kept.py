@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Message
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.dialect_list import CLIENT_RESPONSE_KEY
 from proxy.dialects.responses.items import read_item, read_run
 from proxy.dialects.responses.request import resolve_references
@@ -29,7 +29,7 @@ def run(*items: dict[str, Any]) -> Message:
 
 
 def shown(*rounds: Message) -> list[Any]:
-    return list(slices.parse(client_view(rounds).wire))
+    return list(raw_json.parse(client_view(rounds).wire))
 
 
 # ---------------------------------------------------------------------------------------------------------------- seen

@@ -11,13 +11,21 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Request
-from proxy.dialects.dialect_list import DIALECTS, Dialect, OwnResponse, ParseCache
+from proxy.dialects.dialect_list import (
+    ANTHROPIC_MESSAGES,
+    DIALECTS,
+    OPENAI_CHAT,
+    OPENAI_RESPONSES,
+    Dialect,
+    OwnResponse,
+    ParseCache,
+)
 from proxy.dialects.synthetic_responses import previous_id_in
 from tests.dialects.playing import SSE
 from tests.dialects.serving import served
 
 pytestmark = pytest.mark.rows("S0-36")
-CHAT, MESSAGES, RESPONSES = DIALECTS.values()
+CHAT, MESSAGES, RESPONSES = OPENAI_CHAT, ANTHROPIC_MESSAGES, OPENAI_RESPONSES
 TEXT = "[callstack] Begun: »Lexer« \u2192 \U0001f600\n\n```\ntree\n```"
 SAYING = OwnResponse("0a1b2c", TEXT, 1_700_000_000)
 JSON = "application/json"

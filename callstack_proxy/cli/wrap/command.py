@@ -123,7 +123,7 @@ def _missing_text(word: str, agent: Agent) -> str:
     if agent.install:
         return f"{agent.program} is not installed, or not on the PATH; to install it: {agent.install}"
     alike = get_close_matches(word, AGENTS, cutoff=0.5)
-    near = max(alike, key=lambda known: known[:2] == word[:2], default="")  # `clod` is rather `claude` than `codex`
+    near = max(alike, key=lambda known: known[:2] == word[:2], default="")  # "clod" is rather claude than codex
     meant = f"did you mean {near}? " if near else ""
     return f"{word}: there is no such command on the PATH; {meant}known agents: {', '.join(AGENTS)}"
 

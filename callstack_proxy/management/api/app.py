@@ -59,8 +59,8 @@ def build_api(context: ApiContext) -> ASGIApp:
 @cache
 def build_routes() -> FastAPI:
     """The routes, built once per process in 0.2 s. The API context comes with each request."""
-    # The pages FastAPI brings load scripts from elsewhere, and its schema route would know no tenant: ours stands in
-    # `routes`. A redirect for a slash at the end would be a second answer to one question.
+    # The pages FastAPI brings load scripts from elsewhere, and its schema route would know no tenant: ours is
+    # `openapi`. A redirect for a slash at the end would be a second answer to one question.
     api = FastAPI(
         title="callstack",
         version=__version__,

@@ -19,7 +19,7 @@ JSON, LINES, TEXT, MARKDOWN = "application/json", "application/x-ndjson", "text/
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """`untrimmed` (format `messages`): the history as the client sent it. `measure` (format `collapsed`): what is
+    """`untrimmed` (format "messages"): the history as the client sent it. `measure` (format "collapsed"): what is
     counted."""
 
     untrimmed: bool = False

@@ -26,7 +26,7 @@ from proxy.store import all_path_states
 
 
 class LogLine(TypedDict):
-    """A log line: the position of an item, and the item with its `wire` bytes. `seq` is the order of creation, `round`
+    """A log line: the position of an item, and the item with its bytes. `seq` is the order of creation, `round`
     the number of the round in its turn (-1 for entries that are no round)."""
 
     frame: str

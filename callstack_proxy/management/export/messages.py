@@ -1,8 +1,8 @@
 """The format `messages`: a request body with which any client can continue, in the conversation's wire format.
 
 By default it is the context of the active frame, with stack calls removed and their results as user notes; with
-`untrimmed`, the newest request as the client sent it. Reasoning bound to another prefix is removed, because providers
-would refuse it. Messages of the client are not edited.
+the option `--untrimmed`, the newest request as the client sent it. Reasoning bound to another prefix is removed,
+because providers would refuse it. Messages of the client are not edited.
 """
 
 from __future__ import annotations

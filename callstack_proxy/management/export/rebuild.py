@@ -58,7 +58,7 @@ class ImportedFrame(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ImportedMessage:
-    """A message of a log. `after` is the id of the previous one on its path."""
+    """A message of a log. `previous` is the id of the previous one on its path."""
 
     id: str
     previous: str

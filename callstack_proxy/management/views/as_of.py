@@ -48,7 +48,7 @@ class DecisionRow(TypedDict):
 
 
 class ArtifactRow(TypedDict):
-    """What a frame made. `how`: `changed`, a call of the client changed the file; or `noted`, somebody said so."""
+    """What a frame made. `how`: "changed", a call of the client changed the file; or "noted", somebody said so."""
 
     frame: str
     title: str

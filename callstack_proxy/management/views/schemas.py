@@ -309,7 +309,7 @@ class RequestDiff(TypedDict):
 
 class CostDecisionView(TypedDict):
     """One question of the cost gate and its answer, also "not now". `kind`: wake, fold, trim, view or unfold;
-    `subject` the frames, `part` for a part of one; `reason`: gate (it pays), cold, pressure, bound, not_yet and
+    `subject` the frames, "part" for a part of one; `reason`: gate (it pays), cold, pressure, bound, not_yet and
     others. In tokens: `removed` leave the line, `compaction` stands for them, `behind` stay behind the cut and are
     written to the provider's cache again, `added` comes with it for good, `reasoning` can no longer be sent.
     `requests` were still expected; `read` and `write` are prices as multiples of the input price; `cost` and `gain`
@@ -546,7 +546,7 @@ class Totals(TypedDict):
 
 class MeasureRow(TypedDict):
     """One measure of both groups; less is better in all. `folded` and `held_out` are the amount of a typical session
-    (geometric mean) where `unit` is `percent`, and a rate in percent where it is `points`. `difference`, `low` and
+    (geometric mean) where `unit` is "percent", and a rate in percent where it is "points". `difference`, `low` and
     `high` are in that unit, null without enough sessions. `verdict` is better, worse, same or few."""
 
     name: str

@@ -27,7 +27,7 @@ class WindowReading(msgspec.Struct, frozen=True, gc=False, array_like=True):
     resets_at: int = 0
     """Seconds since 1970; 0 where it was not told."""
     status: str = ""
-    """`allowed`, `allowed_warning` or `rejected`, where it was told."""
+    """"allowed", "allowed_warning" or "rejected", where it was told."""
     step: float = UNIFIED_STEP
     """To what `used` is rounded."""
 
@@ -36,7 +36,7 @@ def read_windows(headers: Headers, now_s: float) -> tuple[WindowReading, ...]:
     """The windows that an answer's headers tell, the shortest first; none for who pays by the token.
 
     Anthropic: `anthropic-ratelimit-unified-{5h,7d}-{utilization,reset,status}`, a share of 1 with two decimals, seconds
-    since 1970, and `allowed`, `allowed_warning` or `rejected`; several public programs that read the limits of Claude
+    since 1970, and "allowed", "allowed_warning" or "rejected"; several public programs that read the limits of Claude
     Code's login agree on that, with answers of 2026 quoted (`0.05`, `1790814600`, `allowed`). Codex:
     `x-codex-{primary,secondary}-{used-percent,window-minutes,reset-at}`, in older answers `-reset-after-seconds`
     (codex-rs/codex-api/src/rate_limits.rs of github.com/openai/codex). A value that is no number leaves its window out,

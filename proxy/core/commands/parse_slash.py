@@ -173,8 +173,8 @@ def _parse_plan(rest: str) -> FrameCommand:
     parent = ""
     if under := re.match(r"under\s+(?P<frame>[^:]+):(?P<steps>.*)", rest, re.IGNORECASE):
         parent, rest = under["frame"].strip(), under["steps"]
-    parts = (_split_fields(part, 2) for part in rest.split(";") if part.strip())
-    steps = tuple(FrameSpec(_require(title, "plan"), criteria) for title, criteria in parts)
+    fields = (_split_fields(part, 2) for part in rest.split(";") if part.strip())
+    steps = tuple(FrameSpec(_require(title, "plan"), criteria) for title, criteria in fields)
     if not steps:
         raise _usage_error("plan")
     return PlanCommand(steps, parent)
@@ -214,8 +214,8 @@ def _parse_say(rest: str) -> SayCommand:
 
 def _split_fields(rest: str, count: int) -> list[str]:
     """The parts between bars, padded with empty ones."""
-    parts = [part.strip() for part in rest.split("|", count - 1)]
-    return parts + [""] * (count - len(parts))
+    fields = [part.strip() for part in rest.split("|", count - 1)]
+    return fields + [""] * (count - len(fields))
 
 
 def _require(text: str, verb: str) -> str:

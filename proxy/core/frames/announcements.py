@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from proxy.core.frames import announcing_phrases as words
+from proxy.core.frames import announcing_phrases
 from proxy.core.frames.announcing_phrases import any_phrase
 
 FORM_CHARACTERS = 400
@@ -35,13 +35,15 @@ _ANNOUNCEMENT = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _IN_OTHER_LANGUAGES = re.compile(
-    rf"""^\W*(?:(?:(?:{any_phrase(words.OPENINGS)})\b[,.!:;\s—\u2013-]*)*
-          (?:{any_phrase(words.ANNOUNCEMENTS)}|{words.FUTURE})(?!\w)
-        | (?:{any_phrase(words.ANNOUNCEMENTS_UNSPACED)}) )""",
+    rf"""^\W*(?:(?:(?:{any_phrase(announcing_phrases.OPENINGS)})\b[,.!:;\s—\u2013-]*)*
+          (?:{any_phrase(announcing_phrases.ANNOUNCEMENTS)}|{announcing_phrases.FUTURE})(?!\w)
+        | (?:{any_phrase(announcing_phrases.ANNOUNCEMENTS_UNSPACED)}) )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_OPENING_IN_OTHER_LANGUAGES = re.compile(rf"\W*(?:(?:{any_phrase(words.OPENINGS)})\b\W*)+\Z", re.IGNORECASE)
-_ENDING_IN_OTHER_LANGUAGES = re.compile(rf"(?:{any_phrase(words.ENDINGS_UNSPACED)})\W*\Z")
+_OPENING_IN_OTHER_LANGUAGES = re.compile(
+    rf"\W*(?:(?:{any_phrase(announcing_phrases.OPENINGS)})\b\W*)+\Z", re.IGNORECASE
+)
+_ENDING_IN_OTHER_LANGUAGES = re.compile(rf"(?:{any_phrase(announcing_phrases.ENDINGS_UNSPACED)})\W*\Z")
 _JOINED = r"(?:(?:and|so|but)\s){0,2}"
 _CLAUSE_BREAK = re.compile(
     rf"\s{{0,3}}[,;:—\u2013]\s{{1,3}}{_JOINED}|\s-\s{_JOINED}|\s(?:and|so|but)\s|[\uff0c\uff1b]", re.IGNORECASE

@@ -185,7 +185,7 @@ class ContextTrimmed(msgspec.Struct, frozen=True, tag="trim"):
 
 
 class FrameEntered(msgspec.Struct, frozen=True, tag="entered"):
-    """A frame began without a push: inferred from the client's messages, or by a person (`human`). It is new, planned,
+    """A frame began without a push: inferred from the client's messages, or by a person ("human"). It is new, planned,
     or already in progress. It takes over the earlier entries `taking`: the call group that opened it, or a turn that
     turned out to be a frame. With `around` it stands above that frame, which is in progress; the work goes on in
     there."""

@@ -251,7 +251,7 @@ class PathBuilder:
     def build(self) -> PathState:
         other_branches = self._base.other_branches
         if self._aliases:
-            other_branches = {name: _with_aliases(line, self._aliases) for name, line in other_branches.items()}
+            other_branches = {name: _with_aliases(branch, self._aliases) for name, branch in other_branches.items()}
         entries = tuple(self._entries)
         return PathState(
             self._tree, entries, self._tip, self._adopted, self._carries_overlays, self._branches, other_branches
@@ -357,7 +357,7 @@ class PathBuilder:
     def _entries_on_other_branches(self) -> Container[str]:
         if self._other_branch_by_entry is None:
             self._other_branch_by_entry = {
-                p.path_id: name for name, line in self._base.other_branches.items() for p in line.entries
+                p.path_id: name for name, branch in self._base.other_branches.items() for p in branch.entries
             }
         return self._other_branch_by_entry
 

@@ -128,7 +128,7 @@ def _update_block(tree: Tree, event: BlockStale | BlockRenewed) -> Tree:
     updated = replace(tree, stale_blocks=tree.stale_blocks - {event.frame})
     if frame is not None and frame.opening is not None:
         opening = replace(frame.opening, block=event.block)
-        return _with_frames(updated, replace(frame, opening=opening), told=_opening_result(opening))
+        return _with_frames(updated, replace(frame, opening=opening), results=_opening_result(opening))
     if tree.wake_state is None:
         return updated
     wake_state = replace(tree.wake_state, guidance=event.guidance, appended=event.appended)
@@ -244,7 +244,7 @@ def _apply_other_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
 
 
 def _trim_context(tree: Tree, event: ContextTrimmed) -> Tree:
-    updated = _with_frames(tree, told=dict.fromkeys(event.answers, event.words))
+    updated = _with_frames(tree, results=dict.fromkeys(event.answers, event.words))
     removals = (Removal(frozenset(event.entries), event.trace, event.at),) if event.trace else ()
     return replace(updated, removals=(*tree.removals, *removals))
 
@@ -291,13 +291,13 @@ def _new_frame(tree: Tree, event: RootStarted | FramePlanned | FramePushed, stat
 
 
 def _with_frames(
-    tree: Tree, *frames: Frame, active: str = "", told: Mapping[tuple[str, str], str] | None = None
+    tree: Tree, *frames: Frame, active: str = "", results: Mapping[tuple[str, str], str] | None = None
 ) -> Tree:
     return replace(
         tree,
         frames={**tree.frames, **{f.id: f for f in frames}},
         active=active or tree.active,
-        result_texts={**tree.result_texts, **told} if told else tree.result_texts,
+        result_texts={**tree.result_texts, **results} if results else tree.result_texts,
     )
 
 
@@ -386,7 +386,7 @@ def _replan_frame(tree: Tree, event: FrameReplanned, now: int) -> Tree:
 def _push_frame(tree: Tree, event: FramePushed, now: int) -> Tree:
     opening = OpeningCall(event.turn, event.call, event.before, event.view, event.block)
     frame = replace(_new_frame(tree, event, Status.IN_PROGRESS, now), opening=opening, retry_of=event.retry_of)
-    return _with_frames(tree, frame, active=frame.id, told=_opening_result(opening))
+    return _with_frames(tree, frame, active=frame.id, results=_opening_result(opening))
 
 
 def _opening_result(opening: OpeningCall) -> Mapping[tuple[str, str], str]:
@@ -407,7 +407,7 @@ def _activate_frame(tree: Tree, event: FrameActivated, now: int) -> Tree:
     started = [_begin_frame(tree, each, opening, now) for each in frames]
     for each in frames:
         tree = _retire_attempt(tree, each)
-    return _renew_segments(_with_frames(tree, *started, active=frame.id, told=_opening_result(opening)))
+    return _renew_segments(_with_frames(tree, *started, active=frame.id, results=_opening_result(opening)))
 
 
 def _begin_frame(tree: Tree, frame: Frame, opening: OpeningCall, now: int) -> Frame:
@@ -486,8 +486,8 @@ def _contains_active_frame(tree: Tree, frame: str) -> bool:
     return frame == tree.active or any(above.id == frame for above in ancestors(tree, tree.active))
 
 
-def _return_from_frame(tree: Tree, frame: Frame, told: str, carried: Sequence[str]) -> Tree:
-    """Returns to the frame above, where `told` becomes the result of the outermost opening call on the way down to
+def _return_from_frame(tree: Tree, frame: Frame, text: str, carried: Sequence[str]) -> Tree:
+    """Returns to the frame above, where `text` becomes the result of the outermost opening call on the way down to
     `frame`. A frame without an opening call keeps its entries in the context until a fold."""
     path = return_path(tree, frame.id)
     target = tree.frames.get(path[-1].parent)
@@ -495,8 +495,8 @@ def _return_from_frame(tree: Tree, frame: Frame, told: str, carried: Sequence[st
         return _with_frames(tree, active=path[-1].id)
     outermost = outermost_called_frame(path)
     opening = outermost.opening if outermost else None
-    results = {(opening.turn, opening.call): join_texts(opening.preceding_text, told)} if opening else None
-    returned = _with_frames(tree, active=target.id, told=results)
+    results = {(opening.turn, opening.call): join_texts(opening.preceding_text, text)} if opening else None
+    returned = _with_frames(tree, active=target.id, results=results)
     return replace(returned, carried_owners={**returned.carried_owners, **dict.fromkeys(carried, target.owner)})
 
 

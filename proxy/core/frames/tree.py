@@ -270,16 +270,16 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         """The tree as it is told: the user's requests are its top. From the second request on a root is the
         conversation, which has no task of its own, and what came of the first request stands below that request, whose
         frame was made when it ended."""
-        told: dict[str, Frame] = {}
+        shown_frames: dict[str, Frame] = {}
         at_work = {f.id for f in path_to(self, self.active)} if self.active else set()
         for root in children(self, ""):
             below = children(self, root.id)
             if (first := next((f for f in below if f.origin == REQUEST_ORIGIN), None)) is None:
                 continue
-            told[root.id] = replace(root, title=CONVERSATION, criteria="", criteria_compacted="")
+            shown_frames[root.id] = replace(root, title=CONVERSATION, criteria="", criteria_compacted="")
             older = (f for f in below if f.order < first.order and f.id not in at_work)
-            told |= {f.id: replace(f, parent=first.id) for f in older}
-        return replace(self, frames={**self.frames, **told}) if told else self
+            shown_frames |= {f.id: replace(f, parent=first.id) for f in older}
+        return replace(self, frames={**self.frames, **shown_frames}) if shown_frames else self
 
     @cached_property
     def children_by_parent(self) -> Mapping[str, tuple[Frame, ...]]:
@@ -412,18 +412,18 @@ def frames_titled(tree: Tree, title: str) -> list[Frame]:
 def distinct_titles(tree: Tree, frames: Iterable[Frame], cut: Callable[[str], str]) -> dict[str, str]:
     """Titles of listed frames by id, as they are told and `cut`. One that another frame has too ends with the task that
     the frame is part of, or, where that is the same, with its number."""
-    told = tree.told.frames
-    listed = [told[f.id] for f in frames]
+    shown = tree.told.frames
+    listed = [shown[f.id] for f in frames]
     titles = {f.id: cut(f.title) for f in listed}
-    same = Counter(cut(f.title) for f in told.values() if not f.is_part)
+    same = Counter(cut(f.title) for f in shown.values() if not f.is_part)
     places: dict[tuple[str, str], list[str]] = {}
-    for frame in sorted(told.values(), key=lambda f: f.order):
+    for frame in sorted(shown.values(), key=lambda f: f.order):
         if same[title := cut(frame.title)] > 1:
             places.setdefault((title, frame.parent), []).append(frame.id)
     for (title, parent), ids in places.items():
         for number, frame_id in enumerate(ids, 1):
             if frame_id in titles:
-                within = f" in {cut(told[parent].title)}" if parent in told and len(ids) < same[title] else ""
+                within = f" in {cut(shown[parent].title)}" if parent in shown and len(ids) < same[title] else ""
                 titles[frame_id] += within + (f" (no. {number})" if len(ids) > 1 else "")
     return titles
 
@@ -436,8 +436,8 @@ def find_frame(tree: Tree, reference: str) -> Frame | None:
     wanted = reference.strip().casefold()
     if not wanted:
         return None
-    told = tree.told.frames.values()
+    shown = tree.told.frames.values()
     by_title = frames_titled(tree, wanted)
     by_id = [f for f in tree.frames.values() if len(wanted) > 2 and f.id.startswith(wanted)]
-    by_part = [tree.frames[f.id] for f in told if wanted in f.title.casefold()]
+    by_part = [tree.frames[f.id] for f in shown if wanted in f.title.casefold()]
     return next((frames[0] for frames in (by_title, by_id, by_part) if len(frames) == 1), None)

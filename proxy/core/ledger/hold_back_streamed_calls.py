@@ -72,12 +72,12 @@ class PartialCall:
     def may_be_complete(self) -> bool:
         """Whether the arguments that have come are valid JSON. Not checked again before there are twice as many parts,
         because a long argument closes many brackets; the end of the round settles the rest."""
-        parts = len(self.argument_parts)
-        if not parts or not self.argument_parts[-1].rstrip().endswith("}"):
+        part_count = len(self.argument_parts)
+        if not part_count or not self.argument_parts[-1].rstrip().endswith("}"):
             return False
-        if parts < 2 * self.checked_parts and parts > MAX_PARTS_CHECKED_SINGLY:
+        if part_count < 2 * self.checked_parts and part_count > MAX_PARTS_CHECKED_SINGLY:
             return False
-        self.checked_parts = parts
+        self.checked_parts = part_count
         return are_valid_arguments(self.arguments)
 
 
@@ -445,14 +445,14 @@ class Interceptor:
         return False
 
     def _filter_chunk(self, piece: Chunk) -> OutgoingChunk:
-        kept: list[ChunkEvent] = []
+        released: list[ChunkEvent] = []
         has_error = False
         for event in piece.events:
             if (shown := self._filter_event(event, piece)) is not None:
-                kept.append(shown)
+                released.append(shown)
                 self.has_content = self.has_content or not isinstance(shown, NON_CONTENT_EVENTS)
                 has_error = has_error or isinstance(shown, StreamError)
-        events = tuple(kept)
+        events = tuple(released)
         return OutgoingChunk(piece, events, has_error or (self._round == 1 and events == piece.events))
 
     def _filter_event(self, event: ChunkEvent, piece: Chunk) -> ChunkEvent | None:

@@ -104,11 +104,11 @@ def delegating_call(rounds: Sequence[Round], text: str) -> Call | None:
     return next((call for call in visible_calls(rounds) if key in map(prompt_anchor, _text_arguments(call))), None)
 
 
-def delegated_text(calls: Iterable[Call], told: Iterable[str]) -> str:
-    """The longest text argument of these calls that stands in one of the texts `told`; empty if there is none. A fork
-    is told its prompt among rules of its client."""
+def delegated_text(calls: Iterable[Call], user_texts: Iterable[str]) -> str:
+    """The longest text argument of these calls that stands in one of `user_texts`; empty if there is none. A fork is
+    told its prompt among rules of its client."""
     arguments = {text.strip() for call in calls for text in _text_arguments(call)}
-    texts = tuple(told)
+    texts = tuple(user_texts)
     return max((argument for argument in arguments if any(argument in text for text in texts)), key=len, default="")
 
 

@@ -121,34 +121,34 @@ def _tells_calls(text: str, calls: Sequence[Call], theirs: str) -> bool:
         return False
     at += len(ours)
     allowed = sum(MAX_WORDS_PER_CALL + MAX_WORDS_PER_ARGUMENT * len(_told_values(call)) for call in calls)
-    told = _told_in_order(calls, theirs, at)
-    if told < 0 and 1 < len(calls) <= MAX_REORDERED_CALLS:
-        told = _told_in_any_order(calls, theirs, at)
-    return told >= 0 and len(theirs) - len(ours) - told <= allowed
+    told_characters = _told_in_order(calls, theirs, at)
+    if told_characters < 0 and 1 < len(calls) <= MAX_REORDERED_CALLS:
+        told_characters = _told_in_any_order(calls, theirs, at)
+    return told_characters >= 0 and len(theirs) - len(ours) - told_characters <= allowed
 
 
 def _told_in_order(calls: Sequence[Call], theirs: str, at: int) -> int:
     """Characters of `theirs` behind `at` that tell of the calls, one after the other; -1 where one is not found."""
-    told = 0
+    told_characters = 0
     for call in calls:
         if (found := _find_told_call(call, theirs, at)) is None:
             return -1
-        at, told = found[0], told + found[1]
-    return told
+        at, told_characters = found[0], told_characters + found[1]
+    return told_characters
 
 
 def _told_in_any_order(calls: Sequence[Call], theirs: str, at: int) -> int:
     """As `_told_in_order`. Clients that run calls side by side tell them as they finish: the one whose telling ends
     first comes next."""
-    waiting, told = list(calls), 0
+    waiting, told_characters = list(calls), 0
     while waiting:
         found = [(*ends, place) for place, call in enumerate(waiting) if (ends := _find_told_call(call, theirs, at))]
         if not found:
             return -1
         at, characters, place = min(found)
-        told += characters
+        told_characters += characters
         del waiting[place]
-    return told
+    return told_characters
 
 
 def _find_told_call(call: Call, theirs: str, at: int) -> tuple[int, int] | None:
@@ -157,14 +157,14 @@ def _find_told_call(call: Call, theirs: str, at: int) -> tuple[int, int] | None:
     begin = theirs.find(name, at)
     if begin < 0:
         return None
-    end, told = begin + len(name), len(name)
+    end, told_characters = begin + len(name), len(name)
     for value in _told_values(call):
         found = [(place, form) for form in _spellings(value) if (place := theirs.find(form, begin)) >= 0]
         if not found:
             return None
         place, form = min(found)
-        end, told = max(end, place + len(form)), told + len(form)
-    return end, told
+        end, told_characters = max(end, place + len(form)), told_characters + len(form)
+    return end, told_characters
 
 
 def _told_values(call: Call) -> tuple[object, ...]:
@@ -220,11 +220,11 @@ def count_told_results(results: Sequence[str], text: str) -> int:
     theirs = squeezed(text)
     if RESULT_LABEL.search(text[:MAX_LABEL_CHARACTERS]) is None and not (results and squeezed(results[0]) == theirs):
         return 0
-    at = told = count = 0
+    at = told_characters = count = 0
     for result in results:
         ours = squeezed(result)
         place = theirs.find(ours, at)
         if place < 0 or place - at > MAX_WORDS_PER_CALL:
             break
-        at, told, count = place + len(ours), told + len(ours), count + 1
-    return count if count and len(theirs) - told <= MAX_WORDS_PER_CALL * count else 0
+        at, told_characters, count = place + len(ours), told_characters + len(ours), count + 1
+    return count if count and len(theirs) - told_characters <= MAX_WORDS_PER_CALL * count else 0

@@ -189,11 +189,11 @@ def _step_over_pieces(ledger: Ledger, way: _Step, messages: Sequence[Message]) -
     run = list(takewhile(lambda m: m.role == "assistant", messages[:MAX_PIECES]))
     for entry, text, calls in _answers_under(ledger, way.tip) if len(run) > 1 else ():
         for pieces in range(len(run), 1, -1):
-            told = ROUND_SEPARATOR.join(m.text for m in run[:pieces] if m.text.strip())
+            joined_text = ROUND_SEPARATOR.join(m.text for m in run[:pieces] if m.text.strip())
             made = tuple(call for m in run[:pieces] for call in m.calls)
             if _new_ids(made, calls) and calls_key(made) in ledger.turns_by_echo:
                 continue
-            if same_answer(text, calls, Message("assistant", b"", "", told, made)):
+            if same_answer(text, calls, Message("assistant", b"", "", joined_text, made)):
                 step, ids = way, _new_ids(made, calls)
                 for _ in range(pieces):
                     step = step.to(entry, NAMELESS, ids)

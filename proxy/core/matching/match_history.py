@@ -184,8 +184,8 @@ def with_stored_call_ids(request: Request, found: Match, with_call_id: Callable[
     if not found.call_ids:
         return request
     known, new = request.messages[: found.depth], request.messages[found.depth :]
-    told = (with_call_id(m, ours) if (ours := found.call_ids.get(m.answers)) else m for m in new)
-    return msgspec.structs.replace(request, messages=(*known, *told))
+    renamed = (with_call_id(m, ours) if (ours := found.call_ids.get(m.answers)) else m for m in new)
+    return msgspec.structs.replace(request, messages=(*known, *renamed))
 
 
 class RequestRole(StrEnum):

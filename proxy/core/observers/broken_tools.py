@@ -93,13 +93,13 @@ def broken_tools(path_entries: Sequence[PathEntry], tool_roles: ToolRoles) -> tu
 def broken_lines(found: Iterable[BrokenTool], inside: frozenset[str]) -> tuple[str, ...]:
     """A line for each that was seen in the entries `inside` and does not work yet, and for each of others that works
     again since."""
-    told = [
+    known_lines = [
         each.line if not each.mended_at else f"{each.name}: works again"
         for each in found
         if (not each.mended_at and not inside.isdisjoint(each.entries))
         or (each.mended_at in inside and inside.isdisjoint(each.entries))
     ]
-    return tuple(dict.fromkeys(told))[-MAX_LINES:]
+    return tuple(dict.fromkeys(known_lines))[-MAX_LINES:]
 
 
 class _Finder:

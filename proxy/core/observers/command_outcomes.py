@@ -231,8 +231,8 @@ _PROGRAM_WORDS = 4
 def crash_line_of(execution: ToolExecution) -> str:
     """The line in which a program said why it ended: the last one, else the first."""
     lines = [line.strip() for line in head_and_tail_of(output_of(execution.result)).splitlines() if line.strip()]
-    told = (line for line in reversed(lines) if _LAST_LINE_FAILS.match(line))
-    return next(told, lines[0] if lines else "")
+    failure_lines = (line for line in reversed(lines) if _LAST_LINE_FAILS.match(line))
+    return next(failure_lines, lines[0] if lines else "")
 
 
 def is_working_program(command: ShellCommand) -> bool:

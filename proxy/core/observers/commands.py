@@ -157,8 +157,8 @@ def _runs_in_line(line: str, execution: ToolExecution, *, away: bool) -> Iterato
         on_stash = away_by_command[id(command)]
         before, behind = around[id(command)]
         stays = on_stash or not (before and behind)
-        told = outcome if stays else CommandOutcome.UNKNOWN
-        yield CommandRun(_shorten_command(" ".join(command.words)), told, kind, on_stash, before)
+        shown_outcome = outcome if stays else CommandOutcome.UNKNOWN
+        yield CommandRun(_shorten_command(" ".join(command.words)), shown_outcome, kind, on_stash, before)
 
 
 def _shorten_command(line: str) -> str:

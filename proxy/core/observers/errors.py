@@ -77,14 +77,14 @@ def observe_errors(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tu
         return observed
     tests = [error for error in observed if _FAILED_TEST.match(error.line)]
     others = [error for error in observed if not _FAILED_TEST.match(error.line)]
-    kept = {*[*tests, *others][:MAX_ERRORS_PER_STEP]}
+    chosen = {*[*tests, *others][:MAX_ERRORS_PER_STEP]}
     beyond = tests[MAX_ERRORS_PER_STEP:]
     more = (
         [ObservedError(f"{len(beyond)} more failed test{'s' if len(beyond) > 1 else ''}", beyond[0].kind)]
         if beyond
         else []
     )
-    return (*(error for error in observed if error in kept), *more)
+    return (*(error for error in observed if error in chosen), *more)
 
 
 def resolution_of(error: ObservedError, probes: Mapping[str, bool]) -> str:

@@ -126,12 +126,12 @@ def names_in_word(word: str) -> tuple[str, ...]:
 
 
 def _names_without_slashes(word: str) -> tuple[str, ...]:
-    parts = word.split(".")
-    if len(parts) == 1:
+    pieces = word.split(".")
+    if len(pieces) == 1:
         return _names_in_part(word)
-    if parts[-1] in FILE_EXTENSIONS or _NUMBER_OR_ID.fullmatch(word):
+    if pieces[-1] in FILE_EXTENSIONS or _NUMBER_OR_ID.fullmatch(word):
         return (word,)
-    return tuple(chain.from_iterable(map(_names_in_part, parts)))
+    return tuple(chain.from_iterable(map(_names_in_part, pieces)))
 
 
 def _names_in_part(part: str) -> tuple[str, ...]:

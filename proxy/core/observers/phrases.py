@@ -177,8 +177,8 @@ STOP_WORDS = """
 def any_phrase_pattern(spaced: str, unspaced: str = "") -> str:
     """An expression for any phrase of the lists, longest first."""
     whole = "|".join(_phrase_pattern(phrase) for phrase in _longest_first(spaced))
-    parts = "|".join(map(re.escape, _longest_first(unspaced)))
-    return rf"(?:(?<!\w)(?:{whole})(?!\w)" + (f"|{parts})" if parts else ")")
+    alternatives = "|".join(map(re.escape, _longest_first(unspaced)))
+    return rf"(?:(?<!\w)(?:{whole})(?!\w)" + (f"|{alternatives})" if alternatives else ")")
 
 
 def _longest_first(phrases: str) -> list[str]:

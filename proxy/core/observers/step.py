@@ -164,8 +164,8 @@ def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
             opened, results, inner = message, [], path_entry.inner_calls
         elif message.answers:
             results.append((message, path_entry.entry.id))
-        elif opened is not None and not results and (told := _told_result(opened, message)):
-            results.append((told, path_entry.entry.id))
+        elif opened is not None and not results and (result := _told_result(opened, message)):
+            results.append((result, path_entry.entry.id))
     if opened is not None:
         yield step_of(opened, results, inner)
 

@@ -238,7 +238,7 @@ def without_media(text: str, *, named: bool = False) -> str:
 def _without_media(text: str, *, named: bool) -> str:
     if '"type":"' not in text:
         return text
-    parts, copied_until, part_end = [], 0, 0
+    pieces, copied_until, part_end = [], 0, 0
     for match in islice(_MEDIA_PART.finditer(text), MAX_MEDIA_PARTS):
         if match.start() < part_end:
             continue
@@ -248,12 +248,12 @@ def _without_media(text: str, *, named: bool) -> str:
             continue
         kind = part.get("type")
         if kind in _IMAGE_TYPES or kind in _FILE_TYPES:
-            parts += [
+            pieces += [
                 text[copied_until : match.start()],
                 ("[image]" if kind in _IMAGE_TYPES else "[file]") if named else " ",
             ]
             copied_until = part_end
-    return "".join([*parts, text[copied_until:]])
+    return "".join([*pieces, text[copied_until:]])
 
 
 def typed_text_of(text: str) -> str:
@@ -434,7 +434,7 @@ _THAT_CLAUSE = re.compile(
 
 
 def _has_back_reference(rest: str, words: Sequence[str]) -> bool:
-    """`that` before a clause is no reference."""
+    """The word "that" before a clause is no reference."""
     if len(words) > MAX_BACK_REFERENCE_WORDS:
         return False
     return bool(_BACK_REFERENCE.search(_THAT_CLAUSE.sub(" ", rest)))
@@ -481,7 +481,7 @@ def _awaits_answer(closing: str) -> bool:
 _UNSPACED = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_UNSPACED}]{{2}}|[^\W_](?:(?![{_UNSPACED}])[\w./-])*")
 _STOP_WORDS = frozenset(phrases.STOP_WORDS.split())
-_STEM_LENGTH = 5  # letters: `parser` and `parsing` are one word
+_STEM_LENGTH = 5  # letters: "parser" and "parsing" are one word
 
 
 def _lowercase_words(text: str) -> list[str]:
@@ -556,14 +556,14 @@ def asks_for_summary(text: str) -> bool:
 
 def _without_fenced_blocks(text: str) -> str:
     """Without fenced blocks. An unclosed fence is kept, because an order may follow a badly quoted block."""
-    kept, at, opened = [], 0, None
+    outside, at, opened = [], 0, None
     for fence in _FENCE.finditer(text):
         if opened is None:
             opened = fence
         elif fence[1] == opened[1] and not fence[2].strip():
-            kept.append(text[at : opened.start()])
+            outside.append(text[at : opened.start()])
             at, opened = fence.end(), None
-    return "".join([*kept, text[at:]])
+    return "".join([*outside, text[at:]])
 
 
 def _asks_at_either_end(text: str) -> bool:

@@ -103,10 +103,10 @@ def _rule_changes(tool_context: ToolContext, arguments: Mapping[str, Any], rules
     return changes
 
 
-def _require_permission(tool_context: ToolContext, *parts: str) -> None:
+def _require_permission(tool_context: ToolContext, *settings: str) -> None:
     """Raises ToolError where the configuration does not let the model change one of these groups."""
     settable = tool_context.settings.autonomy.settable
-    if refused := sorted({part for part in parts if part not in settable}):
+    if refused := sorted({part for part in settings if part not in settable}):
         allowed = f"you may change {', '.join(sorted(settable))}" if settable else "you may only read it"
         raise ToolError(
             f"Error: {', '.join(refused)} cannot be changed from here; {allowed}. People change it with "

@@ -120,7 +120,7 @@ class ToolContext(msgspec.Struct, frozen=True):
 
 class ToolResult(msgspec.Struct, frozen=True):
     """`events` are in order; `text` is read by the model. `call_group` is the changed group, if it changed;
-    `subagent_settings` are keys of `subagent` to set for everybody, where that is allowed."""
+    `subagent_settings` are keys of the section "subagent" to set for everybody, where that is allowed."""
 
     text: str
     events: tuple[FrameEvent, ...] = ()

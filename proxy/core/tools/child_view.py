@@ -43,7 +43,7 @@ def view_costs_at(
 ) -> ViewCosts:
     """The costs at the end of `path_state`; `visible_entries` are the entries in the context. `count` is asked for
     texts of the proxy."""
-    line = sum(
+    line_tokens = sum(
         tokens_in_context(path_state, path_entry, count)
         for path_entry in path_state.entries
         if path_entry.path_id in visible_entries
@@ -51,7 +51,7 @@ def view_costs_at(
     users = sum(
         original_tokens(p) for p in _entries_on_path(path_state) if p.entry.message and p.entry.message.role == "user"
     )
-    return ViewCosts(line, users + ISOLATED_BLOCK_TOKENS, expected_request_count(path_state), prices)
+    return ViewCosts(line_tokens, users + ISOLATED_BLOCK_TOKENS, expected_request_count(path_state), prices)
 
 
 def _entries_on_path(path_state: PathState) -> list[PathEntry]:

@@ -114,8 +114,8 @@ def _render_context_info(info: ContextInfo, tool_context: ToolContext) -> Iterat
 def _render_usage(usage: Usage | None) -> str:
     if usage is None:
         return "the provider has told none yet"
-    parts = (f"input {usage.input:,}", f"cached {usage.cached:,}", f"written {usage.written:,}")
-    return f"{', '.join(parts)}, output {usage.output:,}"
+    counts = (f"input {usage.input:,}", f"cached {usage.cached:,}", f"written {usage.written:,}")
+    return f"{', '.join(counts)}, output {usage.output:,}"
 
 
 def _render_cache_prices(prices: CachePrices) -> str:

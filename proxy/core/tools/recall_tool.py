@@ -181,14 +181,14 @@ def _target_of_frame(tool_context: ToolContext, ledger: Ledger, path_state: Path
     tree = path_state.tree
     frame_ids = _frame_and_parts(tree, frame.id)
     child_frames = [f for f in children(tree, frame.id) if f.id not in frame_ids]
-    told = tree.told.frames
-    listed = join_whole([f"{c.id} {told[c.id].title}" for c in child_frames], MAX_LISTED_CHARACTERS)
+    frames = tree.told.frames
+    listed = join_whole([f"{c.id} {frames[c.id].title}" for c in child_frames], MAX_LISTED_CHARACTERS)
     children_note = f" Frames below it, whose texts follow its own: {listed}." if child_frames else ""
     pieces = pieces_of(path_state, all_path_entries(ledger, path_state), tool_context.settings.tool_roles)
     own_pieces = _pieces_of_frames(ledger, tree, frame_ids, pieces)
     own_piece_ids = set(map(id, own_pieces))
     pieces_below = _pieces_of_frames(ledger, tree, {f.id for f in descendants(tree, frame.id)}, pieces)
-    title = f"Frame {frame.id} ({cut_for_display(told[frame.id].title)}), {frame.status_text}.{children_note}"
+    title = f"Frame {frame.id} ({cut_for_display(frames[frame.id].title)}), {frame.status_text}.{children_note}"
     subagent_pieces = _pieces_of_subagents(tool_context, (frame, *descendants(tree, frame.id)))
     return RecallTarget(
         title, (*own_pieces, *(p for p in pieces_below if id(p) not in own_piece_ids), *subagent_pieces)
@@ -213,13 +213,13 @@ def _pieces_of_frames(
     fold_events = (decode_event(event) for event in folds if event.subject in frames)
     folded_entries = {entry for fold in fold_events if isinstance(fold, FrameFolded) for entry in fold.entries}
     items = {frame for frame in frames if tree.frames[frame].origin == PLAN_ORIGIN}
-    parts = {frame.id for frame in tree.frames.values() if frame.origin == "part"} if items else frozenset()
+    cut_parts = {frame.id for frame in tree.frames.values() if frame.origin == "part"} if items else frozenset()
     return [
         p
         for p in pieces
         if p.ref in frames
         or p.created_in_frame in pushed
-        or (p.ref in parts and p.created_in_frame in items)
+        or (p.ref in cut_parts and p.created_in_frame in items)
         or p.entry_id in folded_entries
         or p.at in folded_entries
     ]

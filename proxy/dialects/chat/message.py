@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
 from proxy.core.memo import memoize
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.tool_references import loaded_tools
 
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -35,11 +35,11 @@ def read_message(raw: bytes) -> Message:
     """The message in `raw`. Raises JsonSplitError when it is no object with a role; one that no parser takes is known
     by its bytes."""
     try:
-        said = slices.parse(raw)
-    except slices.JsonSplitError:
+        said = raw_json.parse(raw)
+    except raw_json.JsonSplitError:
         return _unparsable_message(raw)
     if not isinstance(said, dict) or not isinstance(role := said.get("role"), str):
-        raise slices.JsonSplitError("a message is an object with a role")
+        raise raw_json.JsonSplitError("a message is an object with a role")
     text = text_of(said.get("content"))
     calls = calls_of(said)
     answers = _answered_call_id(role, said)
@@ -49,19 +49,19 @@ def read_message(raw: bytes) -> Message:
 
 def _unparsable_message(raw: bytes) -> Message:
     """What can be read of it is who says it, and which call it answers."""
-    fields = slices.members(raw)
+    fields = raw_json.members(raw)
     said: dict[str, Any] = {
         name: _parse_or_none(fields[name]) for name in ("role", "tool_call_id", "name") if name in fields
     }
     if not isinstance(role := said.get("role"), str):
-        raise slices.JsonSplitError("a message is an object with a role")
+        raise raw_json.JsonSplitError("a message is an object with a role")
     return Message(role, raw, sha256(raw).hexdigest()[:32], answers=_answered_call_id(role, said))
 
 
 def _parse_or_none(raw: bytes) -> Any:
     try:
-        return slices.parse(raw)
-    except slices.JsonSplitError:
+        return raw_json.parse(raw)
+    except raw_json.JsonSplitError:
         return None
 
 
@@ -80,10 +80,10 @@ def text_blocks_of(message: Message) -> tuple[str, ...]:
     agent or a tool), and for what was split off a message with tool results (its wire is an array), because such text
     was not sent alone."""
     try:
-        said = slices.parse(message.wire)
+        said = raw_json.parse(message.wire)
         if isinstance(said, dict) and has_name(message.wire):
             return ()
-    except slices.JsonSplitError:
+    except raw_json.JsonSplitError:
         return ()
     content = said.get("content") if isinstance(said, dict) else None
     parts = content if isinstance(content, list) else [content]
@@ -94,7 +94,7 @@ def text_blocks_of(message: Message) -> tuple[str, ...]:
 def has_name(wire: bytes) -> bool:
     """Whether a message in any dialect says by `name` whose it is. Null and empty are no name. Of members with the same
     key any counts, because another reader may take another one. Raises JsonSplitError."""
-    return any(key.lower() == NAME and raw not in (b"null", b'""') for key, raw in slices.all_members(wire))
+    return any(key.lower() == NAME and raw not in (b"null", b'""') for key, raw in raw_json.all_members(wire))
 
 
 def _text_block(part: object) -> str | None:
@@ -126,7 +126,7 @@ def _canonical_json(said: object) -> str:
     try:
         return json.dumps(said, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     except RecursionError as refused:
-        raise slices.JsonSplitError("nested too deep to be written") from refused
+        raise raw_json.JsonSplitError("nested too deep to be written") from refused
 
 
 def calls_of(said: Mapping[str, Any]) -> tuple[Call, ...]:
@@ -169,55 +169,55 @@ def _arguments(said: object) -> str:
 def tool_result(call_id: str, text: str) -> Message:
     """The result of a call that we answered."""
     return read_message(
-        slices.encode({"role": "tool", "tool_call_id": call_id, "content": slices.replace_surrogates(text)})
+        raw_json.encode({"role": "tool", "tool_call_id": call_id, "content": raw_json.replace_surrogates(text)})
     )
 
 
 def user_message(text: str) -> Message:
     """A user-role text of ours: a trace, a note, guidance."""
-    return text_message("user", slices.replace_surrogates(text))
+    return text_message("user", raw_json.replace_surrogates(text))
 
 
 def system_message(text: str) -> Message:
-    return text_message("system", slices.replace_surrogates(text))
+    return text_message("system", raw_json.replace_surrogates(text))
 
 
 def text_message(role: str, text: str) -> Message:
-    """A message that is nothing but these words, which can be encoded (`slices.mended`), of one who answers no call:
-    what `read_message` would tell of it, known without reading it."""
-    return Message(role, slices.encode({"role": role, "content": text}), identity_of(role, text), text)
+    """A message that is nothing but these words, which can be encoded (`raw_json.replace_surrogates`), of one who
+    answers no call: what `read_message` would tell of it, known without reading it."""
+    return Message(role, raw_json.encode({"role": role, "content": text}), identity_of(role, text), text)
 
 
 @memoize(MAX_CACHED_EXTENSIONS, MAX_CACHED_EXTENSION_BYTES)
 def append_text(wire: bytes, suffix: str) -> bytes:
     """`wire` with `suffix` at the end of its text: inside the string, or as one more text part; every other member as
     it was."""
-    fields = slices.members(wire)
+    fields = raw_json.members(wire)
     content = fields.get("content", b"null").strip()
-    more = slices.encode(slices.replace_surrogates(suffix))
+    more = raw_json.encode(raw_json.replace_surrogates(suffix))
     if content.startswith(b'"'):
         gap = b"" if content == b'""' else b"\\n\\n"
         fields["content"] = content[:-1] + gap + more[1:]
     elif content.startswith(b"["):
         part = b'{"type":"text","text":' + more + b"}"
-        fields["content"] = slices.join_array([*slices.items(content), part])
+        fields["content"] = raw_json.join_array([*raw_json.items(content), part])
     else:
         fields["content"] = more
-    return slices.join_object(fields)
+    return raw_json.join_object(fields)
 
 
 def assistant_message(text: str) -> Message:
-    return text_message("assistant", slices.replace_surrogates(text))
+    return text_message("assistant", raw_json.replace_surrogates(text))
 
 
 def joined(first: Message, second: Message) -> Message | None:
     """`first` with the content of `second` behind its own: one text where both are, else a list of parts."""
-    fields = slices.members(first.wire)
+    fields = raw_json.members(first.wire)
     content = join_contents(
-        fields.get("content", b"null").strip(), slices.members(second.wire).get("content", b"null").strip(), "text"
+        fields.get("content", b"null").strip(), raw_json.members(second.wire).get("content", b"null").strip(), "text"
     )
     return (
-        None if content is None else joined_message(first, second, slices.join_object({**fields, "content": content}))
+        None if content is None else joined_message(first, second, raw_json.join_object({**fields, "content": content}))
     )
 
 
@@ -229,13 +229,13 @@ def join_contents(first: bytes, second: bytes, text_type: str) -> bytes | None:
     if first.startswith(b'"') and second.startswith(b'"'):
         return first[:-1] + b"\\n\\n" + second[1:]
     parts = [_parts_in(content, text_type) for content in (first, second)]
-    return slices.join_array([*parts[0], *parts[1]]) if parts[0] and parts[1] else None
+    return raw_json.join_array([*parts[0], *parts[1]]) if parts[0] and parts[1] else None
 
 
 def _parts_in(content: bytes, text_type: str) -> list[bytes]:
     if content.startswith(b'"'):
-        return [b'{"type":' + slices.encode(text_type) + b',"text":' + content + b"}"]
-    return slices.items(content) if content.startswith(b"[") else []
+        return [b'{"type":' + raw_json.encode(text_type) + b',"text":' + content + b"}"]
+    return raw_json.items(content) if content.startswith(b"[") else []
 
 
 def joined_message(first: Message, second: Message, wire: bytes) -> Message:
@@ -245,52 +245,54 @@ def joined_message(first: Message, second: Message, wire: bytes) -> Message:
     return replace(first, wire=wire, identity=identity, text=text, tokens=first.tokens + second.tokens)
 
 
+# Kept, DeepSeek refuses a message with calls that lacks it (400 "must be passed back"); sent to another vendor, some
+# refuse the member itself. So it is left out by name and put back only from what the same provider wrote.
 REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
 """Members of an assistant message that hold what the model thought."""
 
 
 def without_reasoning(message: Message) -> Message:
     """The same message less its reasoning; every other member as it was."""
-    fields = slices.members(message.wire)
+    fields = raw_json.members(message.wire)
     kept = {name: _without_thinking_parts(name, raw) for name, raw in fields.items() if name not in REASONING}
-    return message if kept == fields else replace(message, wire=slices.join_object(kept))
+    return message if kept == fields else replace(message, wire=raw_json.join_object(kept))
 
 
 def with_reasoning(message: Message, text: str) -> Message:
     """The same message with this reasoning; every other member as it was."""
-    fields = slices.members(message.wire)
-    return replace(message, wire=slices.join_object({**fields, "reasoning_content": slices.encode(text)}))
+    fields = raw_json.members(message.wire)
+    return replace(message, wire=raw_json.join_object({**fields, "reasoning_content": raw_json.encode(text)}))
 
 
 def _without_thinking_parts(name: str, raw: bytes) -> bytes:
     """A member; of a content in parts, the parts that are no thought."""
     if name != "content" or not raw.startswith(b"[") or THINKING_TYPE_BYTES not in raw:
         return raw
-    parts = slices.items(raw)
+    parts = raw_json.items(raw)
     kept = [part for part in parts if not is_thinking_part(_parse_or_none(part))]
-    return raw if len(kept) == len(parts) else slices.join_array(kept) if kept else b'""'
+    return raw if len(kept) == len(parts) else raw_json.join_array(kept) if kept else b'""'
 
 
 def without_calls(message: Message, calls: Collection[str]) -> Message:
     """The same message less the calls with these ids; every other member as it was. Its tokens are not counted yet."""
-    fields = slices.members(message.wire)
-    listed = slices.items(fields.pop("tool_calls", b"[]"))
-    if kept := [raw for raw in listed if slices.parse(raw).get("id") not in calls]:
-        fields["tool_calls"] = slices.join_array(kept)
+    fields = raw_json.members(message.wire)
+    listed = raw_json.items(fields.pop("tool_calls", b"[]"))
+    if kept := [raw for raw in listed if raw_json.parse(raw).get("id") not in calls]:
+        fields["tool_calls"] = raw_json.join_array(kept)
     if "" in calls:
         fields.pop("function_call", None)
-    return read_message(slices.join_object(fields))
+    return read_message(raw_json.join_object(fields))
 
 
 def with_content(message: Message, text: str) -> Message:
     """The same message with `text` for its content; every other member as it was. Its tokens are not counted yet."""
-    fields = {**slices.members(message.wire), "content": slices.encode(text)}
+    fields = {**raw_json.members(message.wire), "content": raw_json.encode(text)}
     identity = identity_of(message.role, text, message.calls, message.answers)
-    wire = slices.join_object(fields)
+    wire = raw_json.join_object(fields)
     return replace(message, wire=wire, identity=identity, text=text, tokens=0, loaded_tools=())
 
 
 def with_call_id(message: Message, call: str) -> Message:
     """The same result, of the call with this id; every other member as it was."""
-    wire = message.wire.replace(slices.members(message.wire)["tool_call_id"], slices.encode(call))
+    wire = message.wire.replace(raw_json.members(message.wire)["tool_call_id"], raw_json.encode(call))
     return replace(message, wire=wire, identity=identity_of(message.role, message.text, (), call), answers=call)

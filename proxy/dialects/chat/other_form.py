@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.chat.stream import DONE, ChatRoundReader
 
 IDENTITY_MEMBERS = ("id", "created", "model", "system_fingerprint", "service_tier")
@@ -25,13 +25,13 @@ def body_of_stream(events: Sequence[bytes]) -> bytes:
     choice = {
         "index": b"0",
         "message": reader.build_message().wire,
-        "finish_reason": slices.encode(reader.finish_reason or None),
+        "finish_reason": raw_json.encode(reader.finish_reason or None),
     }
-    told = {name: slices.encode(value) for name, value in {**first, "object": "chat.completion"}.items()}
-    told["choices"] = slices.join_array([slices.join_object(choice)])
+    told = {name: raw_json.encode(value) for name, value in {**first, "object": "chat.completion"}.items()}
+    told["choices"] = raw_json.join_array([raw_json.join_object(choice)])
     if reader.usage:
-        told["usage"] = slices.encode(reader.usage)
-    return slices.join_object(told)
+        told["usage"] = raw_json.encode(reader.usage)
+    return raw_json.join_object(told)
 
 
 def stream_of_body(body: bytes) -> bytes:
@@ -46,11 +46,11 @@ def stream_of_body(body: bytes) -> bytes:
         message = choice.get("message")
         place = {"index": choice.get("index", 0)}
         delta = _delta(message) if isinstance(message, dict) else {}
-        told.append(slices.encode({**first, "choices": [{**place, "delta": delta, "finish_reason": None}]}))
+        told.append(raw_json.encode({**first, "choices": [{**place, "delta": delta, "finish_reason": None}]}))
         ending = {**place, "delta": {}, "finish_reason": choice.get("finish_reason")}
-        told.append(slices.encode({**first, "choices": [ending]}))
+        told.append(raw_json.encode({**first, "choices": [ending]}))
     if isinstance(said.get("usage"), dict):
-        told.append(slices.encode({**first, "choices": [], "usage": said["usage"]}))
+        told.append(raw_json.encode({**first, "choices": [], "usage": said["usage"]}))
     return b"".join(map(_event, (*told, DONE)))
 
 
@@ -63,7 +63,7 @@ def without_whole_messages(data: bytes, *, repeated: bool) -> bytes:
         message = choice.pop("message", None) if isinstance(choice, dict) else None
         if isinstance(message, dict) and not choice.get("delta"):
             choice["delta"] = {} if repeated else _delta(message)
-    return slices.encode(chunk)
+    return raw_json.encode(chunk)
 
 
 def _delta(message: dict[str, Any]) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def _event(data: bytes) -> bytes:
 
 def _object(data: bytes) -> dict[str, Any]:
     try:
-        said = slices.parse(data)
-    except slices.JsonSplitError:
+        said = raw_json.parse(data)
+    except raw_json.JsonSplitError:
         return {}
     return said if isinstance(said, dict) else {}

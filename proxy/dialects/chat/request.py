@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from proxy.core.ledger import INSTRUCTION_ROLES, Message, Request
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.base import Body, Dialect, RenderOptions
 from proxy.dialects.body import (
     ALLOWED_TOOLS,
@@ -68,7 +68,7 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
     try:
         fields, raws = yield from known.bodies.split_in_steps(body, "messages")
         sources = yield from known.parse_messages(raws, _read_messages)
-    except slices.JsonSplitError as refused:
+    except raw_json.JsonSplitError as refused:
         raise RequestParseError(str(refused)) from refused
     model = value_of(fields, "model")
     if not isinstance(model, str) or not sources:
@@ -143,6 +143,8 @@ def _choice(fields: Mapping[str, bytes]) -> str:
 def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: RenderOptions) -> Body:
     """The body of an upstream request: the client's members in its order, with head and line as the messages."""
     fields = with_tools(request.fields, wanted.extra_tools, behind="messages")
+    # aider, langchain and llama-index stream without asking for usage (2026-11), and a receipt needs it: so we ask, and
+    # the client does not see the chunk.
     if wanted.include_usage and request.stream and not request.wants_usage:
         _set(fields, "stream_options", b"include_usage", b"true")
     if wanted.tool_choice_none:
@@ -154,9 +156,9 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
     pieces: list[bytes] = []
     glue = b"{"
     for name, raw in fields.items():
-        glue += slices.encode(name) + b":"
+        glue += raw_json.encode(name) + b":"
         if name == "messages":
-            pieces += [glue + b"[", *slices.comma_separated([*head, *map(_wire_of, line)])]
+            pieces += [glue + b"[", *raw_json.comma_separated([*head, *map(_wire_of, line)])]
             glue = b"],"
         else:
             glue += raw + b","
@@ -167,26 +169,26 @@ def _allow_tools(fields: dict[str, bytes], extra: bytes) -> None:
     """Allow our tools where the client allows some of its own only."""
     choice = object_in(fields, "tool_choice")
     if extra and choice.get("type") == ALLOWED_TOOLS and allows_more_tools(choice.get(ALLOWED_TOOLS)):
-        told = slices.members(fields["tool_choice"])
-        names = tool_names(slices.parse(extra))
+        told = raw_json.members(fields["tool_choice"])
+        names = tool_names(raw_json.parse(extra))
         told[ALLOWED_TOOLS] = allow_tools(
             told[ALLOWED_TOOLS], names, lambda name: {"type": "function", "function": {"name": name}}
         )
-        fields["tool_choice"] = slices.join_object(told)
+        fields["tool_choice"] = raw_json.join_object(told)
 
 
 def _set(fields: dict[str, bytes], name: str, member: bytes, raw: bytes) -> None:
     """Set one member of an object, which is created behind all others when there is none."""
     try:
-        inner = slices.members(fields[name]) if name in fields else {}
-    except slices.JsonSplitError:
+        inner = raw_json.members(fields[name]) if name in fields else {}
+    except raw_json.JsonSplitError:
         inner = {}
-    fields[name] = slices.join_object(inner | {member.decode(): raw})
+    fields[name] = raw_json.join_object(inner | {member.decode(): raw})
 
 
 def client_body(request: Request) -> Body:
     """The client's own body, cut at the borders of its messages."""
-    return slices.cut(request.body, request.fields["messages"], list(map(raw_of, request.slices)))
+    return raw_json.cut(request.body, request.fields["messages"], list(map(raw_of, request.slices)))
 
 
 def extend_head(request: Request, suffix: str) -> tuple[bytes, ...]:
@@ -217,7 +219,7 @@ def new_response_writer(request: Request, *, intercept: bool) -> ChatResponseWri
 
 def cache_ping(body: bytes) -> bytes:
     """With a limit of `PING_OUTPUT_TOKENS`, in the member that the client or else the model's API names it by."""
-    fields = slices.members(body)
+    fields = raw_json.members(body)
     model = str(value_of(fields, "model") or "").rpartition("/")[2]
     is_named = [name for name in LIMIT_MEMBERS if name in fields]
     limit = is_named or [LIMIT_MEMBERS[0] if LIMITED_BY_COMPLETION.match(model) else LIMIT_MEMBERS[1]]

@@ -18,7 +18,7 @@ from proxy.core.ledger import (
     TextDelta,
     UsageReport,
 )
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.chat.message import text_of
 from proxy.dialects.chat.other_form import body_of_stream, stream_of_body, without_whole_messages
 from proxy.dialects.chat.stream import LEGACY_CALL_POSITION, ChatRoundReader
@@ -90,15 +90,15 @@ class ChatResponseWriter(BaseResponseWriter[ChatRoundReader]):
         return raw
 
     def _learn_identity_spelling(self, raw: bytes, chunk: dict[str, Any]) -> None:
-        """How this round spells the members that `_renamed` replaces; unknown while one is spelled unusually."""
+        """How this round spells what `_with_client_ids` replaces; unknown while a member is spelled unusually."""
         names = []
         for name in IDENTITY_MEMBERS:
             old, new = chunk.get(name), self._first.get(name)
-            spelled = [b'"%s":%s%s' % (name.encode(), gap, slices.encode(old)) for gap in (b"", b" ")]
+            spelled = [b'"%s":%s%s' % (name.encode(), gap, raw_json.encode(old)) for gap in (b"", b" ")]
             found = next((s for s in spelled if raw.count(s) == 1), b"")
             if not found or new is None:
                 return
-            names.append((found, b'"%s":%s' % (name.encode(), slices.encode(new))))
+            names.append((found, b'"%s":%s' % (name.encode(), raw_json.encode(new))))
         self._names = names
 
     def _process_event(self, event: SseEvent) -> list[bytes]:
@@ -185,22 +185,22 @@ class ChatResponseWriter(BaseResponseWriter[ChatRoundReader]):
         if self._reader.failed or not self._interceptor.is_spliced or self._reader.choice_count != 1:
             return body
         try:
-            return self._merge_rounds(slices.members(body))
-        except slices.JsonSplitError:
+            return self._merge_rounds(raw_json.members(body))
+        except raw_json.JsonSplitError:
             return body
 
     def _merge_rounds(self, fields: dict[str, bytes]) -> bytes:
-        choices = slices.items(fields["choices"])
-        choice = slices.members(choices[0])
-        choice["message"] = self._merge_messages(slices.members(choice.get("message", b"null")))
-        choice["finish_reason"] = slices.encode(self._reason() or None)
+        choices = raw_json.items(fields["choices"])
+        choice = raw_json.members(choices[0])
+        choice["message"] = self._merge_messages(raw_json.members(choice.get("message", b"null")))
+        choice["finish_reason"] = raw_json.encode(self._reason() or None)
         if self._interceptor.has_stack_call:
             choice.pop("logprobs", None)
-        fields["choices"] = slices.join_array([slices.join_object(choice), *choices[1:]])
-        fields |= {name: slices.encode(self._first[name]) for name in IDENTITY_MEMBERS if name in self._first}
+        fields["choices"] = raw_json.join_array([raw_json.join_object(choice), *choices[1:]])
+        fields |= {name: raw_json.encode(self._first[name]) for name in IDENTITY_MEMBERS if name in self._first}
         if self._reader.usage and "usage" in fields:
-            fields["usage"] = slices.encode(usage_for_client(self._round_usages))
-        return slices.join_object(fields)
+            fields["usage"] = raw_json.encode(usage_for_client(self._round_usages))
+        return raw_json.join_object(fields)
 
     def _merge_messages(self, message: dict[str, bytes]) -> bytes:
         events = [e for shown in self._outgoing_chunks for e in shown.events]
@@ -209,17 +209,17 @@ class ChatResponseWriter(BaseResponseWriter[ChatRoundReader]):
         message["content"] = _content_with_text(content, text) if text else content
         of_this_round = {id(call) for call in self._reader.calls.calls}
         places = [e.position for e in events if isinstance(e, CallDelta) and id(e.call) in of_this_round]
-        listed = slices.items(message["tool_calls"]) if _is_array(message.get("tool_calls")) else []
+        listed = raw_json.items(message["tool_calls"]) if _is_array(message.get("tool_calls")) else []
         if kept := [listed[at] for at in places if at != LEGACY_CALL_POSITION]:
-            message["tool_calls"] = slices.join_array(kept)
+            message["tool_calls"] = raw_json.join_array(kept)
         else:
             message.pop("tool_calls", None)
         if LEGACY_CALL_POSITION not in places:
             message.pop("function_call", None)
         if self._interceptor.has_stack_call and not places and not text:
             # Reasoning of a round of which nothing is shown is worthless to the client.
-            message = {n: raw for n, raw in message.items() if not is_signed(slices.parse(raw))}
-        return slices.join_object(message)
+            message = {n: raw for n, raw in message.items() if not is_signed(raw_json.parse(raw))}
+        return raw_json.join_object(message)
 
 
 # ------------------------------------------------------------------------------------------------------------- chunks
@@ -271,11 +271,11 @@ def _outgoing_content(content: object, text: str | None) -> object:
 
 def _content_with_text(content: bytes, text: str) -> bytes:
     """The content of a plain answer with `text` for its words."""
-    lead = _text_before_parts(slices.parse(content), text) if _is_array(content) else None
+    lead = _text_before_parts(raw_json.parse(content), text) if _is_array(content) else None
     if lead is None:
-        return slices.encode(text)
-    parts = slices.items(content)
-    return slices.join_array([slices.encode({"type": "text", "text": lead}), *parts] if lead else parts)
+        return raw_json.encode(text)
+    parts = raw_json.items(content)
+    return raw_json.join_array([raw_json.encode({"type": "text", "text": lead}), *parts] if lead else parts)
 
 
 def _text_before_parts(parts: list[Any], text: str) -> str | None:
@@ -290,8 +290,8 @@ def _choices(chunk: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _object(data: bytes) -> dict[str, Any]:
     try:
-        said = slices.parse(data, mend=False)
-    except slices.JsonSplitError:
+        said = raw_json.parse(data, mend=False)
+    except raw_json.JsonSplitError:
         return {}
     return said if isinstance(said, dict) else {}
 
@@ -307,4 +307,4 @@ def _is_array(raw: bytes | None) -> bool:
 
 
 def _sse(chunk: dict[str, Any]) -> bytes:
-    return b"data: " + slices.encode(chunk) + b"\n\n"
+    return b"data: " + raw_json.encode(chunk) + b"\n\n"

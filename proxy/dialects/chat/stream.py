@@ -28,7 +28,7 @@ from proxy.core.ledger import (
     UsageReport,
     are_valid_arguments,
 )
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.chat.message import is_thinking_part, read_message, text_message, text_of
 from proxy.dialects.json_deltas import CONSTANT, is_signed, merge_delta
 from proxy.dialects.response_writer import RoundReader
@@ -36,14 +36,20 @@ from proxy.dialects.usage import usage_of, usage_of_timings
 
 ASSISTANT = "assistant"
 DONE = b"[DONE]"
+# "length" is OpenAI's word; gateways leave those of Claude and Gemini. A call that was cut off here is dropped: its
+# arguments are half a JSON.
 TRUNCATION_FINISH_REASONS = ("length", "max_tokens", "MAX_TOKENS")
 """Words for: the output limit ended the answer."""
 FINAL_FINISH_REASONS = ("content_filter", "refusal")
 """Ends behind which no call of ours is answered: the provider wants nothing to follow."""
 MEMBERS = frozenset({"role", "content", "tool_calls", "function_call"})
 """What of a message we have words for."""
+# DeepSeek and its imitators stream `reasoning_content`, OpenRouter `reasoning`. opencode, pi and pydantic-ai send it
+# back, Qwen Code drops it for models it does not know (2026-11), and DeepSeek V4 then refuses the next call.
 READABLE_REASONING_MEMBERS = ("reasoning_content", "reasoning", "reasoning_text")
 REASONING_DETAIL_MEMBERS = ("reasoning_details", "thinking_blocks")
+# Some servers leave out the index of a call, number from 1, or send the same twice; taking a missing one for 0 merges
+# parallel calls into one (openai-python#2806, #3246).
 MAX_INDEX_DIGITS = 18
 """The most that are read of an index."""
 
@@ -97,8 +103,8 @@ def _chunk(data: bytes) -> _Chunk | None:
     except _DECODE_ERRORS:
         pass
     try:
-        said = slices.parse(data, mend=False)  # a pair may be cut in half between two chunks
-    except slices.JsonSplitError:
+        said = raw_json.parse(data, mend=False)  # a pair may be cut in half between two chunks
+    except raw_json.JsonSplitError:
         return None
     return _parse_chunk_leniently(said) if isinstance(said, dict) else None
 
@@ -225,7 +231,7 @@ class ChatRoundReader(RoundReader):
         events: list[ChunkEvent] = []
         if chunk.error:
             self.failed = True
-            self.error = self.error or slices.encode(chunk.error)
+            self.error = self.error or raw_json.encode(chunk.error)
             events.append(StreamError())
         choices = chunk.choices or ()
         for choice in choices:
@@ -309,7 +315,7 @@ class ChatRoundReader(RoundReader):
         inner = item.get(shape)
         inner = inner if isinstance(inner, dict) else {}
         told = inner.get("input" if shape == "custom" else "arguments")
-        written = told if isinstance(told, str) else "" if told is None else slices.encode(told).decode()
+        written = told if isinstance(told, str) else "" if told is None else raw_json.encode(told).decode()
         # A legacy call has neither index nor id; it is one call, kept apart from those in the list.
         index = parse_index(item.get("index")) if at != LEGACY_CALL_POSITION else LEGACY_CALL_POSITION
         call = self.calls.add_part(index, _text_or_empty(item.get("id")), _text_or_empty(inner.get("name")), written)
@@ -344,7 +350,7 @@ class ChatRoundReader(RoundReader):
             hidden_truncated=bool(dropped)
             and self.finish_reason not in FINAL_FINISH_REASONS
             and any(not c.is_too_late for c in dropped),
-            extra={"usage": slices.encode(self.usage)} if self.usage else {},
+            extra={"usage": raw_json.encode(self.usage)} if self.usage else {},
         )
 
     def _unanswerable_calls(self, *, whole: bool) -> list[PartialCall]:
@@ -372,12 +378,12 @@ class ChatRoundReader(RoundReader):
         """The whole assistant message, without the calls that were `dropped`."""
         left_out = {c.position for c in dropped}
         calls = [c for c in self.calls.calls if c.position not in left_out]
-        self.calls.assign_provider_ids(slices.generated_call_id)
+        self.calls.assign_provider_ids(raw_json.generated_call_id)
         role, content = self._role or ASSISTANT, self._whole_content(calls=bool(calls))
         said: dict[str, Any] = {"role": role, "content": content}
         if self._streamed_members or self._extras:
             extras = {
-                name: slices.replace_surrogates("".join(texts)) for name, texts in self._streamed_members.items()
+                name: raw_json.replace_surrogates("".join(texts)) for name, texts in self._streamed_members.items()
             } | self._extras
             said |= {name: extras[name] for name in sorted(extras)}
         elif not calls and role == ASSISTANT and isinstance(content, str):
@@ -387,10 +393,10 @@ class ChatRoundReader(RoundReader):
         for call in calls:
             if self._is_legacy(call):
                 said["function_call"] = {"name": call.provider_name, "arguments": call.arguments}
-        return read_message(slices.encode(said))
+        return read_message(raw_json.encode(said))
 
     def _whole_content(self, *, calls: bool) -> object:
-        text = slices.replace_surrogates("".join(self._texts))
+        text = raw_json.replace_surrogates("".join(self._texts))
         if self._parts:
             return [{"type": "text", "text": text}, *self._parts] if text else self._parts
         return None if calls and not text else text
@@ -403,7 +409,7 @@ class ChatRoundReader(RoundReader):
         shape, inner = extras.pop("shape"), extras.pop("inner")
         body = {
             "name": call.provider_name,
-            "input" if shape == "custom" else "arguments": slices.replace_surrogates(call.arguments),
+            "input" if shape == "custom" else "arguments": raw_json.replace_surrogates(call.arguments),
         }
         told = {"id": call.provider_id, "type": extras.pop("type", shape), shape: body | inner}
         return {name: value for name, value in told.items() if value != ""} | extras

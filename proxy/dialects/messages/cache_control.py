@@ -13,12 +13,14 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from proxy.core.ledger import Message, Request, RequestSlice
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.parse_cache import MARKER_KEY
 
 MEMBER = "cache_control"
 CACHE_CONTROL_BYTES = MARKER_KEY
 """What a marker begins with; a text that speaks of markers has its quotes escaped."""
+# Claude Code sets several itself and moves its last one with every request (2.1.197), so markers are moved and never
+# added beside the client's.
 MAX_MARKERS = 4
 """Markers the API takes in one request."""
 NOTHING_MARKED = 10**12
@@ -55,26 +57,26 @@ def split_markers(block: bytes) -> tuple[bytes, tuple[bytes, ...]]:
     if CACHE_CONTROL_BYTES not in block:
         return block, ()
     try:
-        fields = slices.members(block)
+        fields = raw_json.members(block)
         inner = _split_inner_blocks(fields)
-    except slices.JsonSplitError:
+    except raw_json.JsonSplitError:
         return block, ()
     own = _marker(fields)
     markers = (*(marker for _, found in inner for marker in found), *own)
     if not markers:
         return block, ()
     if inner:
-        fields["content"] = slices.join_array([less for less, _ in inner])
+        fields["content"] = raw_json.join_array([less for less, _ in inner])
     if own:
         del fields[MEMBER]
-    return slices.join_object(fields), markers
+    return raw_json.join_object(fields), markers
 
 
 def _split_inner_blocks(fields: Mapping[str, bytes]) -> list[tuple[bytes, tuple[bytes, ...]]]:
     content = fields.get("content", b"")
     if fields.get("type") != b'"tool_result"' or not content.startswith(b"[") or CACHE_CONTROL_BYTES not in content:
         return []
-    return [split_markers(block) for block in slices.items(content)]
+    return [split_markers(block) for block in raw_json.items(content)]
 
 
 def _marker(fields: Mapping[str, bytes]) -> tuple[bytes, ...]:
@@ -144,8 +146,8 @@ def _items(array: bytes) -> list[bytes]:
     if CACHE_CONTROL_BYTES not in array or not array.startswith(b"["):
         return []
     try:
-        return slices.items(array)
-    except slices.JsonSplitError:
+        return raw_json.items(array)
+    except raw_json.JsonSplitError:
         return []
 
 
@@ -155,7 +157,7 @@ def _markers_in(array: bytes) -> list[bytes]:
 
 def _content(wire: bytes) -> bytes:
     """The content of a message; of a run of blocks, the run."""
-    return wire if wire.startswith(b"[") else slices.members(wire).get("content", b"")
+    return wire if wire.startswith(b"[") else raw_json.members(wire).get("content", b"")
 
 
 # -------------------------------------------------------------------------------------------------------------- place
@@ -224,16 +226,16 @@ def with_marker(wire: bytes, marker: bytes) -> bytes:
     at = _last_markable_block(blocks)
     if at is None:
         return wire
-    blocks[at] = slices.join_object({**slices.members(blocks[at]), MEMBER: marker})
-    content = slices.join_array(blocks)
-    return content if wire.startswith(b"[") else slices.join_object({**slices.members(wire), "content": content})
+    blocks[at] = raw_json.join_object({**raw_json.members(blocks[at]), MEMBER: marker})
+    content = raw_json.join_array(blocks)
+    return content if wire.startswith(b"[") else raw_json.join_object({**raw_json.members(wire), "content": content})
 
 
 def _blocks(wire: bytes) -> list[bytes]:
     content = _content(wire)
     if content.startswith(b'"'):
         return [b'{"type":"text","text":' + content + b"}"]
-    return slices.items(content) if content.startswith(b"[") else []
+    return raw_json.items(content) if content.startswith(b"[") else []
 
 
 def _last_markable_block(blocks: Sequence[bytes]) -> int | None:
@@ -242,8 +244,8 @@ def _last_markable_block(blocks: Sequence[bytes]) -> int | None:
 
 def _is_markable_block(block: bytes) -> bool:
     try:
-        said = slices.parse(block)
-    except slices.JsonSplitError:
+        said = raw_json.parse(block)
+    except raw_json.JsonSplitError:
         return False
     if not isinstance(said, dict) or said.get("type") not in MARKABLE_BLOCK_TYPES:
         return False

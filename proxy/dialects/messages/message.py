@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.chat.message import join_contents, joined_message, text_of
 from proxy.dialects.links import SERVER_CALLS, links_of
 from proxy.dialects.messages.cache_control import split_markers
@@ -43,29 +43,29 @@ def read_message(raw: bytes) -> Message:
 def messages_in(raw: bytes) -> tuple[Message, ...]:
     """The messages in one of the client's, in order. Raises JsonSplitError when it is no object with a role, or holds
     results beside members of its own, which would be lost."""
-    fields = slices.members(raw)
-    role = slices.parse(fields.get("role", b"null"))
+    fields = raw_json.members(raw)
+    role = raw_json.parse(fields.get("role", b"null"))
     if not isinstance(role, str):
-        raise slices.JsonSplitError("a message is an object with a role")
+        raise raw_json.JsonSplitError("a message is an object with a role")
     content = fields.get("content", b"null")
     if not content.startswith(b"["):
         text = _text_of_block(_parse_block(content))
         return (Message(role, raw, identity_of(role, text), text),)
-    came = slices.items(content)
+    came = raw_json.items(content)
     blocks = [split_markers(block)[0] for block in came]
     said = [_parse_block(block) for block in blocks]
     if role == "user" and any(type_of(block) == TOOL_RESULT for block in said):
         if not fields.keys() <= ENVELOPE:
-            raise slices.JsonSplitError("a message of results has members of its own")
+            raise raw_json.JsonSplitError("a message of results has members of its own")
         return _split_by_results(blocks, said)
     unmarked = all(block is before for block, before in zip(blocks, came, strict=True))
-    wire = raw if unmarked else slices.join_object({**fields, "content": slices.join_array(blocks)})
+    wire = raw if unmarked else raw_json.join_object({**fields, "content": raw_json.join_array(blocks)})
     return (_message_of_blocks(role, wire, blocks, said),)
 
 
 def read_system(raw: bytes) -> Message:
     """The top-level system text, a string or blocks, as it is: its cache markers stay where they are."""
-    said = [_parse_block(item) for item in slices.items(raw)] if raw.startswith(b"[") else [_parse_block(raw)]
+    said = [_parse_block(item) for item in raw_json.items(raw)] if raw.startswith(b"[") else [_parse_block(raw)]
     text = _text_of_blocks(said)
     return Message("system", raw, identity_of("system", text), text)
 
@@ -80,7 +80,7 @@ def _split_by_results(blocks: Sequence[bytes], said: Sequence[Any]) -> tuple[Mes
             found += [_result_message(block, told) for block, told in run]
         else:
             own = [block for block, _ in run]
-            found.append(_message_of_blocks("user", slices.join_array(own), own, [told for _, told in run]))
+            found.append(_message_of_blocks("user", raw_json.join_array(own), own, [told for _, told in run]))
     return tuple(found)
 
 
@@ -88,7 +88,7 @@ def _result_message(block: bytes, said: dict[str, Any]) -> Message:
     answers, content = said.get("tool_use_id"), said.get("content")
     answers = answers if isinstance(answers, str) else ""
     text = _text_of_blocks(content) if isinstance(content, list) else _text_of_block(content)
-    identity, wire = identity_of("tool", text, (), answers), slices.join_array([block])
+    identity, wire = identity_of("tool", text, (), answers), raw_json.join_array([block])
     failed = said.get(IS_ERROR) is True
     return Message("tool", wire, identity, text, (), answers, failed=failed, loaded_tools=loaded_tools(wire))
 
@@ -98,8 +98,8 @@ def is_failed_result(wire: bytes) -> bool:
     if b'"is_error"' not in wire or not wire.startswith(b"["):
         return False
     try:
-        return any(slices.members(block).get(IS_ERROR) == b"true" for block in slices.items(wire))
-    except slices.JsonSplitError:
+        return any(raw_json.members(block).get(IS_ERROR) == b"true" for block in raw_json.items(wire))
+    except raw_json.JsonSplitError:
         return False
 
 
@@ -114,7 +114,7 @@ def _message_of_blocks(role: str, wire: bytes, blocks: Sequence[bytes], said: Se
 
 def _call(block: bytes, said: dict[str, Any]) -> Call:
     """A call with its input as the text it came as."""
-    given = slices.members(block).get("input", b"{}").decode("utf-8", "replace")
+    given = raw_json.members(block).get("input", b"{}").decode("utf-8", "replace")
     call, name = said.get("id"), said.get("name")
     return Call(call if isinstance(call, str) else "", name if isinstance(name, str) else "", given)
 
@@ -139,19 +139,19 @@ def _text_of_block(said: Any) -> str:
 def _parse_block(raw: bytes) -> Any:
     """A block as a value. What no parser takes of it counts as the characters it came as."""
     try:
-        return slices.parse(raw)
-    except slices.JsonSplitError:
+        return raw_json.parse(raw)
+    except raw_json.JsonSplitError:
         pass
     try:
-        return {name: _parse_or_decode(value) for name, value in slices.members(raw).items()}
-    except slices.JsonSplitError:
+        return {name: _parse_or_decode(value) for name, value in raw_json.members(raw).items()}
+    except raw_json.JsonSplitError:
         return _decode(raw)
 
 
 def _parse_or_decode(raw: bytes) -> Any:
     try:
-        return slices.parse(raw)
-    except slices.JsonSplitError:
+        return raw_json.parse(raw)
+    except raw_json.JsonSplitError:
         return _decode(raw)
 
 
@@ -162,18 +162,20 @@ def _decode(raw: bytes) -> str:
 # --------------------------------------------------------------------------------------------------------------- ours
 def tool_result(call_id: str, text: str) -> Message:
     """The result of a call that we answered: a block for the message with the client's own results."""
-    said = {"type": TOOL_RESULT, "tool_use_id": call_id, "content": slices.replace_surrogates(text)}
-    return _result_message(slices.encode(said), said)
+    said = {"type": TOOL_RESULT, "tool_use_id": call_id, "content": raw_json.replace_surrogates(text)}
+    return _result_message(raw_json.encode(said), said)
 
 
 def user_message(text: str) -> Message:
     """A user-role text of ours: a block that joins the results before it, or stands alone."""
     block = _text_block(text)
-    return _message_of_blocks("user", slices.join_array([block]), [block], [_parse_block(block)])
+    return _message_of_blocks("user", raw_json.join_array([block]), [block], [_parse_block(block)])
 
 
 def assistant_message(text: str) -> Message:
-    return read_message(slices.join_object({"role": b'"assistant"', "content": slices.join_array([_text_block(text)])}))
+    return read_message(
+        raw_json.join_object({"role": b'"assistant"', "content": raw_json.join_array([_text_block(text)])})
+    )
 
 
 def joined(first: Message, second: Message) -> Message | None:
@@ -181,42 +183,44 @@ def joined(first: Message, second: Message) -> Message | None:
     if first.answers:
         if first.loaded_tools:
             return None  # the API takes nothing beside references in a result
-        (block,) = slices.items(first.wire)
-        fields = slices.members(block)
+        (block,) = raw_json.items(first.wire)
+        fields = raw_json.members(block)
         content = join_contents(fields.get("content", b"null").strip(), _content_of(second), TEXT)
         if content is None:
             return None
-        return joined_message(first, second, slices.join_array([slices.join_object({**fields, "content": content})]))
+        return joined_message(
+            first, second, raw_json.join_array([raw_json.join_object({**fields, "content": content})])
+        )
     content = join_contents(_content_of(first), _content_of(second), TEXT)
     if content is None:
         return None
     envelope = next((m.wire for m in (first, second) if not m.wire.startswith(b"[")), None)
     if envelope is None:
         return joined_message(first, second, content)
-    return joined_message(first, second, slices.join_object({**slices.members(envelope), "content": content}))
+    return joined_message(first, second, raw_json.join_object({**raw_json.members(envelope), "content": content}))
 
 
 def _content_of(message: Message) -> bytes:
     wire = message.wire
-    return wire if wire.startswith(b"[") else slices.members(wire).get("content", b"null").strip()
+    return wire if wire.startswith(b"[") else raw_json.members(wire).get("content", b"null").strip()
 
 
 def _text_block(text: str) -> bytes:
-    return slices.encode({"type": TEXT, "text": slices.replace_surrogates(text)})
+    return raw_json.encode({"type": TEXT, "text": raw_json.replace_surrogates(text)})
 
 
 def encode_tools_message(guidance: str, tools: Sequence[bytes]) -> bytes:
     """A system message with this guidance that adds these tools from its place on."""
     added = [b'{"type":"tool_addition","tool":{"type":"tool_definition","definition":' + tool + b"}}" for tool in tools]
     blocks = [*([_text_block(guidance)] if guidance else []), *added]
-    return slices.join_object({"role": b'"system"', "content": slices.join_array(blocks)})
+    return raw_json.join_object({"role": b'"system"', "content": raw_json.join_array(blocks)})
 
 
 def append_text(system: bytes, suffix: str) -> bytes:
     """A system text with `suffix` at its end: inside the string, or as one more block."""
     if system.startswith(b"["):
-        return slices.join_array([*slices.items(system), _text_block(suffix)])
-    more = slices.encode(slices.replace_surrogates(suffix))
+        return raw_json.join_array([*raw_json.items(system), _text_block(suffix)])
+    more = raw_json.encode(raw_json.replace_surrogates(suffix))
     return more if system in (b"", b'""') else system[:-1] + b"\\n\\n" + more[1:]
 
 
@@ -225,35 +229,37 @@ def without_reasoning(message: Message) -> Message:
     without a block: nothing may be invented in its place, and an empty message is refused."""
     if message.role != "assistant" or b"thinking" not in message.wire:
         return message
-    fields = slices.members(message.wire)
+    fields = raw_json.members(message.wire)
     content = fields.get("content", b"null")
-    blocks = slices.items(content) if content.startswith(b"[") else []
+    blocks = raw_json.items(content) if content.startswith(b"[") else []
     kept = [block for block in blocks if type_of(_parse_block(block)) not in REASONING]
     if len(kept) == len(blocks):
         return message
     if not kept:
         return replace(message, wire=EMPTY_RUN)
-    return replace(message, wire=slices.join_object({**fields, "content": slices.join_array(kept)}))
+    return replace(message, wire=raw_json.join_object({**fields, "content": raw_json.join_array(kept)}))
 
 
 def with_reasoning(message: Message, text: str) -> Message:
     """The same message with this reasoning, unsigned, in front of its blocks."""
-    fields = slices.members(message.wire)
-    thought = slices.encode({"type": "thinking", "thinking": text, "signature": ""})
-    blocks = slices.items(fields["content"])
-    return replace(message, wire=slices.join_object({**fields, "content": slices.join_array([thought, *blocks])}))
+    fields = raw_json.members(message.wire)
+    thought = raw_json.encode({"type": "thinking", "thinking": text, "signature": ""})
+    blocks = raw_json.items(fields["content"])
+    return replace(message, wire=raw_json.join_object({**fields, "content": raw_json.join_array([thought, *blocks])}))
 
 
 def without_calls(message: Message, calls: Collection[str]) -> Message:
     """The same message less the calls with these ids, and less the thinking at its end that was for them: no message
     may end with that. Its tokens are not counted yet."""
-    fields = slices.members(message.wire)
+    fields = raw_json.members(message.wire)
     kept = [
-        (raw, said) for raw in slices.items(fields["content"]) if not _is_any_of_calls(said := _parse_block(raw), calls)
+        (raw, said)
+        for raw in raw_json.items(fields["content"])
+        if not _is_any_of_calls(said := _parse_block(raw), calls)
     ]
     while kept and type_of(kept[-1][1]) in REASONING:
         kept.pop()
-    return read_message(slices.join_object({**fields, "content": slices.join_array([raw for raw, _ in kept])}))
+    return read_message(raw_json.join_object({**fields, "content": raw_json.join_array([raw for raw, _ in kept])}))
 
 
 def _is_any_of_calls(said: Any, calls: Collection[str]) -> bool:
@@ -266,8 +272,8 @@ def holds_compaction(message: Message) -> bool:
 
 
 def _kinds(wire: bytes) -> list[str]:
-    content = slices.members(wire).get("content", b"")
-    return [type_of(_parse_block(block)) for block in slices.items(content)] if content.startswith(b"[") else []
+    content = raw_json.members(wire).get("content", b"")
+    return [type_of(_parse_block(block)) for block in raw_json.items(content)] if content.startswith(b"[") else []
 
 
 def with_content(message: Message, text: str) -> Message:
@@ -279,21 +285,21 @@ def with_content(message: Message, text: str) -> Message:
 
 
 def _wire_with_content(message: Message, text: str) -> bytes:
-    words = slices.encode(slices.replace_surrogates(text))
+    words = raw_json.encode(raw_json.replace_surrogates(text))
     if message.wire.startswith(b"["):
         if message.role != "tool":
-            return slices.join_array([_text_block(text)])
-        (block,) = slices.items(message.wire)
-        return slices.join_array([slices.join_object({**slices.members(block), "content": words})])
-    fields = slices.members(message.wire)
-    blocks = slices.items(fields["content"]) if message.calls else []
+            return raw_json.join_array([_text_block(text)])
+        (block,) = raw_json.items(message.wire)
+        return raw_json.join_array([raw_json.join_object({**raw_json.members(block), "content": words})])
+    fields = raw_json.members(message.wire)
+    blocks = raw_json.items(fields["content"]) if message.calls else []
     calls = [block for block in blocks if type_of(_parse_block(block)) == TOOL_USE]
-    content = slices.join_array([_text_block(text), *calls]) if calls else words
-    return slices.join_object({**fields, "content": content})
+    content = raw_json.join_array([_text_block(text), *calls]) if calls else words
+    return raw_json.join_object({**fields, "content": content})
 
 
 def with_call_id(message: Message, call: str) -> Message:
     """The same result, of the call with this id; every other member as it was."""
-    (block,) = slices.items(message.wire)
-    wire = message.wire.replace(slices.members(block)["tool_use_id"], slices.encode(call))
+    (block,) = raw_json.items(message.wire)
+    wire = message.wire.replace(raw_json.members(block)["tool_use_id"], raw_json.encode(call))
     return replace(message, wire=wire, identity=identity_of(message.role, message.text, (), call), answers=call)

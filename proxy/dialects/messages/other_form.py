@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.messages.stream import MessagesRoundReader
 from proxy.dialects.sse import encode_event
 
@@ -28,20 +28,22 @@ def body_of_stream(events: Sequence[bytes]) -> bytes:
         elif said.get("type") == "message_delta":
             usage = {**(message.get("usage") or {}), **(said.get("usage") or {})}
             message = {**message, **(said.get("delta") or {}), "usage": usage}
-    fields = {name: slices.encode(value) for name, value in message.items()}
+    fields = {name: raw_json.encode(value) for name, value in message.items()}
     wire = reader.model_response(complete=True).message.wire
-    return slices.join_object({**fields, "content": slices.members(wire).get("content", b"[]")})
+    return raw_json.join_object({**fields, "content": raw_json.members(wire).get("content", b"[]")})
 
 
 def stream_of_body(body: bytes) -> bytes:
     """The events that tell a plain answer."""
     said = _object(body)
     if said.get("type") == "error":
-        return encode_event("error", slices.encode(said))
+        return encode_event("error", raw_json.encode(said))
     blocks = said.get("content")
     if not isinstance(blocks, list):
         return encode_event("message", body) if said else body
-    return b"".join(encode_event(kind, slices.encode({"type": kind, **event})) for kind, event in _events(said, blocks))
+    return b"".join(
+        encode_event(kind, raw_json.encode({"type": kind, **event})) for kind, event in _events(said, blocks)
+    )
 
 
 def opening_of_whole_message(data: bytes) -> bytes:
@@ -50,7 +52,7 @@ def opening_of_whole_message(data: bytes) -> bytes:
     if not isinstance(message, dict) or not isinstance(message.get("content"), list):
         return b""
     told = list(_events(message, message["content"]))[:-2]
-    return b"".join(encode_event(kind, slices.encode({"type": kind, **event})) for kind, event in told)
+    return b"".join(encode_event(kind, raw_json.encode({"type": kind, **event})) for kind, event in told)
 
 
 def _events(message: dict[str, Any], blocks: Sequence[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -65,7 +67,7 @@ def _events(message: dict[str, Any], blocks: Sequence[Any]) -> Iterator[tuple[st
         ]
         empty = {name: "" for name in STREAMED_MEMBERS if name in block}
         if "input" in block:
-            deltas.append({"type": "input_json_delta", "partial_json": slices.encode(block["input"]).decode()})
+            deltas.append({"type": "input_json_delta", "partial_json": raw_json.encode(block["input"]).decode()})
             empty["input"] = {}  # type: ignore[assignment] # the other members are texts
         yield "content_block_start", {"index": index, "content_block": {**block, **empty}}
         for delta in deltas:
@@ -78,7 +80,7 @@ def _events(message: dict[str, Any], blocks: Sequence[Any]) -> Iterator[tuple[st
 
 def _object(data: bytes) -> dict[str, Any]:
     try:
-        said = slices.parse(data)
-    except slices.JsonSplitError:
+        said = raw_json.parse(data)
+    except raw_json.JsonSplitError:
         return {}
     return said if isinstance(said, dict) else {}

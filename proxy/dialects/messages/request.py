@@ -16,7 +16,7 @@ import msgspec
 
 from proxy.core.compaction import TRACE_START
 from proxy.core.ledger import Message, Request, RequestSlice
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.base import AppendedTools, Body, Dialect, Headers, RenderOptions
 from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_members, with_tools
 from proxy.dialects.messages.cache_control import markers_of, place_markers, tokens_behind_markers, unmarked_tokens
@@ -43,6 +43,8 @@ from proxy.dialects.parse_cache import ParseCache, ParseSteps, RequestParseError
 from proxy.dialects.synthetic_responses import encode_message
 
 TOOL_CHOICES = {"auto": "auto", "any": "required", "none": "none", "tool": "forced"}
+# Claude Code begins its system text with this line (2.1.197), which is about the request and not about the task:
+# compared with the rest, every request would have another system text.
 BILLING_HEADER = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*")
 USER_MESSAGE_START = b'{"role":"user","content":'
 """A user message, up to its blocks."""
@@ -57,7 +59,7 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
         if not all(raw.startswith(b"{") for raw in messages):
             raise RequestParseError("every message is an object")
         sources = yield from known.parse_messages([*system, *messages], _read_messages)
-    except slices.JsonSplitError as refused:
+    except raw_json.JsonSplitError as refused:
         raise RequestParseError(str(refused)) from refused
     model = value_of(fields, "model")
     if not isinstance(model, str) or not messages:
@@ -140,7 +142,7 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
     pieces: list[bytes] = []
     glue = b"{"
     for name, raw in fields.items():
-        glue += slices.encode(name) + b":"
+        glue += raw_json.encode(name) + b":"
         if name == "messages":
             written, glue = _encode_messages(wires, glue + b"[")
             pieces += written
@@ -190,6 +192,9 @@ def _order_system_messages(line: Sequence[Message]) -> list[int]:
 
     Where the frame has returned that a system message stood in, and the user speaks next, it stands in front of the
     call that opened the frame: behind the user's words it would read as new."""
+    # Claude Code puts `role: system` messages between others since 2.1.197 (beta mid-conversation-system). The API
+    # takes them only in front of an answer or at the end, and a fold can take away the answer that one stood before: a
+    # 400.
     order: list[int] = []
     waiting: list[int] = []
     held: list[int] = []
@@ -244,7 +249,7 @@ def _encode_messages(wires: Sequence[bytes], glue: bytes) -> tuple[list[bytes], 
 
 def client_body(request: Request) -> Body:
     """The client's own body, cut at the borders of its messages."""
-    return slices.cut(request.body, request.fields["messages"], list(map(raw_of, _message_slices(request))))
+    return raw_json.cut(request.body, request.fields["messages"], list(map(raw_of, _message_slices(request))))
 
 
 def _message_slices(request: Request) -> Sequence[RequestSlice]:
@@ -281,7 +286,7 @@ def supports_appended_tools(_: Request, headers: Headers) -> bool:
 
 def encode_appended_tools(_: Request, guidance: str, tools: str) -> bytes:
     """Guidance and tools of ours as a system message among the others."""
-    return encode_tools_message(guidance, slices.items(tools.encode()))
+    return encode_tools_message(guidance, raw_json.items(tools.encode()))
 
 
 def error_body(status: int, message: str, code: str) -> bytes:
@@ -305,7 +310,7 @@ def unmarked_tokens_of(request: Request, line: Sequence[Message] | None) -> int:
 def cache_ping(body: bytes) -> bytes | None:
     """With a limit of one token. None with thinking by a budget: that must be smaller than the limit, and another
     budget is another prefix."""
-    if object_in(slices.members(body), "thinking").get("type") == "enabled":
+    if object_in(raw_json.members(body), "thinking").get("type") == "enabled":
         return None
     return with_members(body, {"stream": b"false", "max_tokens": b"1"})
 

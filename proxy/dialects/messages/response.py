@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from proxy.core.ledger import Chunk, Finish, Interceptor, OutgoingChunk, ReasoningDelta, TextDelta
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.body import object_in, value_of
 from proxy.dialects.messages.other_form import body_of_stream, opening_of_whole_message, stream_of_body
 from proxy.dialects.messages.stream import MessagesRoundReader, members_or_empty
@@ -98,12 +98,12 @@ class MessagesResponseWriter(BaseResponseWriter[MessagesRoundReader]):
         if not self._stream or not self.has_sent_bytes or self._ends_inside_event:
             return b""
         error = {"type": "error", "error": {"type": "api_error", "message": message}}
-        return encode_event("error", slices.encode(error))
+        return encode_event("error", raw_json.encode(error))
 
     def _encode_failure(self, failure: ProviderFailure) -> bytes:
         told = {"type": "error", "error": failure.told_error(error_type(failure.status))}
         named = {"request_id": failure.request_id} if failure.request_id else {}
-        return encode_event("error", slices.encode(told | named))
+        return encode_event("error", raw_json.encode(told | named))
 
     # ---------------------------------------------------------------------------------------------------------- stream
     def _with_client_ids(self, raw: bytes) -> bytes:
@@ -183,14 +183,14 @@ class MessagesResponseWriter(BaseResponseWriter[MessagesRoundReader]):
         return (self._encode_final_message_delta(ending) if ending else b"") + (end.raw if end else b"")
 
     def _encode_final_message_delta(self, event: SseEvent) -> bytes:
-        fields = slices.members(event.data)
-        delta = slices.members(fields["delta"])
-        fields["delta"] = slices.join_object({**delta, "stop_reason": slices.encode(self._reason())})
+        fields = raw_json.members(event.data)
+        delta = raw_json.members(fields["delta"])
+        fields["delta"] = raw_json.join_object({**delta, "stop_reason": raw_json.encode(self._reason())})
         if self._round_usages:
             told = usage_for_client(self._round_usages)
             names = {*object_in(fields, "usage"), *FINAL_USAGE_MEMBERS}
-            fields["usage"] = slices.encode({name: said for name, said in told.items() if name in names})
-        return encode_event("message_delta", slices.join_object(fields))
+            fields["usage"] = raw_json.encode({name: said for name, said in told.items() if name in names})
+        return encode_event("message_delta", raw_json.join_object(fields))
 
     def _reason(self) -> str:
         """The provider's own word, but a client that was shown no call is not told that there are some."""
@@ -205,7 +205,7 @@ class MessagesResponseWriter(BaseResponseWriter[MessagesRoundReader]):
         if not self._intercept or not pieces:
             return
         if not self._first:
-            fields = slices.members(body)
+            fields = raw_json.members(body)
             self._first = {name: fields[name] for name in IDENTITY_MEMBERS if name in fields}
         left = [shown for piece in pieces for shown in self._interceptor.process(piece)] + self._interceptor.end_round()
         self._blocks += [block for shown in left if (block := _block(shown))]
@@ -214,12 +214,12 @@ class MessagesResponseWriter(BaseResponseWriter[MessagesRoundReader]):
         """The last round's body, or the answer of all rounds in its shape."""
         if not self._reader.has_ended or not self._interceptor.is_spliced:
             return body
-        fields = {**slices.members(body), **self._first, "content": slices.join_array(self._blocks)}
+        fields = {**raw_json.members(body), **self._first, "content": raw_json.join_array(self._blocks)}
         if self._reader.finish_reason:
-            fields["stop_reason"] = slices.encode(self._reason())
+            fields["stop_reason"] = raw_json.encode(self._reason())
         if self._reader.usage:
-            fields["usage"] = slices.encode(usage_for_client(self._round_usages))
-        return slices.join_object(fields)
+            fields["usage"] = raw_json.encode(usage_for_client(self._round_usages))
+        return raw_json.join_object(fields)
 
 
 # ------------------------------------------------------------------------------------------------------------- events
@@ -250,12 +250,12 @@ def _encode_with_index(event: SseEvent, index: int, number: int, member: str, te
     """An event of a block, counted as `number`; with `text` in its `member`, where that is given."""
     if index == number and text is None:
         return event.raw
-    fields = slices.members(event.data)
+    fields = raw_json.members(event.data)
     if text is not None and member in fields:
-        said = {**slices.members(fields[member]), "text": slices.encode(text)}
-        fields[member] = slices.join_object(said)
+        said = {**raw_json.members(fields[member]), "text": raw_json.encode(text)}
+        fields[member] = raw_json.join_object(said)
     fields["index"] = str(number).encode()
-    return encode_event(_head(event.data).type, slices.join_object(fields))
+    return encode_event(_head(event.data).type, raw_json.join_object(fields))
 
 
 def _index_spellings(raw: bytes, index: int, number: int) -> tuple[bytes, bytes]:
@@ -270,4 +270,4 @@ def _block(shown: OutgoingChunk) -> bytes:
     raw, text = shown.chunk.source, _changed_text(shown)
     if not isinstance(raw, bytes):
         return b""
-    return raw if text is None else slices.join_object({**slices.members(raw), "text": slices.encode(text)})
+    return raw if text is None else raw_json.join_object({**raw_json.members(raw), "text": raw_json.encode(text)})

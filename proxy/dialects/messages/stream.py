@@ -33,7 +33,7 @@ from proxy.core.ledger import (
     UsageReport,
     are_valid_arguments,
 )
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.body import object_in, value_of
 from proxy.dialects.json_deltas import merge_delta
 from proxy.dialects.messages.message import COMPACTION, REASONING, TEXT, TOOL_USE, read_message
@@ -42,6 +42,8 @@ from proxy.dialects.usage import merge_usage, usage_of
 
 TRUNCATION_STOP_REASONS = ("max_tokens", "model_context_window_exceeded")
 """Words for: there was no room for the rest of the answer."""
+# `pause_turn` wants the same messages back, with the server's tool call unfinished. A round of ours in between would
+# part that call from its result.
 FINAL_STOP_REASONS = ("pause_turn", "refusal")
 """Ends behind which no call of ours is answered: the client goes on from them, or does not."""
 MEMBER_BY_DELTA_TYPE = {"text_delta": "text", "thinking_delta": "thinking"}
@@ -86,7 +88,7 @@ class ContentBlock:
     @property
     def text(self) -> str:
         """The words of a text block."""
-        return slices.replace_surrogates("".join([_text_or_empty(self.fields, "text"), *self._texts.get("text", ())]))
+        return raw_json.replace_surrogates("".join([_text_or_empty(self.fields, "text"), *self._texts.get("text", ())]))
 
     def add_text(self, text: str) -> None:
         self._texts.setdefault("text", []).append(text)
@@ -101,6 +103,8 @@ class ContentBlock:
             self._texts.setdefault(name, []).append(_text_or_empty(delta, name, mend=False))
         elif kind == "input_json_delta":
             self.input_parts.append(_text_or_empty(delta, "partial_json", mend=False))
+        # Newer Claude models sign a block whose text may be empty. An altered signature is a 400 in the next request,
+        # on every account (2026-08).
         elif kind == "signature_delta":
             self.fields["signature"] = delta.get("signature", b'""')
         elif kind == "citations_delta":
@@ -112,12 +116,12 @@ class ContentBlock:
         for name in delta:
             if name != "type" and (new := value_of(delta, name)) is not None:
                 grown = merge_delta({name: value_of(self.fields, name)}, {name: new})
-                self.fields[name] = slices.encode(grown[name])
+                self.fields[name] = raw_json.encode(grown[name])
 
     @property
     def arguments(self) -> str:
         """The input as it was written, be it valid JSON or not."""
-        written = slices.replace_surrogates("".join(self.input_parts)).strip()
+        written = raw_json.replace_surrogates("".join(self.input_parts)).strip()
         return written or self.fields.get("input", b"{}").decode("utf-8", "replace")
 
     @property
@@ -141,18 +145,18 @@ class ContentBlock:
         be sent."""
         fields = dict(self.fields)
         if self.call and self.call.provider_id != self.call.id:
-            fields["id"] = slices.encode(self.call.provider_id)
+            fields["id"] = raw_json.encode(self.call.provider_id)
         if self.call and self.call.provider_name != self.call.name:
-            fields["name"] = slices.encode(self.call.provider_name)
+            fields["name"] = raw_json.encode(self.call.provider_name)
         for name, texts in self._texts.items():
-            fields[name] = slices.encode(
-                slices.replace_surrogates("".join([_text_or_empty(self.fields, name, mend=False), *texts]))
+            fields[name] = raw_json.encode(
+                raw_json.replace_surrogates("".join([_text_or_empty(self.fields, name, mend=False), *texts]))
             )
         if self.call or self.input_parts:
             fields["input"] = _object(self.arguments)
         if self._cited:
-            fields["citations"] = slices.join_array([*_items(fields.get("citations")), *self._cited])
-        return self.raw if not self._has_grown and fields == self.fields else slices.join_object(fields)
+            fields["citations"] = raw_json.join_array([*_items(fields.get("citations")), *self._cited])
+        return self.raw if not self._has_grown and fields == self.fields else raw_json.join_object(fields)
 
 
 def _object(arguments: str) -> bytes:
@@ -162,16 +166,16 @@ def _object(arguments: str) -> bytes:
 def members_or_empty(raw: bytes | None) -> dict[str, bytes]:
     """The members of an object; none where it is no object."""
     try:
-        return slices.members(raw or b"{}")
-    except slices.JsonSplitError:
+        return raw_json.members(raw or b"{}")
+    except raw_json.JsonSplitError:
         return {}
 
 
 def _items(raw: bytes | None) -> list[bytes]:
     """The items of an array; none where it is no array."""
     try:
-        return slices.items(raw or b"[]")
-    except slices.JsonSplitError:
+        return raw_json.items(raw or b"[]")
+    except raw_json.JsonSplitError:
         return []
 
 
@@ -179,8 +183,8 @@ def _text_or_empty(fields: Mapping[str, bytes], name: str, *, mend: bool = True)
     """A member that is a string; empty where it is none. Half of a surrogate pair whose other half may still come is
     left alone without `mend`."""
     try:
-        said = slices.parse(fields.get(name, b"null"), mend=mend)
-    except slices.JsonSplitError:
+        said = raw_json.parse(fields.get(name, b"null"), mend=mend)
+    except raw_json.JsonSplitError:
         return ""
     return said if isinstance(said, str) else ""
 
@@ -338,7 +342,7 @@ class MessagesRoundReader(RoundReader):
         cut = [b for b in ours[-1:] if b is self._last_call and id(b) not in dropped and not b.has_complete_input]
         if whole and self.finish_reason not in TRUNCATION_STOP_REASONS:
             cut = []
-        extra = {"usage": slices.encode(self.usage)} if self.usage else {}
+        extra = {"usage": raw_json.encode(self.usage)} if self.usage else {}
         return ModelResponse(
             self._build_message(
                 [
@@ -378,8 +382,8 @@ class MessagesRoundReader(RoundReader):
 
     def _build_message(self, blocks: Sequence[ContentBlock]) -> Message:
         """The assistant message of these blocks, as a later request carries it."""
-        self.calls.assign_provider_ids(slices.generated_call_id)
-        content = slices.join_array([b.encode() for b in blocks if not b.is_blank])
+        self.calls.assign_provider_ids(raw_json.generated_call_id)
+        content = raw_json.join_array([b.encode() for b in blocks if not b.is_blank])
         message = read_message(b'{"role":"assistant","content":' + content + b"}")
         # What is written for a tool is answered as it was written; the wire can only hold an object.
         written = (Call(b.call.provider_id, b.call.provider_name, b.arguments) for b in blocks if b.call)

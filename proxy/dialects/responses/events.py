@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.chat.stream import parse_index
 
 ABSENT = msgspec.Raw(b"")
@@ -98,8 +98,8 @@ def _read(raw: bytes, decoder: msgspec.json.Decoder[T], shape: type[T]) -> T | N
 def _parse_leniently(raw: bytes, shape: type[T]) -> T | None:
     """An object whose members have unexpected types: each is taken where it makes sense."""
     try:
-        fields = slices.members(raw)
-    except slices.JsonSplitError:
+        fields = raw_json.members(raw)
+    except raw_json.JsonSplitError:
         return None
     known = {f.name: f.type for f in msgspec.structs.fields(shape) if f.name in fields}
     found = {name: _member_of_type(fields[name], wanted) for name, wanted in known.items()}
@@ -112,8 +112,8 @@ def _member_of_type(raw: bytes, wanted: Any) -> Any:
     if wanted is msgspec.Raw:
         return msgspec.Raw(raw)
     try:
-        said = slices.parse(raw, mend=False)
-    except slices.JsonSplitError:
+        said = raw_json.parse(raw, mend=False)
+    except raw_json.JsonSplitError:
         return None
     if wanted == int | None:
         return parse_index(said)

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Message, identity_of, is_stack_tool, name_in_namespace
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.chat.message import join_contents, joined_message, text_of
 from proxy.dialects.links import APPROVAL_REQUEST, APPROVAL_REQUEST_ID, links_of
 from proxy.dialects.tool_references import loaded_tools
@@ -98,18 +98,18 @@ def _parse_members(raw: bytes) -> dict[str, Any]:
     """An item as a value. Of one that no parser takes as a whole, the members that can be read, and the others as
     text. Raises JsonSplitError when it is no object."""
     try:
-        said = slices.parse(raw)
-    except slices.JsonSplitError:
-        return {name: _value(member) for name, member in slices.members(raw).items()}
+        said = raw_json.parse(raw)
+    except raw_json.JsonSplitError:
+        return {name: _value(member) for name, member in raw_json.members(raw).items()}
     if not isinstance(said, dict):
-        raise slices.JsonSplitError("an item is an object")
+        raise raw_json.JsonSplitError("an item is an object")
     return said
 
 
 def _value(raw: bytes) -> Any:
     try:
-        return slices.parse(raw)
-    except slices.JsonSplitError:
+        return raw_json.parse(raw)
+    except raw_json.JsonSplitError:
         return raw.decode("utf-8", "replace")
 
 
@@ -141,7 +141,7 @@ def read_run(raw: bytes) -> Message:
 
     What nothing is said or called in, as a sealed item, is known by all its content.
     """
-    items = [_parse_members(item) for item in slices.items(raw)]
+    items = [_parse_members(item) for item in raw_json.items(raw)]
     text = ROUND_SEPARATOR.join(
         text for item in items if item.get("role") == ASSISTANT for text in _content_texts(item.get("content"))
     )
@@ -234,7 +234,7 @@ def items_by_id(message: Message) -> dict[str, bytes]:
     """The items of a run by their ids, for those who refer to them."""
     if not is_run(message.wire):
         return {}
-    return {ident: item for item in slices.items(message.wire) if (ident := _text(_parse_members(item), "id"))}
+    return {ident: item for item in raw_json.items(message.wire) if (ident := _text(_parse_members(item), "id"))}
 
 
 def holds_compaction(message: Message) -> bool:
@@ -246,15 +246,15 @@ def compaction_identities(message: Message) -> tuple[str, ...]:
     """What each sealed item of a run is known by where it stands alone, as clients give it back."""
     if message.role != ASSISTANT or b"compaction" not in message.wire or not is_run(message.wire):
         return ()
-    sealed = (item for item in slices.items(message.wire) if _outline(item).kind is ItemKind.COMPACTION)
-    return tuple(read_run(slices.join_array([item])).identity for item in sealed)
+    sealed = (item for item in raw_json.items(message.wire) if _outline(item).kind is ItemKind.COMPACTION)
+    return tuple(read_run(raw_json.join_array([item])).identity for item in sealed)
 
 
 def referenced_ids(message: Message) -> tuple[str, ...]:
     """The ids that a run refers to instead of holding the items."""
     if not is_run(message.wire) or message.role != ASSISTANT:
         return ()
-    return tuple(found for item in slices.items(message.wire) if (found := _referenced_id(item)))
+    return tuple(found for item in raw_json.items(message.wire) if (found := _referenced_id(item)))
 
 
 def dereference(message: Message, items: Mapping[str, bytes]) -> Message:
@@ -262,7 +262,9 @@ def dereference(message: Message, items: Mapping[str, bytes]) -> Message:
     refers to none of them. Its tokens are not counted yet."""
     if not any(found in items for found in referenced_ids(message)):
         return message
-    return read_run(slices.join_array([items.get(_referenced_id(item), item) for item in slices.items(message.wire)]))
+    return read_run(
+        raw_json.join_array([items.get(_referenced_id(item), item) for item in raw_json.items(message.wire)])
+    )
 
 
 def _referenced_id(raw: bytes) -> str:
@@ -302,6 +304,8 @@ def without_unneeded_reasoning(message: Message) -> Message:
 
 def without_unreadable_reasoning(message: Message) -> Message:
     """The same less the reasoning of which only the id is left, for a provider that keeps nothing under it."""
+    # An item of which only the id is left is known to the provider that keeps it, and to nobody else: another one
+    # refuses the whole request for it.
     return _remove_reasoning(message, lambda said: not said.get("encrypted_content") and not said.get("content"))
 
 
@@ -319,7 +323,7 @@ def _remove_reasoning(
         return message
     kept: list[bytes] = []
     removed = left_out = False
-    items = slices.items(message.wire)
+    items = raw_json.items(message.wire)
     outlines = [_outline(item) for item in items]
     for at, (item, outline) in enumerate(zip(items, outlines, strict=True)):
         made = _made_with(outlines, at) if outline.type == REASONING else range(0)
@@ -330,10 +334,10 @@ def _remove_reasoning(
         elif outline.type == REASONING and leaves(_parse_members(item)):
             removed = left_out = True
         elif left_out and outline.type in TYPES_ACCEPTED_WITHOUT_ID:
-            kept.append(slices.join_object({n: raw for n, raw in slices.members(item).items() if n != "id"}))
+            kept.append(raw_json.join_object({n: raw for n, raw in raw_json.members(item).items() if n != "id"}))
         elif not (left_out and goes_whole and _keeps_id(outline)):
             kept.append(item)
-    return replace(message, wire=slices.join_array(kept)) if removed else message
+    return replace(message, wire=raw_json.join_array(kept)) if removed else message
 
 
 def _made_with(outlines: Sequence[ItemOutline], at: int) -> range:
@@ -358,10 +362,10 @@ def _is_answered_by_id(outline: ItemOutline, raw: bytes) -> bool:
 def without_calls(message: Message, calls: Collection[str]) -> Message:
     """The same run less the calls with these ids, and less the reasoning at its end that was for them: providers
     refuse reasoning that nothing follows. Its tokens are not counted yet."""
-    kept = [raw for raw in slices.items(message.wire) if not _is_any_of_calls(_parse_members(raw), calls)]
+    kept = [raw for raw in raw_json.items(message.wire) if not _is_any_of_calls(_parse_members(raw), calls)]
     while kept and _outline(kept[-1]).type == REASONING:
         kept.pop()
-    return read_run(slices.join_array(kept))
+    return read_run(raw_json.join_array(kept))
 
 
 def _is_any_of_calls(said: Mapping[str, Any], calls: Collection[str]) -> bool:
@@ -371,8 +375,8 @@ def _is_any_of_calls(said: Mapping[str, Any], calls: Collection[str]) -> bool:
 # --------------------------------------------------------------------------------------------------------------- ours
 def tool_result(call_id: str, text: str) -> Message:
     """The result of a call that we answered: calls of ours are functions, always."""
-    result = {"type": "function_call_output", "call_id": call_id, "output": slices.replace_surrogates(text)}
-    return read_item(slices.encode(result))
+    result = {"type": "function_call_output", "call_id": call_id, "output": raw_json.replace_surrogates(text)}
+    return read_item(raw_json.encode(result))
 
 
 def user_message(text: str) -> Message:
@@ -381,23 +385,23 @@ def user_message(text: str) -> Message:
 
 
 def assistant_message(text: str) -> Message:
-    part = {"type": "output_text", "text": slices.replace_surrogates(text), "annotations": []}
-    return read_run(slices.encode([{"type": "message", "role": ASSISTANT, "content": [part]}]))
+    part = {"type": "output_text", "text": raw_json.replace_surrogates(text), "annotations": []}
+    return read_run(raw_json.encode([{"type": "message", "role": ASSISTANT, "content": [part]}]))
 
 
 def joined(first: Message, second: Message) -> Message | None:
     """`first` with the content of `second` behind its own; None for a result that is no text."""
     if is_run(first.wire) or is_run(second.wire):
         return None
-    fields, name = slices.members(first.wire), "output" if first.answers else "content"
-    told = slices.members(second.wire).get("content", b"null").strip()
+    fields, name = raw_json.members(first.wire), "output" if first.answers else "content"
+    told = raw_json.members(second.wire).get("content", b"null").strip()
     before = fields.get(name, b"null").strip()
     if first.answers and before.startswith(b'"'):
-        told = slices.encode(slices.replace_surrogates(second.text))
+        told = raw_json.encode(raw_json.replace_surrogates(second.text))
     elif first.answers and not _is_content(_value(before)):
         return None
     content = join_contents(before, told, "input_text")
-    return None if content is None else joined_message(first, second, slices.join_object({**fields, name: content}))
+    return None if content is None else joined_message(first, second, raw_json.join_object({**fields, name: content}))
 
 
 def _is_content(output: object) -> bool:
@@ -407,8 +411,8 @@ def _is_content(output: object) -> bool:
 
 
 def message_item(role: str, text: str) -> bytes:
-    part = {"type": "input_text", "text": slices.replace_surrogates(text)}
-    return slices.encode({"type": "message", "role": role, "content": [part]})
+    part = {"type": "input_text", "text": raw_json.replace_surrogates(text)}
+    return raw_json.encode({"type": "message", "role": role, "content": [part]})
 
 
 def text_item(string: bytes) -> bytes:
@@ -421,23 +425,23 @@ def with_content(message: Message, text: str) -> Message:
     of the model, and a result that is a picture or an approval, are told in no other words."""
     if is_run(message.wire):
         return message
-    fields = slices.members(message.wire)
+    fields = raw_json.members(message.wire)
     type_ = _text(_parse_members(message.wire), "type")
     if type_ in ("computer_call_output", APPROVAL_RESPONSE):
         return message
-    text = slices.replace_surrogates(text)
+    text = raw_json.replace_surrogates(text)
     said = _shell_output(text) if type_ == "shell_call_output" else text
-    fields["output" if message.answers else "content"] = slices.encode(said)
+    fields["output" if message.answers else "content"] = raw_json.encode(said)
     identity = identity_of(message.role, text, message.calls, message.answers)
-    wire = slices.join_object(fields)
+    wire = raw_json.join_object(fields)
     return replace(message, wire=wire, identity=identity, text=text, tokens=0, loaded_tools=())
 
 
 def with_call_id(message: Message, call: str) -> Message:
     """The same result, of the call with this id; every other member as it was."""
-    fields = slices.members(message.wire)
+    fields = raw_json.members(message.wire)
     name = next(name for name in (APPROVAL_REQUEST_ID, "call_id", "id") if name in fields)
-    wire = message.wire.replace(fields[name], slices.encode(call))
+    wire = message.wire.replace(fields[name], raw_json.encode(call))
     return replace(message, wire=wire, identity=identity_of(message.role, message.text, (), call), answers=call)
 
 
@@ -448,7 +452,9 @@ def _shell_output(text: str) -> list[Any]:
 def call_types(message: Message) -> dict[str, str]:
     """The types of the calls in a run, by call id."""
     items = (
-        [_parse_members(item) for item in slices.items(message.wire)] if message.calls and is_run(message.wire) else []
+        [_parse_members(item) for item in raw_json.items(message.wire)]
+        if message.calls and is_run(message.wire)
+        else []
     )
     return {call_id: _text(item, "type") for item in items if (call_id := _call_id(item))}
 
@@ -457,7 +463,7 @@ def as_result_of(result: Message, call_type: str) -> bytes:
     """A result of ours as an answer to a client's call of this type; what is asked by none of these types takes it as
     a function does (so does Codex for its shell)."""
     more: dict[str, Any]
-    text = slices.replace_surrogates(result.text)
+    text = raw_json.replace_surrogates(result.text)
     if call_type == "custom_tool_call":
         more = {"output": text}
     elif call_type == "apply_patch_call":
@@ -470,7 +476,7 @@ def as_result_of(result: Message, call_type: str) -> bytes:
         call_type, more = "tool_search", {"execution": "client", "status": "completed", "tools": []}
     else:
         return result.wire
-    return slices.encode({"type": call_type + OUTPUT_SUFFIX, "call_id": result.answers, **more})
+    return raw_json.encode({"type": call_type + OUTPUT_SUFFIX, "call_id": result.answers, **more})
 
 
 # ------------------------------------------------------------------------------------------------------------- tools
@@ -498,16 +504,18 @@ def tools_in(raw: bytes) -> list[Any]:
 
 def add_tools_to_item(wire: bytes, extra: bytes) -> bytes:
     """An `additional_tools` item with our array of tools behind its own, in a namespace where all of its own are."""
-    fields = slices.members(wire)
+    fields = raw_json.members(wire)
     theirs = tools_in(wire)
     extra = _namespaced_like(theirs, extra)
     inside = fields["tools"].strip()[1:-1].rstrip() if theirs else b""
     fields["tools"] = b"[" + inside + b"," + extra[1:] if inside else extra
-    return slices.join_object(fields)
+    return raw_json.join_object(fields)
 
 
 def _namespaced_like(theirs: Sequence[Any], extra: bytes) -> bytes:
     """Our array of tools, in a namespace where all of theirs are."""
+    # Codex with the gpt-5.6 and later families sends no `tools` array at all: tools come in an item, in namespaces. A
+    # bare function among namespaces is refused there.
     if not theirs or not all(isinstance(tool, dict) and tool.get("type") == "namespace" for tool in theirs):
         return extra
     return b'[{"type":"namespace","name":"' + STACK_NAMESPACE.encode() + b'","description":"","tools":' + extra + b"}]"
@@ -515,14 +523,15 @@ def _namespaced_like(theirs: Sequence[Any], extra: bytes) -> bytes:
 
 def encode_tools_run(guidance: str, tools: bytes, theirs: Sequence[Any]) -> bytes:
     """A run that offers our array of tools from its place on, told as `theirs` are, and says this guidance."""
-    kind = {"type": slices.encode(ADDITIONAL_TOOLS), "role": b'"developer"'}
-    offer = slices.join_object({**kind, "tools": _namespaced_like(theirs, tools)})
-    return slices.join_array([offer, *([message_item("developer", guidance)] if guidance else [])])
+    # Behind what is cached, not in `tools`: one definition toggled in front rewrites the whole prefix.
+    kind = {"type": raw_json.encode(ADDITIONAL_TOOLS), "role": b'"developer"'}
+    offer = raw_json.join_object({**kind, "tools": _namespaced_like(theirs, tools)})
+    return raw_json.join_array([offer, *([message_item("developer", guidance)] if guidance else [])])
 
 
 def own_tools_in(run: bytes) -> list[Any]:
     """Our tools in a run of `encode_tools_run`, without the namespace around them."""
-    offered = tools_in(slices.items(run)[0])
+    offered = tools_in(raw_json.items(run)[0])
     inside = [
         tool["tools"] for tool in offered if tool.get("type") == "namespace" and tool.get("name") == STACK_NAMESPACE
     ]
@@ -531,7 +540,7 @@ def own_tools_in(run: bytes) -> list[Any]:
 
 def parse_tools_run(wire: bytes) -> Message:
     """The message of such a run; the tools count as the JSON they are."""
-    offer, *said = slices.items(wire)
-    tools = slices.members(offer)["tools"].decode()
+    offer, *said = raw_json.items(wire)
+    tools = raw_json.members(offer)["tools"].decode()
     text = ROUND_SEPARATOR.join([tools, *(read_item(item).text for item in said)])
     return Message("developer", wire, identity_of("developer", text), text)

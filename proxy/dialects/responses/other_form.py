@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.sse import encode_event
 
 ENDINGS = {"completed": "response.completed", "incomplete": "response.incomplete", "failed": "response.failed"}
@@ -25,7 +25,7 @@ def body_of_stream(events: Sequence[bytes]) -> bytes:
             response = said["response"]
         elif said.get("type") == "response.output_item.done":
             items.append(said.get("item"))
-    return slices.encode({**response, "output": response.get("output") or items})
+    return raw_json.encode({**response, "output": response.get("output") or items})
 
 
 def stream_of_body(body: bytes) -> bytes:
@@ -33,10 +33,10 @@ def stream_of_body(body: bytes) -> bytes:
     said = _object(body)
     output = said.get("output")
     if not isinstance(output, list):
-        return encode_event("error", slices.encode({**said, "type": "error"})) if said else body
+        return encode_event("error", raw_json.encode({**said, "type": "error"})) if said else body
     numbered = enumerate(_events(said, output))
     return b"".join(
-        encode_event(kind, slices.encode({"type": kind, "sequence_number": number, **event}))
+        encode_event(kind, raw_json.encode({"type": kind, "sequence_number": number, **event}))
         for number, (kind, event) in numbered
     )
 
@@ -70,7 +70,7 @@ def _part_events(place: dict[str, Any], part: dict[str, Any]) -> Iterator[tuple[
 
 def _object(data: bytes) -> dict[str, Any]:
     try:
-        said = slices.parse(data)
-    except slices.JsonSplitError:
+        said = raw_json.parse(data)
+    except raw_json.JsonSplitError:
         return {}
     return said if isinstance(said, dict) else {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.core.ledger import CallOwner, PartialCall
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.json_deltas import is_signed
 from proxy.dialects.responses.items import REASONING
 
@@ -22,8 +22,8 @@ INCOMPLETE = "incomplete"
 
 @dataclass(eq=False, slots=True)
 class OutputItem:
-    """One output item while it arrives. `raw` is all of it as it was produced, empty until that has come; `opened` is
-    how it was announced."""
+    """One output item while it arrives. `raw` is all of it as it was produced, empty until that has come;
+    `announcement` is how it was announced."""
 
     type: str
     id: str = ""
@@ -60,21 +60,21 @@ class OutputItem:
         nothing to tell."""
         if self.raw or not self.type:
             return self.raw
-        fields = slices.members(self.announcement) if self.announcement else {"type": slices.encode(self.type)}
+        fields = raw_json.members(self.announcement) if self.announcement else {"type": raw_json.encode(self.type)}
         if self.call is not None:
             name = "input" if self.type == CUSTOM_TOOL_CALL else "arguments"
-            fields[name] = slices.encode(slices.replace_surrogates(self.call.arguments))
+            fields[name] = raw_json.encode(raw_json.replace_surrogates(self.call.arguments))
         elif self.content_parts:
             parts = [
-                _part(kind, slices.replace_surrogates("".join(texts)))
+                _part(kind, raw_json.replace_surrogates("".join(texts)))
                 for _, (kind, texts) in sorted(self.content_parts.items())
             ]
-            fields = {"role": b'"assistant"'} | fields | {"content": slices.encode(parts)}
+            fields = {"role": b'"assistant"'} | fields | {"content": raw_json.encode(parts)}
         elif not self.announcement or self.type == REASONING:
             return b""  # reasoning that was cut off is of use to nobody
         if "status" in fields:
-            fields["status"] = slices.encode(status)
-        return slices.join_object(fields)
+            fields["status"] = raw_json.encode(status)
+        return raw_json.join_object(fields)
 
     def encode_for_provider(self, status: str) -> bytes:
         """As it goes back to the provider. A call of ours needs an id for its result, and goes without the item's own:
@@ -83,12 +83,12 @@ class OutputItem:
         raw = self.encode(status)
         if not raw or self.call is None or self.call.owner is not CallOwner.OURS:
             return raw
-        fields = {name: member for name, member in slices.members(raw).items() if name != "id"}
+        fields = {name: member for name, member in raw_json.members(raw).items() if name != "id"}
         if self.call.provider_id != self.call_id:
-            fields["call_id"] = slices.encode(self.call.provider_id)
+            fields["call_id"] = raw_json.encode(self.call.provider_id)
         if self.call.provider_name != self.call.name:
-            fields["name"] = slices.encode(self.call.provider_name)
-        return slices.join_object(fields)
+            fields["name"] = raw_json.encode(self.call.provider_name)
+        return raw_json.join_object(fields)
 
 
 class StreamedItems:
@@ -137,6 +137,6 @@ def is_readable_reasoning(raw: bytes) -> bool:
 def parse_or_none(raw: bytes) -> Any:
     """An item as Python has it; None when no parser takes it."""
     try:
-        return slices.parse(raw)
-    except slices.JsonSplitError:
+        return raw_json.parse(raw)
+    except raw_json.JsonSplitError:
         return None

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from proxy.core.ledger import is_stack_tool
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.body import value_of
 from proxy.dialects.responses.items import (
     ADDITIONAL_TOOLS,
@@ -47,9 +47,9 @@ def read_stored_response(body: bytes) -> StoredResponse | None:
     """None also for one that calls tools of ours (who answered them knows the rest of that turn) and for one of a
     conversation that the provider keeps."""
     try:
-        fields = slices.members(body)
-        output = tuple(slices.items(fields["output"]))
-    except (slices.JsonSplitError, KeyError):
+        fields = raw_json.members(body)
+        output = tuple(raw_json.items(fields["output"]))
+    except (raw_json.JsonSplitError, KeyError):
         return None
     if value_of(fields, "status") not in WHOLE_STATUSES or value_of(fields, "conversation") or not output:
         return None
@@ -62,9 +62,9 @@ def read_stored_response(body: bytes) -> StoredResponse | None:
 def read_input_page(body: bytes) -> InputPage | None:
     """A page of the items of an input, as it was told."""
     try:
-        fields = slices.members(body)
-        items = tuple(slices.items(fields["data"]))
-    except (slices.JsonSplitError, KeyError):
+        fields = raw_json.members(body)
+        items = tuple(raw_json.items(fields["data"]))
+    except (raw_json.JsonSplitError, KeyError):
         return None
     if value_of(fields, "has_more") is not True:
         return InputPage(items, "")
@@ -94,7 +94,7 @@ def _without_odd_id(item: bytes) -> bytes:
     is_odd = not ident.startswith(ID_PREFIX_BY_TYPE.get(kind, ""))
     if not (is_clients or is_odd or kind.endswith(OUTPUT_SUFFIX)):
         return item
-    return slices.join_object({name: raw for name, raw in slices.members(item).items() if name != "id"})
+    return raw_json.join_object({name: raw for name, raw in raw_json.members(item).items() if name != "id"})
 
 
 def _without_ours(item: bytes, ours: set[str]) -> Iterator[bytes]:
@@ -106,13 +106,13 @@ def _without_ours(item: bytes, ours: set[str]) -> Iterator[bytes]:
     elif kind.endswith(OUTPUT_SUFFIX) and call_id in ours:
         yield user_message(content_text(told.get("output"))).wire
     elif kind == ADDITIONAL_TOOLS:
-        fields = slices.members(item)
-        offered = slices.items(fields.get("tools", b"[]"))
+        fields = raw_json.members(item)
+        offered = raw_json.items(fields.get("tools", b"[]"))
         kept = [tool for tool in offered if not _is_own_tool(_told(tool))]
         if len(kept) == len(offered):
             yield item
         elif kept:
-            yield slices.join_object({**fields, "tools": slices.join_array(kept)})
+            yield raw_json.join_object({**fields, "tools": raw_json.join_array(kept)})
     else:
         yield item
 

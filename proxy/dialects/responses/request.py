@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from proxy.core.context import TOLD_CALL_RESULT, UNANSWERED_CALL_RESULT
 from proxy.core.ledger import INSTRUCTION_ROLES, Message, Request, RequestSlice, identity_of
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.base import AppendedTools, Body, Dialect, Headers, RenderOptions, ResponseReferences
 from proxy.dialects.body import (
     ALLOWED_TOOLS,
@@ -87,13 +87,13 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
     """The request in `body`. Raises RequestParseError."""
     try:
         if len(body) <= MAX_BODY_BYTES:
-            fields = slices.members(body)
+            fields = raw_json.members(body)
             raws, added = _split_input(fields)
         else:  # others have their turn between the two
-            fields = yield partial(slices.members, body)
+            fields = yield partial(raw_json.members, body)
             raws, added = yield partial(_split_input, fields)
         sources = yield from known.parse_messages([*_instructions(fields), *raws], _read_messages)
-    except slices.JsonSplitError as refused:
+    except raw_json.JsonSplitError as refused:
         raise RequestParseError(str(refused)) from refused
     model = value_of(fields, "model")
     if not isinstance(model, str) or not raws:
@@ -135,8 +135,8 @@ def _instructions(fields: Mapping[str, bytes]) -> list[bytes]:
 
 def _read_instructions(raw: bytes) -> Message:
     try:
-        text = slices.parse(raw)
-    except slices.JsonSplitError:
+        text = raw_json.parse(raw)
+    except raw_json.JsonSplitError:
         text = raw.decode("utf-8", "replace")
     return Message("system", raw, identity_of("system", text), text)
 
@@ -147,7 +147,7 @@ def _split_input(fields: Mapping[str, bytes]) -> tuple[list[bytes], list[bytes]]
     array = fields.get("input", b"").strip()
     if array.startswith(b'"'):
         return [text_item(array)], []
-    raws = slices.items(array)
+    raws = raw_json.items(array)
     items = parse_outlines(array, raws)
     places = _item_offsets(array, raws)
     pieces = [
@@ -161,7 +161,7 @@ def _item_offsets(array: bytes, raws: Sequence[bytes]) -> list[int]:
     """Where each item begins."""
     places, at = [], 1
     for raw in raws:
-        while array[at] in slices.BETWEEN_ITEMS:
+        while array[at] in raw_json.BETWEEN_ITEMS:
             at += 1
         places.append(at)
         at += len(raw)
@@ -239,11 +239,11 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
         line = [without_unreadable_reasoning(message) for message in line]
     items = [piece for wire in chain(items, _wires_of(line)) if (piece := without_brackets(wire))]
     if (told := fields["input"].strip()).startswith(b'"') and items == [text_item(told)]:
-        return (slices.join_object(fields),)
+        return (raw_json.join_object(fields),)
     pieces: list[bytes] = []
     glue = b"{"
     for name, raw in fields.items():
-        glue += slices.encode(name) + b":"
+        glue += raw_json.encode(name) + b":"
         if name == "input":
             pieces += [glue + b"[", *_comma_separated(items)]
             glue = b"],"
@@ -256,7 +256,7 @@ def _allow_tools(fields: dict[str, bytes], extra: bytes) -> None:
     """Allow our tools where the client allows some of its own only."""
     choice = object_in(fields, "tool_choice")
     if choice.get("type") == ALLOWED_TOOLS and allows_more_tools(choice):
-        names = tool_names(slices.parse(extra))
+        names = tool_names(raw_json.parse(extra))
         fields["tool_choice"] = allow_tools(
             fields["tool_choice"], names, lambda name: {"type": "function", "name": name}
         )
@@ -265,7 +265,7 @@ def _allow_tools(fields: dict[str, bytes], extra: bytes) -> None:
 def _appended_tools(line: Sequence[Message]) -> bytes:
     """Our tools where they are offered among the messages."""
     offers = (message.wire for message in line if ADDITIONAL_TOOLS.encode() in message.wire and is_run(message.wire))
-    return next((slices.encode(own_tools_in(wire)) for wire in offers), b"[]")
+    return next((raw_json.encode(own_tools_in(wire)) for wire in offers), b"[]")
 
 
 def _add_tools_to_head(head: list[bytes], fields: Mapping[str, bytes], extra: bytes) -> bool:
@@ -306,7 +306,7 @@ def client_body(request: Request) -> Body:
     array = request.fields["input"].strip()
     if not array.startswith(b"["):
         return (request.body,)
-    return slices.cut(request.body, array, [without_brackets(source.raw) for source in _input_slices(request)])
+    return raw_json.cut(request.body, array, [without_brackets(source.raw) for source in _input_slices(request)])
 
 
 def _input_slices(request: Request) -> tuple[RequestSlice, ...]:
@@ -322,7 +322,7 @@ def extend_head(request: Request, suffix: str) -> tuple[bytes, ...]:
         return tuple(wires)
     if wires and wires[0].startswith(b'"'):
         gap = b"" if wires[0] == b'""' else b"\\n\\n"
-        return (wires[0][:-1] + gap + slices.encode(slices.replace_surrogates(suffix))[1:], *wires[1:])
+        return (wires[0][:-1] + gap + raw_json.encode(raw_json.replace_surrogates(suffix))[1:], *wires[1:])
     return (*wires, message_item(request.head[-1].role if wires else "developer", suffix))
 
 
@@ -379,12 +379,12 @@ def resolve_references(request: Request, before: Sequence[Message], items: Mappi
     earlier = [RequestSlice(message.wire, (message,), has_token_counts=True) for message in before]
     pieces = [without_brackets(source.raw) for source in (*earlier, *own)]
     fields = _without_previous_id(request.fields)
-    fields["input"] = slices.join_array([piece for piece in pieces if piece])
+    fields["input"] = raw_json.join_array([piece for piece in pieces if piece])
     sources = (*request.slices[: len(request.slices) - len(own)], *earlier, *own)
     head, messages = _split_head(sources)
     whole = replace(
         request,
-        body=slices.join_object(fields),
+        body=raw_json.join_object(fields),
         fields=fields,
         head=head,
         messages=messages,
@@ -412,7 +412,7 @@ def _dereference_slice(source: RequestSlice, items: Mapping[str, bytes]) -> Requ
 
 def cache_ping(body: bytes) -> bytes | None:
     """With the least limit that the API takes, and not kept by the provider. None for an answer in the background."""
-    if value_of(slices.members(body), "background"):
+    if value_of(raw_json.members(body), "background"):
         return None
     changed = {"stream": b"false", "stream_options": None, "store": b"false"}
     return with_members(body, {**changed, "max_output_tokens": b"%d" % LEAST_OUTPUT_TOKENS})

@@ -21,7 +21,7 @@ from proxy.core.ledger import (
     StreamError,
     is_stack_tool,
 )
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.body import ALLOWED_TOOLS, value_of
 from proxy.dialects.provider_failure import TOO_MANY_REQUESTS, ProviderFailure
 from proxy.dialects.response_writer import BaseResponseWriter, OtherForm
@@ -150,7 +150,7 @@ class ResponsesResponseWriter(BaseResponseWriter[ResponsesRoundReader]):
             return b""
         try:
             return self._client_response(self._last, over=True)
-        except slices.JsonSplitError:
+        except raw_json.JsonSplitError:
             return b""
 
     def retry_round(self) -> None:
@@ -170,22 +170,22 @@ class ResponsesResponseWriter(BaseResponseWriter[ResponsesRoundReader]):
         last = self._sequence if uncounted is None else max(self._sequence, uncounted)
         if not self._opening:
             told = {"type": "error", "code": code, "message": failure.words, "param": None, "sequence_number": last + 1}
-            return encode_event("error", slices.encode(told | failure.told_wait))
-        fields = slices.members(self._opening)
+            return encode_event("error", raw_json.encode(told | failure.told_wait))
+        fields = raw_json.members(self._opening)
         shown = (item.encode(INCOMPLETE) for item in (*self._earlier_items, *visible_items_of(self._reader.items)))
         usages = self._all_usages()
         fields |= changes_to_client_request(fields, self._client_members) | {
             "status": b'"failed"',
-            "error": slices.encode({"code": code, "message": failure.words, **failure.told_wait}),
-            "output": slices.join_array([item for item in shown if item]),
-            "usage": slices.encode(usage_for_client(usages)) if usages else b"null",
+            "error": raw_json.encode({"code": code, "message": failure.words, **failure.told_wait}),
+            "output": raw_json.join_array([item for item in shown if item]),
+            "usage": raw_json.encode(usage_for_client(usages)) if usages else b"null",
         }
         event = {
             "type": b'"response.failed"',
-            "sequence_number": slices.encode(last + 1),
-            "response": slices.join_object(fields),
+            "sequence_number": raw_json.encode(last + 1),
+            "response": raw_json.join_object(fields),
         }
-        return encode_event("response.failed", slices.join_object(event))
+        return encode_event("response.failed", raw_json.join_object(event))
 
     # ---------------------------------------------------------------------------------------------------------- stream
     def _with_client_ids(self, raw: bytes) -> bytes:
@@ -223,11 +223,11 @@ class ResponsesResponseWriter(BaseResponseWriter[ResponsesRoundReader]):
             )
             self._sequence = last + 1 if self._interceptor.is_spliced else told.sequence_number
             if self._sequence != told.sequence_number:
-                changes["sequence_number"] = slices.encode(self._sequence)
+                changes["sequence_number"] = raw_json.encode(self._sequence)
         if (item := heard.item) is not None:
             place = self._client_index_of(item)
             if told.output_index not in (None, place):
-                changes["output_index"] = slices.encode(place)
+                changes["output_index"] = raw_json.encode(place)
         if (response := bytes(told.response)).startswith(b"{"):
             told_anew = self._client_response(response, over=told.type in (*FINAL_EVENTS, *ERROR_EVENTS))
             if told_anew != response:
@@ -258,18 +258,18 @@ class ResponsesResponseWriter(BaseResponseWriter[ResponsesRoundReader]):
     # ------------------------------------------------------------------------------------------------------- responses
     def _client_response(self, raw: bytes, *, over: bool) -> bytes:
         """A response as the client is told it. `over`: it ends the answer, so it lists all the client was shown."""
-        fields = slices.members(raw)
+        fields = raw_json.members(raw)
         changes: dict[str, bytes] = {}
         if self._interceptor.is_spliced:
             changes |= {name: value for name, value in self._first.items() if name in fields}
         changes |= changes_to_client_request(fields, self._client_members)
         if self._interceptor.is_spliced and over and "output" in fields:
             shown = (item.encode(INCOMPLETE) for item in (*self._earlier_items, *visible_items_of(self._reader.items)))
-            changes["output"] = slices.join_array([item for item in shown if item])
+            changes["output"] = raw_json.join_array([item for item in shown if item])
         if self._interceptor.is_spliced and over and "usage" in fields and self._reader.usage:
-            changes["usage"] = slices.encode(usage_for_client(self._all_usages()))
+            changes["usage"] = raw_json.encode(usage_for_client(self._all_usages()))
         changed = any(fields.get(name) != value for name, value in changes.items())
-        return slices.join_object(fields | changes) if changed else raw
+        return raw_json.join_object(fields | changes) if changed else raw
 
     def _all_usages(self) -> list[dict[str, Any]]:
         """Of all rounds, this one among them; when it has ended it is listed already."""
@@ -293,7 +293,7 @@ class ResponsesResponseWriter(BaseResponseWriter[ResponsesRoundReader]):
     def _final_body(self, body: bytes) -> bytes:
         try:
             return self._client_response(body, over=self._reader.has_ended or self._reader.failed)
-        except slices.JsonSplitError:
+        except raw_json.JsonSplitError:
             return body
 
 
@@ -313,7 +313,7 @@ def changes_to_client_request(fields: Mapping[str, bytes], asked: Mapping[str, b
     own, and the answer it goes on from is."""
     changes: dict[str, bytes] = {}
     if (tools := fields.get("tools", b"")).startswith(b"[") and STACK_NAME_START in tools:
-        changes["tools"] = slices.join_array([tool for tool in slices.items(tools) if not _is_own_tool(tool)])
+        changes["tools"] = raw_json.join_array([tool for tool in raw_json.items(tools) if not _is_own_tool(tool)])
     own, told = value_of(asked, "instructions"), value_of(fields, "instructions")
     if isinstance(own, str) and isinstance(told, str) and told.startswith(own) and told != own:
         changes["instructions"] = asked["instructions"]
@@ -326,8 +326,8 @@ def changes_to_client_request(fields: Mapping[str, bytes], asked: Mapping[str, b
 
 def _is_own_tool(tool: bytes) -> bool:
     try:
-        said = slices.parse(tool)
-    except slices.JsonSplitError:
+        said = raw_json.parse(tool)
+    except raw_json.JsonSplitError:
         return False
     if not isinstance(said, dict):
         return False
@@ -350,19 +350,19 @@ def _failure_code(failure: ProviderFailure) -> str:
 def _names(response: bytes) -> dict[str, bytes]:
     """What names the whole answer, as its first response says it."""
     try:
-        fields = slices.members(response)
-    except slices.JsonSplitError:
+        fields = raw_json.members(response)
+    except raw_json.JsonSplitError:
         return {}
     return {name: fields[name] for name in IDENTITY_MEMBERS if name in fields}
 
 
 def _with_members(event: SseEvent, changes: Mapping[str, bytes]) -> bytes:
     """The event with these members; all else of it, its line ends too, as it came."""
-    fields = slices.members(event.data)
-    data = slices.join_object({**fields, **changes})
+    fields = raw_json.members(event.data)
+    data = raw_json.join_object({**fields, **changes})
     before, found, behind = event.raw.partition(event.data)
     return before + data + behind if found else encode_event(_type(fields), data)
 
 
 def _type(fields: Mapping[str, bytes]) -> str:
-    return str(slices.parse(fields.get("type", b'"message"')))
+    return str(raw_json.parse(fields.get("type", b'"message"')))

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Any, TypeVar
 
 from proxy.core.ledger import Message, Request, is_stack_tool
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.base import CLIENT_RESPONSE_KEY
 from proxy.dialects.body import RawMembers, value_of
 from proxy.dialects.responses.items import ASSISTANT, CALL_SUFFIX, REASONING, is_run, read_item, read_run
@@ -38,12 +38,12 @@ def members_to_store(request: Request, told: bytes) -> dict[str, bytes]:
     """What outlasts an answer to this request, each as JSON by its name. `told`: all of the response that the client
     was given, empty where that is what the provider has. Raises JsonSplitError where it is no object."""
     opening = [message.wire for message in request.head if not message.wire.startswith(b'"')]
-    found = {HEAD: slices.join_array(opening), MODEL: slices.encode(request.model)}
+    found = {HEAD: raw_json.join_array(opening), MODEL: raw_json.encode(request.model)}
     if told:
-        fields = slices.members(told)
+        fields = raw_json.members(told)
         apart = {name: fields[name] for name in SEPARATE_MEMBERS if name in fields}
         found |= apart | {
-            CLIENT_RESPONSE_KEY: slices.join_object(fields | dict.fromkeys((*apart, "output"), EMPTY_ARRAY))
+            CLIENT_RESPONSE_KEY: raw_json.join_object(fields | dict.fromkeys((*apart, "output"), EMPTY_ARRAY))
         }
     return found
 
@@ -51,7 +51,7 @@ def members_to_store(request: Request, told: bytes) -> dict[str, bytes]:
 # --------------------------------------------------------------------------------------------------------------- tell
 def opening_messages(kept: Mapping[str, bytes]) -> list[Message]:
     """The messages that open the conversation of a turn with which this is kept. Their tokens are not counted."""
-    return [read_item(item) for item in slices.items(kept.get(HEAD, EMPTY_ARRAY))]
+    return [read_item(item) for item in raw_json.items(kept.get(HEAD, EMPTY_ARRAY))]
 
 
 def client_model(kept: Mapping[str, bytes]) -> str | None:
@@ -61,14 +61,14 @@ def client_model(kept: Mapping[str, bytes]) -> str | None:
 
 def continues_previous(kept: Mapping[str, bytes]) -> bool:
     """Whether the request of the answer named the one before it, and so held nothing of what was before."""
-    return bool(value_of(slices.members(kept[CLIENT_RESPONSE_KEY]), "previous_response_id"))
+    return bool(value_of(raw_json.members(kept[CLIENT_RESPONSE_KEY]), "previous_response_id"))
 
 
 def restore_response(kept: Mapping[str, bytes], shown: Message) -> bytes:
     """The answer as the client was told it, with the items it was shown."""
-    fields = slices.members(kept[CLIENT_RESPONSE_KEY])
+    fields = raw_json.members(kept[CLIENT_RESPONSE_KEY])
     again = {name: kept.get(name, EMPTY_ARRAY) for name in SEPARATE_MEMBERS if name in fields}
-    return slices.join_object(fields | again | {"output": shown.wire})
+    return raw_json.join_object(fields | again | {"output": shown.wire})
 
 
 def input_items(messages: Iterable[tuple[str, Message]]) -> list[tuple[str, bytes]]:
@@ -76,22 +76,22 @@ def input_items(messages: Iterable[tuple[str, Message]]) -> list[tuple[str, byte
     return [
         _item(raw, f"{name}{at:02}")
         for name, message in messages
-        for at, raw in enumerate(slices.items(message.wire) if is_run(message.wire) else [message.wire])
+        for at, raw in enumerate(raw_json.items(message.wire) if is_run(message.wire) else [message.wire])
     ]
 
 
 def _item(raw: bytes, name: str) -> tuple[str, bytes]:
     """An item as the API tells it: with an id and a type, its words in a part."""
-    fields = slices.members(raw)
+    fields = raw_json.members(raw)
     type_ = value_of(fields, "type")
     type_ = type_ if isinstance(type_, str) else "message"
     ident = value_of(fields, "id")
     ident = ident if isinstance(ident, str) else f"{ID_PREFIX_BY_TYPE.get(type_, 'item')}_{name}"
-    said = {"id": slices.encode(ident), "type": slices.encode(type_)}
+    said = {"id": raw_json.encode(ident), "type": raw_json.encode(type_)}
     if type_ == "message" and (text := fields.get("content", b"").strip()).startswith(b'"'):
         part = b"output_text" if value_of(fields, "role") == ASSISTANT else b"input_text"
         said["content"] = b'[{"type":"' + part + b'","text":' + text + b"}]"
-    return ident, slices.join_object({**said, **fields, **said})
+    return ident, raw_json.join_object({**said, **fields, **said})
 
 
 def page(items: Sequence[tuple[str, bytes]], limit: int, *, oldest_first: bool, after: str = "") -> bytes:
@@ -108,14 +108,14 @@ def page(items: Sequence[tuple[str, bytes]], limit: int, *, oldest_first: bool, 
         "last_id": some[-1] if some else None,
         "has_more": start + len(some) < len(names),
     }
-    data = slices.join_array([raw for _, raw in ordered[start : start + limit]])
-    return slices.join_object(
-        {"object": b'"list"', "data": data} | {name: slices.encode(told) for name, told in listed.items()}
+    data = raw_json.join_array([raw for _, raw in ordered[start : start + limit]])
+    return raw_json.join_object(
+        {"object": b'"list"', "data": data} | {name: raw_json.encode(told) for name, told in listed.items()}
     )
 
 
 def deleted(answer: str) -> bytes:
-    return slices.encode({"id": answer, "object": "response", "deleted": True})
+    return raw_json.encode({"id": answer, "object": "response", "deleted": True})
 
 
 T = TypeVar("T")
@@ -149,7 +149,7 @@ def visible_items(items: Iterable[tuple[T, Visibility]]) -> list[T]:
 
 def client_view(rounds: Sequence[Message]) -> Message:
     """What these rounds were for the client: one run of items. Its tokens are not counted."""
-    return read_run(slices.join_array([item for said in rounds for item in visible_items(_visibilities(said))]))
+    return read_run(raw_json.join_array([item for said in rounds for item in visible_items(_visibilities(said))]))
 
 
 def _visibilities(said: Message) -> Iterator[tuple[bytes, Visibility]]:
@@ -158,7 +158,7 @@ def _visibilities(said: Message) -> Iterator[tuple[bytes, Visibility]]:
     whole = read_run(said.wire)
     kept = {call.id for call in whole.calls} - {call.id for call in said.calls}
     text_is_kept = bool(whole.text) and not said.text
-    for item in slices.items(said.wire):
+    for item in raw_json.items(said.wire):
         told = parse_or_none(item)
         kind, name = (told.get("type"), told.get("name")) if isinstance(told, dict) else (None, None)
         is_own_call = str(kind).endswith(CALL_SUFFIX) and isinstance(name, str) and is_stack_tool(name)

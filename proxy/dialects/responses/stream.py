@@ -25,7 +25,7 @@ from proxy.core.ledger import (
     UnknownEvent,
     are_valid_arguments,
 )
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.chat.stream import DONE
 from proxy.dialects.json_deltas import is_signed
 from proxy.dialects.response_writer import RoundReader
@@ -255,11 +255,11 @@ class ResponsesRoundReader(RoundReader):
         """The whole response: of an event of this type, or a plain answer (no type)."""
         said = self._read_response_fields(raw) or ResponseFields()
         self.usage = said.usage or self.usage
-        with suppress(slices.JsonSplitError):  # where no output is listed, what was streamed counts
-            self._update_from_output(slices.items(bytes(said.output)))
+        with suppress(raw_json.JsonSplitError):  # where no output is listed, what was streamed counts
+            self._update_from_output(raw_json.items(bytes(said.output)))
         if said.error or said.status == "failed":
             self.failed = True
-            self.error = self.error or slices.encode(said.error)
+            self.error = self.error or raw_json.encode(said.error)
             return (StreamError(),)
         if not type_ and said.status and said.status not in FINAL_STATUSES:
             return (UnknownEvent(),)
@@ -297,10 +297,10 @@ class ResponsesRoundReader(RoundReader):
         return self._build_response([*self._unanswerable_calls(whole=False), *unnamed], whole=False)
 
     def _build_response(self, dropped: Sequence[OutputItem], *, whole: bool) -> ModelResponse:
-        usage = {"usage": slices.encode(self.usage)} if self.usage else {}
-        named = {"response_id": slices.encode(slices.replace_surrogates(self.id))} if self.id else {}
+        usage = {"usage": raw_json.encode(self.usage)} if self.usage else {}
+        named = {"response_id": raw_json.encode(raw_json.replace_surrogates(self.id))} if self.id else {}
         message = self._message(dropped)
-        sealed = {PROVIDER_COMPACTIONS_KEY: slices.encode(found)} if (found := compaction_identities(message)) else {}
+        sealed = {PROVIDER_COMPACTIONS_KEY: raw_json.encode(found)} if (found := compaction_identities(message)) else {}
         return ModelResponse(
             message,
             self.finish_reason,
@@ -326,13 +326,13 @@ class ResponsesRoundReader(RoundReader):
     def _message(self, dropped: Sequence[OutputItem]) -> Message:
         """The items as one run, without those that are `dropped`. Reasoning at the end that was made with one of these
         goes with it: providers refuse reasoning that nothing follows."""
-        self.calls.assign_provider_ids(slices.generated_call_id)
+        self.calls.assign_provider_ids(raw_json.generated_call_id)
         left_out = {id(item) for item in dropped}
         kept = [item for item in self.items if id(item) not in left_out]
         while dropped and kept and kept[-1].type == REASONING:
             kept.pop()
         status = "completed" if self.has_ended else INCOMPLETE
-        return read_run(slices.join_array([raw for item in kept if (raw := item.encode_for_provider(status))]))
+        return read_run(raw_json.join_array([raw for item in kept if (raw := item.encode_for_provider(status))]))
 
 
 def _may_be_same_item(item: OutputItem, said: ItemFields) -> bool:
@@ -351,10 +351,10 @@ def _arguments_text(arguments: object) -> str:
     """Arguments are text; some servers send them as an object."""
     if isinstance(arguments, str):
         return arguments
-    return "" if arguments is None else slices.encode(arguments).decode()
+    return "" if arguments is None else raw_json.encode(arguments).decode()
 
 
 def _error_of(data: bytes, told: ResponsesEvent, said: ResponseFields | None) -> bytes:
     """What an event that tells of a failure says of it: a whole response also repeats what was asked."""
     error = told.error or (said.error if said else None)
-    return slices.encode(error) if error or said else data
+    return raw_json.encode(error) if error or said else data

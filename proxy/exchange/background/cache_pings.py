@@ -298,7 +298,7 @@ class CacheKeepAlive:
 
 @dataclass
 class _Ping:
-    """`reason` is what came of it: `kept`, `cold`, `refused`, `timeout`, or the code of an error."""
+    """`reason` is what came of it: "kept", "cold", "refused", "timeout", or the code of an error."""
 
     created: int
     started_at: float
@@ -324,7 +324,7 @@ def _usage_in(body: bytes | None) -> Usage | None:
     if body is None:
         return None
     try:
-        told = msgspec.json.decode(body, type=_AnswerBody).usage
+        usage = msgspec.json.decode(body, type=_AnswerBody).usage
     except (msgspec.DecodeError, RecursionError):
         return None
-    return usage_of(told) if told else None
+    return usage_of(usage) if usage else None

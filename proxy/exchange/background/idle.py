@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from proxy.config import LiveSettings, SubagentSettings
 from proxy.errors import StoreError
-from proxy.exchange.thread import attach_subagent as delegation
+from proxy.exchange.thread import attach_subagent
 from proxy.store import ConversationCache
 from proxy.telemetry import EventBus, ProxyEvent
 
@@ -87,7 +87,7 @@ async def _attach_subagent(
     rest: RestingConversation, conversations: ConversationCache, settings: SubagentSettings, now: int
 ) -> None:
     try:
-        await delegation.attach_unannounced(conversations, rest.tenant, rest.conversation, settings, now)
+        await attach_subagent.attach_unannounced(conversations, rest.tenant, rest.conversation, settings, now)
     except StoreError as error:
         log.warning("no frame for what went idle", extra={"reason": error.code})
     except Exception:  # the edge of our own bookkeeping: nobody waits for this

@@ -27,7 +27,7 @@ class Snapshot:
 
 
 class InFlightRequest(msgspec.Struct, eq=False):
-    """`node` is the entry of its last message, empty where it is on no path; `created` is ms since the epoch."""
+    """`entry_id` is the entry of its last message, empty where it is on no path; `created` is ms since the epoch."""
 
     request_id: str
     tenant: str

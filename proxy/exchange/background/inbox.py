@@ -46,8 +46,8 @@ class CancelledCounts:
 
 @dataclass(frozen=True)
 class Inbox:
-    """One per process, or per command without one. `hours` is how long a message waits; `now` returns ms since the
-    epoch, `fresh_id` 128 random bits in hex."""
+    """One per process, or per command without one. `expiry_hours` is how long a message waits; `now` returns ms since
+    the epoch, `new_id` 128 random bits in hex."""
 
     store: Store
     conversation_cache: ConversationCache
@@ -93,8 +93,8 @@ class Inbox:
     async def list_messages(self, tenant: str, conversation: str) -> tuple[QueuedMessage, ...]:
         """All messages but the removed, oldest first. Raises NotFound, StoreError."""
         cached = await self._load_conversation(tenant, conversation)
-        kept = [said for said in cached.ledger.queue.values() if said.state is not DeliveryState.REMOVED]
-        return tuple(kept[-MAX_LISTED_MESSAGES:])
+        messages = [said for said in cached.ledger.queue.values() if said.state is not DeliveryState.REMOVED]
+        return tuple(messages[-MAX_LISTED_MESSAGES:])
 
     async def clear_messages(self, tenant: str, conversation: str) -> int:
         """Remove all waiting messages; returns their number. Raises NotFound, StoreError."""

@@ -42,7 +42,7 @@ def store_own_request(
 ) -> None:
     """In one write: of a conversation that was deleted meanwhile the store keeps nothing. What cannot be stored is
     logged."""
-    kept = RequestRecord(
+    row = RequestRecord(
         receipt.id,
         receipt.conversation,
         receipt.thread,
@@ -53,6 +53,6 @@ def store_own_request(
         msgspec.json.encode(receipt),
     )
     try:
-        store.write(tenant, (kept, *others))
+        store.write(tenant, (row, *others))
     except StoreError as error:
         log.warning("receipt not kept", extra={"request": receipt.id, "reason": error.code})

@@ -36,8 +36,7 @@ from proxy.accounting import (
     response_headers,
 )
 from proxy.core import tools
-from proxy.core.compaction import compaction_plan as folding
-from proxy.core.compaction import reasoning_tokens
+from proxy.core.compaction import compaction_plan, reasoning_tokens
 from proxy.core.context import context_entries
 from proxy.core.frames import REASONING_REMOVED, FrameFolded, ReasoningRemoved, ThreadWoken, decode_event
 from proxy.core.ledger import PROVIDER_COMPACTIONS_KEY, LedgerEvent, Message, ModelResponse, Request, Usage
@@ -140,7 +139,7 @@ class RequestRecordBuilder(msgspec.Struct):
     outcome: RequestOutcome | None = None
     final_receipt: Receipt | None = None
     form: str = ""
-    """The form of the request where it is not the full one: `strict`, `mild`, `bare` or `own`."""
+    """The form of the request where it is not the full one: "strict", "mild", "bare" or "own"."""
     brief_tools: int = 0
     """Tokens of descriptions of the client's tools that the last round was sent without."""
 
@@ -171,10 +170,12 @@ class RequestRecordBuilder(msgspec.Struct):
     def _open_account(self, chain: PromptChain | HashedChain, history: KnownHistory) -> RequestAccount:
         return self.recorder.accountant.open(chain, (self.tenant, self.upstream, self.model), history)
 
-    def hash_chain(self, chain: PromptChain, request: Request, line: Sequence[Message] | None = None) -> HashedChain:
+    def hash_chain(
+        self, chain: PromptChain, request: Request, context_messages: Sequence[Message] | None = None
+    ) -> HashedChain:
         """The chain of the client's request, or of the line that is sent for it, with what of it no cache holds."""
         is_marked = self.recorder.accountant.caches_at_markers(self.model)
-        return hash_chain(chain, self.recorder.dialect.unmarked_tokens(request, line) if is_marked else 0)
+        return hash_chain(chain, self.recorder.dialect.unmarked_tokens(request, context_messages) if is_marked else 0)
 
     # ---------------------------------------------------------------------------------------------------------- note
     def add_sent_round(
@@ -200,8 +201,12 @@ class RequestRecordBuilder(msgspec.Struct):
 
     def add_relayed_round(self, own: Request) -> None:
         """The client's own request is sent unchanged."""
-        came = self.account.chain if self.account and self.placement and own is self.placement.request else None
-        self.add_sent_round(self.hash_chain(client_chain(own), own) if came is None else came, None)
+        chain_of_request = (
+            self.account.chain if self.account and self.placement and own is self.placement.request else None
+        )
+        self.add_sent_round(
+            self.hash_chain(client_chain(own), own) if chain_of_request is None else chain_of_request, None
+        )
 
     def add_response(self, spoken: ModelResponse, unreported_output: int = 0) -> None:
         """`unreported_output`: our tokens of an answer whose usage the provider did not report."""
@@ -219,8 +224,8 @@ class RequestRecordBuilder(msgspec.Struct):
             account.note_cache_reported()
         # An answer that is a compaction and nothing else tells no figures besides: then we go by what was sent.
         if PROVIDER_COMPACTIONS_KEY in spoken.extra and spoken.usage and spoken.usage.input and self.account:
-            told = object_in(spoken.extra, "usage")
-            self.account.add_compactions(compaction_usages(told))
+            usage = object_in(spoken.extra, "usage")
+            self.account.add_compactions(compaction_usages(usage))
 
     def add_retry(self, usage: Usage | None = None) -> None:
         """`usage`: what the provider charges for the failed round."""
@@ -269,9 +274,9 @@ class RequestRecordBuilder(msgspec.Struct):
     def headers(self) -> RawHeaders:
         """`x-stack-*` headers; money only after the last round."""
         reason = self.reason if self.status != "asleep" or self.reason in ASLEEP_REASONS_IN_HEADER else ""
-        told = f"{self.status}; reason={reason}" if reason else self.status
-        told = f"{told}; form={self.form}" if told and self.form else told
-        headers = [(b"x-stack-status", told.encode())] if told else []
+        status = f"{self.status}; reason={reason}" if reason else self.status
+        status = f"{status}; form={self.form}" if status and self.form else status
+        headers = [(b"x-stack-status", status.encode())] if status else []
         headers.append((b"x-stack-request-id", self.id.encode()))
         if (standing := self.placement) is not None:
             headers += [
@@ -324,9 +329,9 @@ class RequestRecordBuilder(msgspec.Struct):
         if (receipt := self.receipt()) is not None:
             self._learn_plan()
             self.recorder.event_bus.publish_receipt(self.tenant, receipt)
-        told = receipt or outcome
-        self.recorder.metrics.count_request(told, self.calls_by_name, self.retries)
-        log.log(level, "request", extra={"stack": _log_fields(told, self.calls_by_name, self.retries)})
+        summary = receipt or outcome
+        self.recorder.metrics.count_request(summary, self.calls_by_name, self.retries)
+        log.log(level, "request", extra={"stack": _log_fields(summary, self.calls_by_name, self.retries)})
         self._store()
 
     def _build_outcome(self, client_status: int) -> RequestOutcome:
@@ -393,7 +398,7 @@ class RequestRecordBuilder(msgspec.Struct):
         if standing is None or receipt is None:
             return
         fields = standing.request.fields
-        kept = RequestRecord(
+        row = RequestRecord(
             receipt.id,
             receipt.conversation,
             receipt.thread,
@@ -408,7 +413,7 @@ class RequestRecordBuilder(msgspec.Struct):
         untold = sum(self.unreported_outputs.values())
         used = (usage_record_of(receipt, untold),) if self.recorder.counts_usage else ()
         try:
-            self.recorder.store.write(self.tenant, (kept, *sent, *used))
+            self.recorder.store.write(self.tenant, (row, *sent, *used))
         except StoreError as error:
             log.warning("receipt not kept", extra={"request": self.id, "reason": error.code})
 
@@ -438,7 +443,7 @@ def _as_bytes(call_id: str) -> bytes:
     return call_id.encode("utf-8", "surrogatepass")
 
 
-def receipt_decision(decided: folding.CompactionDecision) -> GateDecision:
+def receipt_decision(decided: compaction_plan.CompactionDecision) -> GateDecision:
     """The gate's decision, flattened for a receipt."""
     verdict = decided.verdict
     rewrite, prices = verdict.rewrite, verdict.prices
@@ -466,15 +471,17 @@ def client_chain(request: Request) -> PromptChain:
     return [_head_piece(request, "", "", 0), *_message_pieces(request, request.messages)]
 
 
-def sent_chain(request: Request, guidance: str, own_tools: str, own: int, line: Sequence[Message]) -> PromptChain:
+def sent_chain(
+    request: Request, guidance: str, own_tools: str, own: int, context_messages: Sequence[Message]
+) -> PromptChain:
     """What is sent for an awake thread; `own` are the tokens of our guidance and tools."""
-    return [_head_piece(request, guidance, own_tools, own), *_message_pieces(request, line)]
+    return [_head_piece(request, guidance, own_tools, own), *_message_pieces(request, context_messages)]
 
 
-def _message_pieces(request: Request, line: Sequence[Message]) -> PromptChain:
+def _message_pieces(request: Request, context_messages: Sequence[Message]) -> PromptChain:
     """A deferred tool is paid where a message loads it first."""
-    pieces = [(m.identity, m.tokens) for m in line]
-    for position, loaded in request.loaded_tokens_by_message(line).items():
+    pieces = [(m.identity, m.tokens) for m in context_messages]
+    for position, loaded in request.loaded_tokens_by_message(context_messages).items():
         identity, tokens = pieces[position]
         pieces[position] = identity, tokens + loaded
     return pieces
@@ -541,52 +548,52 @@ _OPTIONAL_FIELDS = ("recalls", "would_send", "lost_reasoning")
 _get_text_fields = attrgetter(*_TEXT_FIELDS)
 
 
-def _log_fields(told: RequestOutcome, calls: Mapping[str, int], tries: int) -> LogFields:
+def _log_fields(outcome: RequestOutcome, calls: Mapping[str, int], tries: int) -> LogFields:
     """Ids, figures and names of ours; rare fields only when they apply."""
-    line = LogFields(
+    fields = LogFields(
         {
-            "id": told.id,
-            "conversation": told.conversation,
-            "thread": told.thread,
-            "frame": told.frame,
-            "model": told.model,
-            "upstream": told.upstream,
-            "mode": told.mode,
-            "status": told.status,
-            "reason": told.reason,
-            "client_status": told.client_status,
-            "upstream_status": told.upstream_status,
-            "finish_reason": told.finish_reason,
-            "stream": told.stream,
+            "id": outcome.id,
+            "conversation": outcome.conversation,
+            "thread": outcome.thread,
+            "frame": outcome.frame,
+            "model": outcome.model,
+            "upstream": outcome.upstream,
+            "mode": outcome.mode,
+            "status": outcome.status,
+            "reason": outcome.reason,
+            "client_status": outcome.client_status,
+            "upstream_status": outcome.upstream_status,
+            "finish_reason": outcome.finish_reason,
+            "stream": outcome.stream,
         }
     )
-    if isinstance(told, Receipt):
-        line["rounds"] = told.rounds
-    line["hidden_calls"] = told.hidden_calls
-    line["duration_ms"], line["overhead_ms"] = log_field(told.duration_ms), log_field(told.overhead_ms)
-    if isinstance(told, Receipt):
-        line["tokens_in"], line["tokens_sent"] = told.tokens_in, told.tokens_sent
-        line["tokens_saved"] = told.tokens_saved
-        line["cost"], line["cost_untouched"] = log_field(told.cost), log_field(told.cost_untouched)
-        line["saved"], line["basis"] = log_field(told.saved), told.basis
-        if (usage := told.usage).input:
-            line["reported_input"], line["reported_cached"] = usage.input, usage.cached
-            line["reported_written"], line["reported_output"] = usage.written, usage.output
-    if max(map(len, _get_text_fields(told))) > MAX_FIELD_CHARS:
-        line |= {name: truncate_field(line[name]) for name in _TEXT_FIELDS}
+    if isinstance(outcome, Receipt):
+        fields["rounds"] = outcome.rounds
+    fields["hidden_calls"] = outcome.hidden_calls
+    fields["duration_ms"], fields["overhead_ms"] = log_field(outcome.duration_ms), log_field(outcome.overhead_ms)
+    if isinstance(outcome, Receipt):
+        fields["tokens_in"], fields["tokens_sent"] = outcome.tokens_in, outcome.tokens_sent
+        fields["tokens_saved"] = outcome.tokens_saved
+        fields["cost"], fields["cost_untouched"] = log_field(outcome.cost), log_field(outcome.cost_untouched)
+        fields["saved"], fields["basis"] = log_field(outcome.saved), outcome.basis
+        if (usage := outcome.usage).input:
+            fields["reported_input"], fields["reported_cached"] = usage.input, usage.cached
+            fields["reported_written"], fields["reported_output"] = usage.written, usage.output
+    if max(map(len, _get_text_fields(outcome))) > MAX_FIELD_CHARS:
+        fields |= {name: truncate_field(fields[name]) for name in _TEXT_FIELDS}
     for name in _OPTIONAL_FIELDS:
-        if figure := getattr(told, name):
-            line[name] = figure
+        if figure := getattr(outcome, name):
+            fields[name] = figure
     if tries:
-        line["tries"] = tries
+        fields["tries"] = tries
     if calls:
-        line["calls"] = dict(calls)
-    if told.events:
-        line["events"] = list(map(truncate_field, told.events))
-    if told.decisions:
-        asked = (f"{d.kind} {'done' if d.done else 'not now'} {d.reason}".rstrip() for d in told.decisions)
-        line["decisions"] = dict(Counter(asked))
-    return line
+        fields["calls"] = dict(calls)
+    if outcome.events:
+        fields["events"] = list(map(truncate_field, outcome.events))
+    if outcome.decisions:
+        asked = (f"{d.kind} {'done' if d.done else 'not now'} {d.reason}".rstrip() for d in outcome.decisions)
+        fields["decisions"] = dict(Counter(asked))
+    return fields
 
 
 def _project_of(request: Request) -> str:

@@ -56,7 +56,7 @@ MILLION = 1_000_000
 
 
 class SummarySkipped(ProxyError):
-    """There is no summary of a span; `code` says why."""
+    """There is no summary of a span; the error's code says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class SummaryRequest:
 
 @dataclass
 class Summarizer:
-    """One per process. `now` returns ms since the epoch, `fresh_id` makes request ids."""
+    """One per process. `now` returns ms since the epoch, `new_id` makes request ids."""
 
     settings: SummarySettings
     upstream: Upstream
@@ -225,14 +225,14 @@ class Summarizer:
         cost."""
         call = _SummaryCall(fold, self.now(), perf_counter())
         call.reason, assumed = "stopped", self.settings.output_tokens
-        text, usage, kept = "", None, ""
+        text, usage, summary = "", None, ""
         try:
             async with asyncio.timeout(self.settings.timeout_s):
                 await self._send(call, question)
             text, usage = parse_answer(call.body) if call.status < 300 else ("", None)
-            kept = usable_summary(text, span, self.counter.count)
+            summary = usable_summary(text, span, self.counter.count)
             assumed = 0 if usage else self.counter.count(text)
-            call.reason = self._rejection_reason(call, text, kept)
+            call.reason = self._rejection_reason(call, text, summary)
         except TimeoutError:
             call.reason = "timeout"
         except UpstreamUnreachable as error:
@@ -243,15 +243,15 @@ class Summarizer:
             if call.may_have_been_read:
                 outcome = call.build_outcome(question, self.upstream.name, self.model)
                 self._record_cost(fold, question, outcome, usage, assumed=assumed)
-        return kept, call.reason
+        return summary, call.reason
 
-    def _rejection_reason(self, call: _SummaryCall, text: str, kept: str) -> str:
+    def _rejection_reason(self, call: _SummaryCall, text: str, summary: str) -> str:
         """Why an answer is not used, or empty."""
         if call.status >= 300:
             return "upstream_error"
         if not text.strip():
             return "empty"
-        return "" if kept else "too_long"
+        return "" if summary else "too_long"
 
     async def _send(self, call: _SummaryCall, question: SummaryRequest) -> None:
         got = await self.upstream.send("POST", COMPLETIONS_PATH, b"", self._headers(), question.body)
@@ -349,11 +349,11 @@ class _AnswerBody(msgspec.Struct):
 def parse_answer(body: bytes) -> tuple[str, Usage | None]:
     """The text and usage of an answer; no text where the body is no completion."""
     try:
-        told = msgspec.json.decode(body, type=_AnswerBody)
+        answer = msgspec.json.decode(body, type=_AnswerBody)
     except (msgspec.DecodeError, RecursionError):
         return "", None
-    text = told.choices[0].message.content if told.choices else None
-    return text or "", usage_of(told.usage) if told.usage else None
+    text = answer.choices[0].message.content if answer.choices else None
+    return text or "", usage_of(answer.usage) if answer.usage else None
 
 
 def _iso_date(ms: int) -> str:

@@ -118,12 +118,12 @@ class IntroductionNote:
         if frame.opening is not None and any(p.entry.id == frame.opening.turn for p in shown):
             return False
         texts = (p.entry.message.text for p in shown if p.entry.is_overlay and p.entry.message)
-        told = (
+        is_told = (
             block[1]
             for text in texts
             if (block := BLOCK_START_PATTERN.match(text)) and block[1] in path_state.tree.frames
         )
-        return not any(frame in path_to(path_state.tree, each) for each in told)
+        return not any(frame in path_to(path_state.tree, each) for each in is_told)
 
 
 def _with_new_path_state(placement: Placement) -> Placement:

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class MessageDelivery:
-    """Delivers messages in one dialect. Called as a note, it delivers the lane `steer` with an arriving request."""
+    """Delivers messages in one dialect. Called as a note, it delivers `Lane.STEER` with an arriving request."""
 
     conversation_cache: ConversationCache
     in_flight: InFlight

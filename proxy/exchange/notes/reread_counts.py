@@ -45,8 +45,8 @@ class RereadCounter:
         self.metrics.count_rereads(tools)
         for tool in tools:
             rule = self.output_rules.rule_for(tool)
-            told = {"tool": tool, "rule": rule.name if rule else "", "conversation": placement.conversation}
-            log.info("regret", extra=told)
+            fields = {"tool": tool, "rule": rule.name if rule else "", "conversation": placement.conversation}
+            log.info("regret", extra=fields)
 
 
 def _new_results(placement: Placement) -> list[Entry]:

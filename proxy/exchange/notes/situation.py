@@ -33,7 +33,7 @@ from proxy.core.observers import asks_for_summary, ends_with_user_message
 from proxy.core.text import element, escape_xml, truncate_to_tokens
 from proxy.core.tools import render_branch_switch, render_pending_injections
 from proxy.exchange.notes.base import NoteWriter
-from proxy.exchange.thread import attach_subagent as delegation
+from proxy.exchange.thread import attach_subagent
 from proxy.exchange.thread.activation import MAX_NOTE_BLOCK_TOKENS, ContextPolicy
 from proxy.exchange.thread.placement import Placement, policy_input_of
 from proxy.store import ConversationCache
@@ -59,8 +59,10 @@ class CompactionNote:
             or not _user_asks_for_summary(placement)
         ):
             return placement
-        told = [entry.message.text for entry in placement.ledger.overlays.get(placement.entry_id, ()) if entry.message]
-        if any(map(_is_compaction_note, told)):
+        announced = [
+            entry.message.text for entry in placement.ledger.overlays.get(placement.entry_id, ()) if entry.message
+        ]
+        if any(map(_is_compaction_note, announced)):
             return placement
         about = describe_active_frame(placement.path_state.tree, placement.parsed_request.now)
         words = f"{SUMMARY_HINT}\n{truncate_to_tokens(about, MAX_NOTE_TOKENS, self.policy.count_tokens)}"
@@ -154,8 +156,8 @@ class UserCommandNote:
         if not (self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)):
             return placement
         words = commands_note(tree, self.policy.nonce_of(placement.conversation))
-        told = UserCommandsAnnounced(sha256(words.encode()).hexdigest()[:12])
-        return self.note_writer.add_note(self.note_writer.record_events(placement, [told]), words)
+        announced = UserCommandsAnnounced(sha256(words.encode()).hexdigest()[:12])
+        return self.note_writer.add_note(self.note_writer.record_events(placement, [announced]), words)
 
 
 async def attach_parent_task(placement: Placement, conversations: ConversationCache, teller: NoteWriter) -> Placement:
@@ -167,7 +169,7 @@ async def attach_parent_task(placement: Placement, conversations: ConversationCa
     if not (ends_with_user_message(request.messages) or in_loop):
         return placement
     return replace(
-        placement, parent_task=await delegation.find_parent_task(conversations, placement.ledger.conversation)
+        placement, parent_task=await attach_subagent.find_parent_task(conversations, placement.ledger.conversation)
     )
 
 
@@ -192,8 +194,8 @@ class ParentsNote:
             budgets=replace(budgets, total=min(budgets.total, budgets.ancestors)),
             count=self.policy.count_tokens,
         )
-        told = ParentsAnnounced(conversation, sha256(words.encode()).hexdigest()[:12])
-        return self.note_writer.add_note(self.note_writer.record_events(placement, [told]), words)
+        announced = ParentsAnnounced(conversation, sha256(words.encode()).hexdigest()[:12])
+        return self.note_writer.add_note(self.note_writer.record_events(placement, [announced]), words)
 
 
 @dataclass(frozen=True)

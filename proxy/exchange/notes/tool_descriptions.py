@@ -41,16 +41,16 @@ class ToolDescriptionNote:
         wanted = [name for name in dict.fromkeys(_names_in_use(placement)) if name in whole]
         if not wanted:
             return placement
-        told = _described_tools(placement)
-        parts = [
+        described = _described_tools(placement)
+        paragraphs = [
             f'<tool name="{escape_attribute(name)}">\n{_escape_tags(whole[name].strip())}\n</tool>'
             for name in wanted
-            if escape_attribute(name) not in told
+            if escape_attribute(name) not in described
         ]
-        if not parts:
+        if not paragraphs:
             return placement
         attributes = {"note": NOTE, "nonce": self.policy.nonce_of(placement.conversation)}
-        return self.note_writer.add_note(placement, element("stack-context", attributes, INTRODUCTION, *parts))
+        return self.note_writer.add_note(placement, element("stack-context", attributes, INTRODUCTION, *paragraphs))
 
 
 def _escape_tags(description: str) -> str:

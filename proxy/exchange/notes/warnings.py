@@ -23,7 +23,7 @@ from proxy.core.policy import (
     loop_note,
     looping_signatures,
 )
-from proxy.core.tools import frame_tools as moves
+from proxy.core.tools import frame_tools
 from proxy.exchange.notes.base import NoteWriter
 from proxy.exchange.thread.activation import ContextPolicy
 from proxy.exchange.thread.placement import Placement
@@ -48,7 +48,7 @@ class FailingFrameBlocker:
             return placement
         now = placement.parsed_request.now
         at = self.policy.own_tool_context(before, placement.ledger, now, turn.id)
-        outcome = moves.pop(
+        outcome = frame_tools.pop(
             at, {"status": str(Status.BLOCKED), "results": _blocked_results(tree, tree.active_frame, loop)}
         )
         number, seq = placement.ledger.rounds[turn.id][-1].number, placement.ledger.next_seq

@@ -20,10 +20,10 @@ from proxy.dialects import (
     DialectComposer,
     ParseCache,
     countable_texts,
+    raw_json,
     token_count_steps,
+    with_token_counts,
 )
-from proxy.dialects import raw_json as slices
-from proxy.dialects import with_token_counts as weighed_by
 from proxy.exchange.background.cache_pings import CacheKeepAlive
 from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.background.inbox import Inbox
@@ -131,10 +131,10 @@ class Services:
     """(upstream, model) pairs that called our tools though they were told not to, with the time of it in ms."""
 
 
-def placement_patience_s(parts: Services) -> float:
+def placement_patience_s(services: Services) -> float:
     """Seconds within which a request has to be placed."""
-    own = parts.config.assembly_budget_ms / 1000
-    return own + SHARED_STORE_PATIENCE_S if parts.conversation_cache.is_shared else own
+    own = services.config.assembly_budget_ms / 1000
+    return own + SHARED_STORE_PATIENCE_S if services.conversation_cache.is_shared else own
 
 
 async def is_too_long(body: bytes) -> bool:
@@ -180,7 +180,7 @@ async def names_in(body: bytes) -> tuple[str | None, str]:
 
 
 def _names_in(body: bytes) -> tuple[str | None, str]:
-    body = slices.without_fillings(body)
+    body = raw_json.without_fillings(body)
     try:
         found = msgspec.json.decode(body, type=_NamedMembers)
     except (msgspec.DecodeError, RecursionError, UnicodeError):
@@ -210,11 +210,11 @@ def _names_read_loosely(body: bytes) -> tuple[str | None, str]:
     return model, previous or ""
 
 
-async def parse_client_request(parts: Services, body: bytes) -> Request:
+async def parse_client_request(services: Services, body: bytes) -> Request:
     """The request in a body; its tokens are not counted yet. Raises RequestParseError."""
     if len(body) < HUGE_BODY_BYTES and not _has_too_many_messages(body):
-        return await in_slices(parts.dialect.parse_in_steps(body, parts.parse_cache))
-    return await asyncio.to_thread(parts.dialect.parse_request, body, ParseCache())
+        return await in_slices(services.dialect.parse_in_steps(body, services.parse_cache))
+    return await asyncio.to_thread(services.dialect.parse_request, body, ParseCache())
 
 
 def _has_too_many_messages(body: bytes) -> bool:
@@ -222,17 +222,17 @@ def _has_too_many_messages(body: bytes) -> bool:
     return len(body) > MIN_MESSAGE_BYTES * MAX_MESSAGES and body.count(ROLE_KEY) > MAX_MESSAGES
 
 
-async def count_request_tokens(parts: Services, request: Request) -> Request:
+async def count_request_tokens(services: Services, request: Request) -> Request:
     texts = countable_texts(request)
     if not texts:
         return request
-    counts = await parts.counter.count_all(texts)
+    counts = await services.counter.count_all(texts)
     if len(request.body) < HUGE_BODY_BYTES:
-        return await in_slices(token_count_steps(request, counts, parts.parse_cache))
-    return await asyncio.to_thread(weighed_by, request, counts, ParseCache())
+        return await in_slices(token_count_steps(request, counts, services.parse_cache))
+    return await asyncio.to_thread(with_token_counts, request, counts, ParseCache())
 
 
-def without_refused_usage(parts: Services, route: Route, request: Request) -> Request:
+def without_refused_usage(services: Services, route: Route, request: Request) -> Request:
     """The request marked so that we do not ask for usage, if the model's upstream refuses that."""
-    refuses = (route.upstream.name, route.model) in parts.models_without_usage
+    refuses = (route.upstream.name, route.model) in services.models_without_usage
     return replace(request, wants_usage=True) if refuses and request.stream else request

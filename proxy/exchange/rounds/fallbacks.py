@@ -15,8 +15,7 @@ from fnmatch import fnmatchcase
 from msgspec.structs import replace
 
 from proxy.accounting import family_of
-from proxy.dialects import ParseCache, RenderOptions
-from proxy.dialects import raw_json as slices
+from proxy.dialects import ParseCache, RenderOptions, raw_json
 from proxy.errors import UpstreamError
 from proxy.exchange.rounds.client_request import ClientRequest, Services
 from proxy.upstream import (
@@ -38,19 +37,19 @@ class Fallbacks:
 
     def __init__(
         self,
-        parts: Services,
+        services: Services,
         client_request: ClientRequest,
         route: Route,
         asked: str,
         switched: Callable[[Route], None],
     ) -> None:
-        self._parts = parts
+        self._parts = services
         self._client_request = client_request
         self._first = self.route = route
         """The route in use is `route`: once another one has answered, later rounds go there."""
         self._asked = asked
         self._switched = switched
-        own = parts.config.model_settings_of(asked).fallbacks if asked else ()
+        own = services.config.model_settings_of(asked).fallbacks if asked else ()
         self._names = own or route.upstream.settings.fallbacks
 
     def __bool__(self) -> bool:
@@ -87,18 +86,18 @@ class Fallbacks:
     async def send_to_next(self, body: bytes, *, readable: bool) -> Answer | None:
         """The answer of the next route that takes the request; None where there is none."""
         for route in self._routes_behind():
-            told = {"request": self._client_request.id, "upstream": route.upstream.name, "model": route.model}
+            fields = {"request": self._client_request.id, "upstream": route.upstream.name, "model": route.model}
             try:
                 got = await self._send_to(route, body, readable=readable)
             except UpstreamError as error:
-                log.warning("a fallback does not answer", extra={**told, "reason": error.code})
+                log.warning("a fallback does not answer", extra={**fields, "reason": error.code})
                 continue
             if got.status < 300:
-                log.warning("another model answers (fallbacks)", extra=told)
+                log.warning("another model answers (fallbacks)", extra=fields)
                 self.route = route
                 self._switched(route)
                 return got
-            log.warning("a fallback refuses too", extra={**told, "status": got.status})
+            log.warning("a fallback refuses too", extra={**fields, "status": got.status})
             await got.aclose()
         return None
 
@@ -127,14 +126,14 @@ class Fallbacks:
             return None
 
     async def _send_to(self, route: Route, body: bytes, *, readable: bool) -> Answer:
-        came, settings = self._client_request, route.upstream.settings
-        headers = came.headers
+        request, settings = self._client_request, route.upstream.settings
+        headers = request.headers
         if route is not self._first:
             body = self._body_for(route, body)
             if route.upstream is not self._first.upstream:
                 headers = without_credentials(headers)
         sent = outgoing_headers(headers, settings, readable=readable)
-        got = await route.upstream.send(came.method, came.path, came.query, sent, body)
+        got = await route.upstream.send(request.method, request.path, request.query, sent, body)
         note_rest(route.upstream, got, self._parts.now())
         return got
 
@@ -146,6 +145,6 @@ class Fallbacks:
             bare = tuple(m if m.role != "assistant" else dialect.without_reasoning(m) for m in request.messages)
             if bare != request.messages:
                 head = [m.wire for m in request.head]
-                request = replace(request, fields={**request.fields, "model": slices.encode(route.model)})
+                request = replace(request, fields={**request.fields, "model": raw_json.encode(route.model)})
                 return b"".join(dialect.render(request, bare, head, RenderOptions(include_usage=False)))
-        return slices.join_object({**slices.members(body), "model": slices.encode(route.model)})
+        return raw_json.join_object({**raw_json.members(body), "model": raw_json.encode(route.model)})

@@ -19,13 +19,12 @@ from proxy.exchange.rounds.client_request import Services
 from proxy.exchange.thread.activation import NO_TOOLS
 from proxy.exchange.thread.brief_tool_arrays import BriefRequest
 from proxy.exchange.turn import Turn
-from proxy.upstream import RequestForm, Route, request_forms
-from proxy.upstream import overflow_errors as overflow
+from proxy.upstream import RequestForm, Route, overflow_errors, request_forms
 
 
 class Rung(msgspec.Struct, frozen=True):
     """How a request was asked. `tools` are ours as JSON, `recall_tools` those of the mild form; `strictness` is what
-    all tools of the client say of `strict`, None where they differ or say nothing."""
+    all tools of the client say of "strict", None where they differ or say nothing."""
 
     form: RequestForm
     tools: str
@@ -78,8 +77,8 @@ def next_form(rung: Rung, refusal: bytes) -> RequestForm | None:
 class FormLadder:
     """The ladder of one request. `request` has the upstream's name for the model."""
 
-    def __init__(self, parts: Services, route: Route, request: Request, record: RequestRecordBuilder) -> None:
-        self._services = parts
+    def __init__(self, services: Services, route: Route, request: Request, record: RequestRecordBuilder) -> None:
+        self._services = services
         self._key = (route.upstream.name, route.model)
         self._request = request
         self._record = record
@@ -143,7 +142,7 @@ class FormLadder:
 
     def was_refused_for_form(self, status: int, refusal: bytes, sent_tokens: int) -> bool:
         knows_api = self._services.config.tariff_of(self._key[1]).roles == "any"
-        return not overflow.is_overflow(status, refusal, sent_tokens) and request_forms.is_form_refusal(
+        return not overflow_errors.is_overflow(status, refusal, sent_tokens) and request_forms.is_form_refusal(
             status, refusal, knows_api=knows_api
         )
 

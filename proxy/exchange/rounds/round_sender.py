@@ -57,10 +57,10 @@ from proxy.upstream import (
     RequestForm,
     Route,
     is_busy,
+    overflow_errors,
     request_forms,
     retry_after_s,
 )
-from proxy.upstream import overflow_errors as overflow
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +83,8 @@ REFUSALS_IGNORED_MS = 3_600_000
 """So long no model is asked for a round without calls that has called our tools in one: each is paid for."""
 BRIEF = "brief"
 """Keeps the head with brief tools apart from the same with whole ones, where caches are simulated."""
+# Mistral answers the option with a 422, and tells its usage unasked. It was our wish, so the refusal is ours to mend:
+# the client cannot leave out what it never sent.
 USAGE_OPTION_WORDS = (b"stream_options", b"include_usage")
 """Words in a refusal of the usage option, such as Mistral's."""
 
@@ -102,10 +104,10 @@ class _Refused(msgspec.Struct, frozen=True):
 
 
 class _Attempt(msgspec.Struct, frozen=True):
-    """How a round is sent. `line` is `whole`, or what is left of it; `tries` are left for outages; with `may_trim` it
-    may be shortened; `uncounted`: the usage option was refused."""
+    """How a round is sent. `context` is `whole`, or what is left of it; `tries` are left for outages; with `may_trim`
+    it may be shortened; `uncounted`: the usage option was refused."""
 
-    line: Context
+    context: Context
     whole: Context
     tries: int
     may_trim: bool
@@ -124,26 +126,26 @@ class RoundSender:
 
     def __init__(
         self,
-        parts: Services,
+        services: Services,
         client_request: ClientRequest,
         route: Route,
         request: Request,
         record: RequestRecordBuilder,
     ) -> None:
-        self._services = parts
+        self._services = services
         self._client_request = client_request
         self._route = route
         self._request = request
         self._record = record
         conversation = record.placement.conversation if record.placement else ""
         asked = record.placement.request.model if record.placement else ""
-        self.fallbacks = Fallbacks(parts, client_request, route, asked or "", record.switch_route)
+        self.fallbacks = Fallbacks(services, client_request, route, asked or "", record.switch_route)
         self._window_key = (route.upstream.name, route.model, conversation)
         self.sent_tokens = 0
         """Tokens of the last round sent."""
         self.sent_body, self.sent_at = b"", 0
         """Of the last round, if the cache keep-alive is on: its bytes, and when it left, in ms since the epoch."""
-        self._forms = FormLadder(parts, route, request, record)
+        self._forms = FormLadder(services, route, request, record)
 
     def window(self) -> ContextWindow:
         return self._services.context_windows.window(*self._window_key)
@@ -164,25 +166,25 @@ class RoundSender:
             )
         if not turn.round_number:
             self._use_learned_form(turn)
-        line = turn.build_context()
-        await turn.wait_until_durable(None if turn.round_number else line.left_out)
+        context = turn.build_context()
+        await turn.wait_until_durable(None if turn.round_number else context.left_out)
         window = self.window()
         if turn.form is RequestForm.BARE:
-            return self._check_bare_context(turn, line, window)
-        line = await self._truncate_outputs(turn, line, window)
-        if unpaired_calls(line.messages):
+            return self._check_bare_context(turn, context, window)
+        context = await self._truncate_outputs(turn, context, window)
+        if unpaired_calls(context.messages):
             raise ContextRejected("a call on the line has no result", code="law_pairing")
-        tokens = self._request_tokens(turn, line)
+        tokens = self._request_tokens(turn, context)
         if not window.is_binding or tokens <= window.limit:
-            return line
+            return context
         if self._request.tokens <= window.limit and not turn.round_number:
             if tokens <= window.tokens:
-                return line  # our additions use room reserved for the answer: no reason to bypass
+                return context  # our additions use room reserved for the answer: no reason to bypass
             raise ContextRejected("the line does not fit the window, the client's body does", code="window")
-        shorter = await self._shorten(turn, line, window.limit, shortened_prompt_tokens(window))
+        shorter = await self._shorten(turn, context, window.limit, shortened_prompt_tokens(window))
         if shorter is None and self._request.tokens <= window.tokens and not turn.round_number:
             raise ContextRejected("the line does not fit the window, the client's body may", code="window")
-        left = shorter or line
+        left = shorter or context
         left = await self._drop_stack_results(turn, left, int(window.tokens * (1 - COUNT_ERROR_SHARE))) or left
         too_long = not turn.round_number and self._request_tokens(turn, left) > window.tokens
         if too_long and await self._original_may_fit(self._request_tokens(turn, left)):
@@ -191,13 +193,13 @@ class RoundSender:
             )
         return left
 
-    def _check_bare_context(self, turn: Turn, line: Context, window: ContextWindow) -> Context:
+    def _check_bare_context(self, turn: Turn, context: Context, window: ContextWindow) -> Context:
         """The client's own messages, of which nothing can leave here. Raises ContextRejected where they do not fit."""
-        if unpaired_calls(line.messages):
+        if unpaired_calls(context.messages):
             raise ContextRejected("a call of the client's has no result", code="law_pairing")
-        if window.is_binding and self._request_tokens(turn, line) > window.tokens and not turn.round_number:
+        if window.is_binding and self._request_tokens(turn, context) > window.tokens and not turn.round_number:
             raise ContextRejected("the client's messages do not fit the window", code="window")
-        return line
+        return context
 
     def _loop_began_without_us(self, turn: Turn) -> bool:
         """Whether the current tool loop began before the proxy acted, and its last answer must open with its
@@ -222,18 +224,18 @@ class RoundSender:
             return True
         return await self.quotes.find() is not None
 
-    async def _truncate_outputs(self, turn: Turn, line: Context, window: ContextWindow) -> Context:
+    async def _truncate_outputs(self, turn: Turn, context: Context, window: ContextWindow) -> Context:
         """The context with new outputs tidied where that is configured, and long ones cut to `output_cap` or by their
         rule; an unknown window has no default cap."""
         config, most = self._services.config, window.max_output_tokens
         cap, rules = config.output_cap or most, config.output_rules
         if config.tidy_outputs == "on" and self._forms.offers_recall(turn):
             tidied = tidy_outputs(turn.path_state, holds_text_alone, self._services.counter.count, rules, cap)
-            line = await self._apply_events(turn, line, tidied) or line
+            context = await self._apply_events(turn, context, tidied) or context
         events = (
             cut_long_outputs(turn.path_state, cap, self._services.counter.count, rules, most) if cap or rules else ()
         )
-        return await self._apply_events(turn, line, events) or line
+        return await self._apply_events(turn, context, events) or context
 
     def _stack_tokens(self, turn: Turn) -> tuple[int, int]:
         """Tokens of our tools, and of our guidance."""
@@ -275,12 +277,12 @@ class RoundSender:
         if stale:
             turn.record_event(ReasoningRemoved(stale), self._services.now())
 
-    def _request_tokens(self, turn: Turn, line: Context) -> int:
+    def _request_tokens(self, turn: Turn, context: Context) -> int:
         """Tokens of a request with this context: head, tools and messages."""
         request = self._forms.with_offered_tools(turn, self._request).request
         fixed = sum(m.tokens for m in request.head) + request.tools_tokens
-        loaded = request.loaded_tokens(line.messages)
-        return fixed + loaded + sum(self._stack_tokens(turn)) + line.tokens
+        loaded = request.loaded_tokens(context.messages)
+        return fixed + loaded + sum(self._stack_tokens(turn)) + context.tokens
 
     def tokens_for_results(self, turn: Turn, spoken: ModelResponse) -> int:
         """Tokens that the results of a round may take for the next round to fit, after all droppable content has
@@ -293,15 +295,15 @@ class RoundSender:
             left += droppable_tokens(turn.path_state, turn.build_context(), self._overflow_notes(turn))
         return max(left, min(SMALL_RESULT_TOKENS, left + (window.tokens - window.limit) // 2))
 
-    async def _shorten(self, turn: Turn, line: Context, enough: int, room: int) -> Context | None:
+    async def _shorten(self, turn: Turn, context: Context, enough: int, room: int) -> Context | None:
         """A shorter context: old outputs cleared and, if it is still above `enough` tokens, the oldest groups dropped
         down to `room`. None if nothing can go."""
         cleared = await self._apply_events(
-            turn, line, clear_old_outputs(turn.path_state, line, self._services.config.output_rules)
+            turn, context, clear_old_outputs(turn.path_state, context, self._services.config.output_rules)
         )
         if cleared is not None and self._request_tokens(turn, cleared) <= enough:
             return cleared
-        left = cleared or line
+        left = cleared or context
         fixed = self._request_tokens(turn, left) - left.tokens
         event = drop_oldest(turn.path_state, left, room - fixed, self._overflow_notes(turn))
         return await self._apply_events(turn, left, (event,) if event else ()) or cleared
@@ -310,12 +312,12 @@ class RoundSender:
         kit = self._services.toolkit
         return OverflowNotes(kit.settings.tool_roles, kit.nonce_of(turn.placement.conversation))
 
-    async def _drop_stack_results(self, turn: Turn, line: Context, most: int) -> Context | None:
+    async def _drop_stack_results(self, turn: Turn, context: Context, most: int) -> Context | None:
         """The context without stack results, as far as it is above `most` tokens. None if nothing can go."""
-        event = withhold_results(turn.path_state, line, self._request_tokens(turn, line) - most)
-        return await self._apply_events(turn, line, (event,) if event else ())
+        event = withhold_results(turn.path_state, context, self._request_tokens(turn, context) - most)
+        return await self._apply_events(turn, context, (event,) if event else ())
 
-    async def _apply_events(self, turn: Turn, line: Context, events: Sequence[FrameEvent]) -> Context | None:
+    async def _apply_events(self, turn: Turn, context: Context, events: Sequence[FrameEvent]) -> Context | None:
         """The context after these events, which are durable then; None without events. Reasoning that its provider
         binds to a changed prefix is removed."""
         if not events:
@@ -325,7 +327,7 @@ class RoundSender:
         changed = turn.build_context()
         if binds_reasoning(self._services.config, self._services.dialect, self._route.model):
             gone = self._without_open_loop_answer(
-                turn, answers_with_stale_reasoning(turn.path_state, line, changed, self._services.composer)
+                turn, answers_with_stale_reasoning(turn.path_state, context, changed, self._services.composer)
             )
             if gone:
                 turn.record_event(ReasoningRemoved(gone), self._services.now())
@@ -356,7 +358,7 @@ class RoundSender:
 
     # ----------------------------------------------------------------------------------------------------------- ask
     async def send(
-        self, turn: Turn, line: Context, delivery: ClientResponse, *, no_calls: bool, may_trim: bool = True
+        self, turn: Turn, context: Context, delivery: ClientResponse, *, no_calls: bool, may_trim: bool = True
     ) -> Answer | None:
         """The provider's answer to the next round; None when the client has been answered with an error.
 
@@ -365,9 +367,9 @@ class RoundSender:
         ContextRejected where the round is too long, the client's own request may fit, and nothing of the answer has
         left.
         """
-        attempt = _Attempt(line, line, MAX_RETRIES if turn.round_number else 0, may_trim)
+        attempt = _Attempt(context, context, MAX_RETRIES if turn.round_number else 0, may_trim)
         while True:
-            body = self._render(turn, attempt.line, no_calls=no_calls)
+            body = self._render(turn, attempt.context, no_calls=no_calls)
             try:
                 got, refusal = await self._send_and_read_refusal(b"".join(body))
             except UpstreamError as error:
@@ -394,7 +396,9 @@ class RoundSender:
             if following is None:
                 if (other := await self.send_to_larger(b"".join(body), got.status, refusal)) is not None:
                     return other
-                await self._reject_if_original_may_pass(delivery, got, refusal, again=attempt.line is not attempt.whole)
+                await self._reject_if_original_may_pass(
+                    delivery, got, refusal, again=attempt.context is not attempt.whole
+                )
                 await self._pass_refusal(delivery, got, refusal)
                 return None
             attempt, wait_s = following
@@ -428,10 +432,10 @@ class RoundSender:
     async def _shorter(self, turn: Turn, attempt: _Attempt, refused: _Refused) -> _Following | None:
         if not attempt.may_trim:
             return None
-        shorter = await self._shorten_refused(turn, attempt.line, refused.status, refused.body)
+        shorter = await self._shorten_refused(turn, attempt.context, refused.status, refused.body)
         if shorter is None:
             return None
-        return self._trimmed(replace(attempt, line=shorter), refused), refused.told_wait_s or 0
+        return self._trimmed(replace(attempt, context=shorter), refused), refused.told_wait_s or 0
 
     async def _in_milder_form(self, turn: Turn, attempt: _Attempt, refused: _Refused) -> _Following | None:
         """At once where the refusal says so, else after the outage that it may be."""
@@ -440,7 +444,7 @@ class RoundSender:
         milder = self._milder_context(turn, refused.status, refused.body)
         if milder is None:
             return None
-        return self._trimmed(replace(attempt, line=milder, whole=milder), refused), refused.told_wait_s or 0
+        return self._trimmed(replace(attempt, context=milder, whole=milder), refused), refused.told_wait_s or 0
 
     async def _the_same_later(self, _: Turn, attempt: _Attempt, refused: _Refused) -> _Following | None:
         if not attempt.may_wait_out(refused):
@@ -450,7 +454,7 @@ class RoundSender:
 
     def _trimmed(self, attempt: _Attempt, refused: _Refused) -> _Attempt:
         """A round is shortened once: whatever is sent behind a refusal for its length."""
-        is_too_long = overflow.is_overflow(refused.status, refused.body, self.sent_tokens)
+        is_too_long = overflow_errors.is_overflow(refused.status, refused.body, self.sent_tokens)
         return replace(attempt, may_trim=attempt.may_trim and not is_too_long)
 
     def _told_wait_s(self, got: Answer) -> float | None:
@@ -484,9 +488,9 @@ class RoundSender:
 
     def _was_refused_for_usage(self, status: int, refusal: bytes) -> bool:
         """Whether the usage option that only we set was refused; then it is not set again."""
-        request, told = self._request, refusal[: overflow.MAX_SCANNED_BYTES]
+        request, message = self._request, refusal[: overflow_errors.MAX_SCANNED_BYTES]
         ours = request.stream and not request.wants_usage
-        if not ours or status not in (400, 422) or not any(word in told for word in USAGE_OPTION_WORDS):
+        if not ours or status not in (400, 422) or not any(word in message for word in USAGE_OPTION_WORDS):
             return False
         self._request = replace(request, wants_usage=True)
         return True
@@ -502,43 +506,43 @@ class RoundSender:
         known[pair] = self._services.now()
         return True
 
-    async def _shorten_refused(self, turn: Turn, line: Context, status: int, refusal: bytes) -> Context | None:
+    async def _shorten_refused(self, turn: Turn, context: Context, status: int, refusal: bytes) -> Context | None:
         """A context that fits, if this one was refused for its length; the limit is remembered."""
         if not self.was_refused_for_length(status, refusal) or turn.form is RequestForm.BARE:
             return None
-        return await self._shorten_below(turn, line, self._request_tokens(turn, line))
+        return await self._shorten_below(turn, context, self._request_tokens(turn, context))
 
     def is_retryable_error(self, error: bytes) -> bool:
         """Whether an error inside an answer says that the round was too long, or in a form that is not accepted."""
         if not error.strip():
             return False
-        return overflow.is_overflow(400, error) or (not self._record.form and _is_form_error(error))
+        return overflow_errors.is_overflow(400, error) or (not self._record.form and _is_form_error(error))
 
-    async def replace_after_error(self, turn: Turn, line: Context, error: bytes) -> Context | None:
+    async def replace_after_error(self, turn: Turn, context: Context, error: bytes) -> Context | None:
         """A shorter or milder context after such an error inside an answer that had begun."""
-        if overflow.is_overflow(400, error):
-            return await self._shorten_refused(turn, line, 400, error)
+        if overflow_errors.is_overflow(400, error):
+            return await self._shorten_refused(turn, context, 400, error)
         return self._milder_context(turn, 400, error) if _is_form_error(error) else None
 
-    async def _shorten_below(self, turn: Turn, line: Context, refused: int) -> Context | None:
+    async def _shorten_below(self, turn: Turn, context: Context, refused: int) -> Context | None:
         window, enough = self.window(), int(refused * KEPT_WINDOW_SHARE)
         room = min(enough, shortened_prompt_tokens(window)) if window.is_binding else enough
         fits = int(window.tokens * (1 - COUNT_ERROR_SHARE))
         most = fits if window.source in ("table", "named") and fits < refused else enough
         enough = min(enough, window.limit) if window.is_binding else enough
         try:
-            left = await self._truncate_outputs(turn, line, window)
+            left = await self._truncate_outputs(turn, context, window)
             left = await self._shorten(turn, left, enough, room) or left
             left = await self._drop_stack_results(turn, left, most) or left
         except StoreError:
             return None  # nothing may leave the context that is not on disk: pass the refusal
-        return left if left is not line else None
+        return left if left is not context else None
 
     async def _original_is_worth_sending(self, status: int, refusal: bytes, *, again: bool) -> bool:
         """Whether the refused request may fit without our additions. If it is far from filling the window, they are not
         the cause and the refusal passes; likewise if a shorter context was refused `again`. A quote may still be
         replaced then."""
-        if not overflow.is_overflow(status, refusal, self.sent_tokens):
+        if not overflow_errors.is_overflow(status, refusal, self.sent_tokens):
             return False
         if again or self.sent_tokens < self.window().known_tokens * SUSPECT_WINDOW_SHARE:
             return await self.quotes.find() is not None
@@ -546,19 +550,19 @@ class RoundSender:
 
     def was_refused_for_length(self, status: int, refusal: bytes) -> bool:
         """Whether the provider refused the last round for its length; if so, the window limit is learned from it."""
-        if not overflow.is_overflow(status, refusal, self.sent_tokens):
+        if not overflow_errors.is_overflow(status, refusal, self.sent_tokens):
             return False
         self._services.context_windows.learn_from_refusal(*self._window_key, self.sent_tokens, refusal)
         return True
 
-    async def shorten_after_empty_answer(self, turn: Turn, line: Context) -> Context | None:
+    async def shorten_after_empty_answer(self, turn: Turn, context: Context) -> Context | None:
         """A shorter context after an empty answer, as some servers answer an overlong prompt. None if the prompt was
         far from filling the window."""
         if turn.form is RequestForm.BARE:
             return None
         window = self.window()
-        enough = max(overflow.MIN_UNEXPLAINED_OVERFLOW_TOKENS, window.tokens // 2 if window.is_binding else 0)
-        return await self._shorten_below(turn, line, self.sent_tokens) if self.sent_tokens >= enough else None
+        enough = max(overflow_errors.MIN_UNEXPLAINED_OVERFLOW_TOKENS, window.tokens // 2 if window.is_binding else 0)
+        return await self._shorten_below(turn, context, self.sent_tokens) if self.sent_tokens >= enough else None
 
     def learn_from_response(self, spoken: ModelResponse) -> None:
         """Learn from the provider's token count how much fits, and which form it accepts."""
@@ -591,7 +595,7 @@ class RoundSender:
             noted.clear()
         noted[self._route.upstream.name, self._route.model] = self._services.now()
 
-    def _render(self, turn: Turn, line: Context, *, no_calls: bool) -> Body:
+    def _render(self, turn: Turn, context: Context, *, no_calls: bool) -> Body:
         waking = turn.path_state.tree.wake_state
         if waking is None:
             raise ContextRejected("an asleep thread is not rendered", code="internal")
@@ -600,9 +604,9 @@ class RoundSender:
         request = brief.request
         head = self._services.dialect.extend_head(request, guidance)
         wanted = RenderOptions(
-            offered.encode(), include_usage=True, tool_choice_none=no_calls, fork=line.inherited_message_count
+            offered.encode(), include_usage=True, tool_choice_none=no_calls, fork=context.inherited_message_count
         )
-        messages = line.messages
+        messages = context.messages
         if (self._route.upstream.name, self._route.model) in self._services.models_without_reasoning:
             messages = tuple(
                 m if m.role != "assistant" else self._services.dialect.without_reasoning(m) for m in messages
@@ -616,10 +620,10 @@ class RoundSender:
         in_front = f"{offered}\n{BRIEF}" if brief.saved_tokens else offered
         chain = sent_chain(request, guidance, in_front, tools + texts, sent)
         marked = self._record.hash_chain(chain, request, sent)
-        own_texts = texts + line.own_tokens
+        own_texts = texts + context.own_tokens
         saved = brief.saved_tokens
         self._record.add_sent_round(marked, body, own_tools=tools, own_texts=own_texts, brief_tools=saved)
-        self.sent_tokens = self._request_tokens(turn, line)
+        self.sent_tokens = self._request_tokens(turn, context)
         return body
 
     async def send_original(self, request: Request) -> Answer:
@@ -629,7 +633,7 @@ class RoundSender:
 
     async def send_to_larger(self, body: bytes, status: int, refusal: bytes) -> Answer | None:
         """The answer of another model, where this one refused a body for its length and there is one that takes it."""
-        if not self.fallbacks or not overflow.is_overflow(status, refusal, self.sent_tokens):
+        if not self.fallbacks or not overflow_errors.is_overflow(status, refusal, self.sent_tokens):
             return None
         got = await self.fallbacks.send_to_next(body, readable=True)
         if got is not None:
@@ -642,10 +646,10 @@ class RoundSender:
             self.sent_body, self.sent_at = body, self._services.now()
         got = await self.fallbacks.send(body, readable=True)
         self._record.upstream_status = got.status
-        told = dict(got.headers)
-        self._record.header_cost = cost_of_header(told.get(COST_HEADER, b"").decode("latin-1"))
+        headers = dict(got.headers)
+        self._record.header_cost = cost_of_header(headers.get(COST_HEADER, b"").decode("latin-1"))
         if self._record.payer:
-            self._record.add_windows(got.headers, told.get(ORGANIZATION, b""))
+            self._record.add_windows(got.headers, headers.get(ORGANIZATION, b""))
         return got
 
 

@@ -48,47 +48,51 @@ class ShortenedRequest(NamedTuple):
     own_tokens: int
 
 
-def quotes_of(parts: Services, client_request: ClientRequest, request: Request) -> QuoteFinder:
+def quotes_of(services: Services, client_request: ClientRequest, request: Request) -> QuoteFinder:
     """The quotes in this request; its tokens must be counted."""
-    return QuoteFinder(parts.conversation_cache, parts.dialect, client_request.tenant, client_request.headers, request)
+    return QuoteFinder(
+        services.conversation_cache, services.dialect, client_request.tenant, client_request.headers, request
+    )
 
 
-async def shorten_request(parts: Services, route: Route, overlong: OversizedRequest) -> ShortenedRequest | None:
+async def shorten_request(services: Services, route: Route, overlong: OversizedRequest) -> ShortenedRequest | None:
     """A client's own request, shortened to fit the window and to well below its size: its oldest messages are dropped
     or, if that is not allowed or not enough, a quoted history is replaced by a summary. None if nothing can go.
     Reasoning bound to what left goes too."""
-    request, dialect = overlong.request, parts.dialect
-    window = parts.context_windows.window(route.upstream.name, route.model, overlong.conversation)
+    request, dialect = overlong.request, services.dialect
+    window = services.context_windows.window(route.upstream.name, route.model, overlong.conversation)
     room = min(
         int(request.tokens * KEPT_WINDOW_SHARE),
         shortened_prompt_tokens(window) if window.is_binding else request.tokens,
     )
     room -= sum(m.tokens for m in request.head) + request.tools_tokens
-    kept = (
+    kept_messages = (
         drop_oldest_messages(request.messages, room, dialect.holds_compaction) if overlong.can_shorten_history else None
     )
-    is_too_long = kept is None or sum(m.tokens for m in (*kept.before, *kept.after)) > room
+    is_too_long = kept_messages is None or sum(m.tokens for m in (*kept_messages.before, *kept_messages.after)) > room
     if is_too_long and (
-        told := await overlong.quotes.replace_quote(QuoteRenderOptions(room, parts.composer, parts.counter))
+        shortened := await overlong.quotes.replace_quote(QuoteRenderOptions(room, services.composer, services.counter))
     ):
-        return ShortenedRequest(_with_messages(parts, route, request, told.before, told.after), told.own_tokens)
-    if kept is None:
+        return ShortenedRequest(
+            _with_messages(services, route, request, shortened.before, shortened.after), shortened.own_tokens
+        )
+    if kept_messages is None:
         return None
-    trace = replace(dialect.user_message(kept.trace), tokens=parts.count_memoized(kept.trace))
-    before, after = (*kept.before, trace), tuple(kept.after)
-    if parts.config.tariff_of(route.model).roles == "alternate":
+    trace = replace(dialect.user_message(kept_messages.trace), tokens=services.count_memoized(kept_messages.trace))
+    before, after = (*kept_messages.before, trace), tuple(kept_messages.after)
+    if services.config.tariff_of(route.model).roles == "alternate":
         left_out = AnswersLeftOut(request.messages)
-        before, after = (), alternate_roles((*before, *after), {id(trace)}, parts.composer, left_out)
-    return ShortenedRequest(_with_messages(parts, route, request, before, after), trace.tokens)
+        before, after = (), alternate_roles((*before, *after), {id(trace)}, services.composer, left_out)
+    return ShortenedRequest(_with_messages(services, route, request, before, after), trace.tokens)
 
 
 def _with_messages(
-    parts: Services, route: Route, request: Request, before: Sequence[Message], behind: Sequence[Message]
+    services: Services, route: Route, request: Request, before: Sequence[Message], behind: Sequence[Message]
 ) -> Request:
     """The request with these messages; bound reasoning `behind` the change is removed."""
-    dialect = parts.dialect
-    if binds_reasoning(parts.config, dialect, route.model):
-        behind = strip_client_reasoning(parts.config, dialect, request, route.model, behind)
+    dialect = services.dialect
+    if binds_reasoning(services.config, dialect, route.model):
+        behind = strip_client_reasoning(services.config, dialect, request, route.model, behind)
     messages = (*before, *behind)
     body = dialect.render(request, messages, [m.wire for m in request.head], RenderOptions(include_usage=False))
     return replace(request, body=b"".join(body), messages=messages)

@@ -381,6 +381,7 @@ class ContextPolicy:
 
     def _offer_fewer_tools(self, here: PolicyInput) -> tuple[FrameEvent, ...]:
         """Offer fewer tools for good when the client's own have become so many that ours exceed the model's cap."""
+        # OpenAI and Azure take 128 tools, and a Claude Code with MCP servers was seen to bring 107 (2.1.330).
         waking, most = here.path_state.tree.wake_state, self._tariff(here).most_tools
         if waking is None or not most or waking.tools == NO_TOOLS:
             return ()
@@ -413,16 +414,16 @@ class ContextPolicy:
     def render_block(self, here: PolicyInput, most: int | None = None, frame: str = "") -> str:
         """The block of a frame (default: the active one), of at most `most` tokens."""
         tree, budgets = here.path_state.tree, self.settings.budgets
-        told = tree.frames[frame or tree.active]
+        described = tree.frames[frame or tree.active]
         if most is not None:
             budgets = replace(budgets, total=min(budgets.total, most))
-        if not told.parent:
+        if not described.parent:
             budgets = replace(budgets, current=min(budgets.current, MAX_ROOT_TOKENS))
         return block_of(
             block_format_for(self.config, here.request.model),
             here.path_state,
             tree,
-            told.id,
+            described.id,
             session=here.conversation,
             nonce=self.nonce_of(here.conversation),
             now=here.now,

@@ -24,8 +24,7 @@ from proxy.core.frames import (
     title_of,
 )
 from proxy.core.ledger import Conversation, Ledger, visible_calls
-from proxy.core.matching import guess_subagent_parent
-from proxy.core.matching import lookup_keys as anchors
+from proxy.core.matching import guess_subagent_parent, lookup_keys
 from proxy.core.text import cut_for_display, remove_illegal_xml
 from proxy.errors import StoreError
 from proxy.store import CachedConversation, ConversationCache
@@ -49,7 +48,7 @@ async def begin_subagent(  # noqa: PLR0913  who delegated what to whom, and when
     call; without a turn (a fork, a session's parent) no frame is opened."""
     parent = await conversations.get(tenant, origin[0]) if all(origin) else None
     rounds = parent.ledger.rounds.get(origin[1], ()) if parent else ()
-    call = anchors.delegating_call(rounds, prompt)
+    call = lookup_keys.delegating_call(rounds, prompt)
     if parent is not None and call is None:  # none says these words: it was presumed by a title
         call = guess_subagent_parent.longest_unclaimed_call(parent.ledger, origin[1], rounds)
     if parent is None or call is None:
@@ -144,7 +143,8 @@ async def attach_unannounced(
 def has_subagent_frame(ledger: Ledger, child: str) -> bool:
     events = (event for events in ledger.events.values() for event in events if event.kind == "delegated")
     return any(
-        isinstance(told := decode_event(event), SubagentStarted) and told.conversation == child for event in events
+        isinstance(started := decode_event(event), SubagentStarted) and started.conversation == child
+        for event in events
     )
 
 

@@ -43,6 +43,9 @@ class BoundReasoning:
     def drop_outdated(self, here: PolicyInput) -> list[FrameEvent]:
         """Drop reasoning after the client changed its system text, its tools (signed reasoning is bound to them) or its
         model. Paths from before the change are affected too."""
+        # Claude Code changes its system text between two processes (2.1.197), Cline and handoffs of agent frameworks
+        # their tools in mid-conversation. Newer Claude models answer reasoning made before that with a 400 (since
+        # 2026-08-31).
         since, request, awake = here.previous_thread, here.request, here.path_state.tree.is_awake
         if since is not None:
             if since.model and family_of(since.model) != family_of(self.config.upstream_model_of(request.model)):
@@ -82,11 +85,11 @@ class BoundReasoning:
     ) -> list[FrameEvent]:
         """Drop the reasoning of `path_entries` (default: all so far), except what must precede the calls being
         answered."""
-        kept = newest_assistant_entry(here.path_state.entries) if self.is_needed_in_loop(here) else None
+        kept_answer = newest_assistant_entry(here.path_state.entries) if self.is_needed_in_loop(here) else None
         answers = (
             p
             for p in (here.path_state.entries if path_entries is None else path_entries)
-            if p is not kept and is_assistant_entry(p)
+            if p is not kept_answer and is_assistant_entry(p)
         )
         bound = tuple(dict.fromkeys(p.entry.id for p in answers if self._has_reasoning(p)))
         return [ReasoningRemoved(bound, why)] if set(bound) - here.path_state.tree.without_reasoning else []
@@ -119,6 +122,7 @@ def client_model_binds_reasoning(config: Config, dialect: Dialect, model: str) -
 
 def wants_reasoning_back(config: Config, model: str) -> bool:
     """Whether this model's provider (by the upstream's name) refuses an answer with calls that lacks its reasoning."""
+    # DeepSeek V4 and Kimi refuse calls without the `reasoning_content` that they were made with, in all later requests.
     return RETURNED in config.tariff_of(model).required
 
 
@@ -165,8 +169,10 @@ def opens_loops_with_reasoning(config: Config, dialect: Dialect, request: Reques
 
 
 def _opens_loops_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
-    told = dialect.must_open_with_reasoning(request)
-    return config.tariff_of(model).thinking_in_loop == "required" if told is None else told
+    # Claude with a fixed thinking budget: 400 "expected thinking, but found tool_use". With adaptive thinking it
+    # may go.
+    must_open = dialect.must_open_with_reasoning(request)
+    return config.tariff_of(model).thinking_in_loop == "required" if must_open is None else must_open
 
 
 def is_assistant_entry(path_entry: PathEntry) -> bool:

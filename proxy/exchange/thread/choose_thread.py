@@ -16,8 +16,7 @@ from proxy.core.ledger import (
     Thread,
     message_id,
 )
-from proxy.core.matching import Match, MatchKind, RequestRole, walk
-from proxy.core.matching import match_history as matching
+from proxy.core.matching import Match, MatchKind, RequestRole, match_history, walk
 
 TWIN_WINDOW_MS = 10_000
 """Replicas know of each other's entries after a tenth of a second, or later where the database is slow or away."""
@@ -68,12 +67,12 @@ def _thread_in_mode(ledger: Ledger, found: Match, request: Request) -> str:
     """The thread of a loop that goes on under another system text and other tools: an earlier one on the path with
     these, or a new one. Empty if the thread of the newest entry goes on, as in a session that the client names."""
     tip_thread = thread_of_tip(ledger, found)
-    thread = matching.thread_of_request(ledger, request, found)
+    thread = match_history.thread_of_request(ledger, request, found)
     if tip_thread is None or thread is None or ledger.conversation.hint:
         return ""
     if thread is not tip_thread:
         return thread.id
-    if matching.role_of_request(request, thread, named=False) is not RequestRole.SIDE:
+    if match_history.role_of_request(request, thread, named=False) is not RequestRole.SIDE:
         return ""
     return "m" + message_id(request.system_hash, "\n".join(request.tool_names), ledger.conversation.id)[:8]
 

@@ -15,13 +15,10 @@ from msgspec import structs
 from proxy.config import Config, LiveSettings
 from proxy.core.frames import MAX_CRITERION_CHARACTERS
 from proxy.core.ledger import Call, Entry, Ledger, Request, visible_calls
-from proxy.core.matching import Match, guess_subagent_parent, opening_messages
-from proxy.core.matching import lookup_keys as anchors
-from proxy.core.matching import walk_history as walking
+from proxy.core.matching import Match, guess_subagent_parent, lookup_keys, opening_messages, walk_history
 from proxy.core.observers import first_user_text, without_client_elements
 from proxy.dialects import Dialect
-from proxy.exchange.thread import attach_subagent as delegation
-from proxy.exchange.thread import session_headers as clients
+from proxy.exchange.thread import attach_subagent, session_headers
 from proxy.exchange.thread.bound_reasoning import binds_reasoning
 from proxy.exchange.thread.placement import ParsedRequest, Placement, positions_made_behind_ours
 from proxy.store import CachedConversation, ConversationCache, StoredCandidates
@@ -54,12 +51,12 @@ class OriginFinder:
     async def find(self, parsed: ParsedRequest, known: StoredCandidates) -> Origin:
         """Who delegated this conversation: by the session it names, else by the call whose prompt it begins with, else
         by its title."""
-        if named := clients.parent_hint(parsed.headers):
+        if named := session_headers.parent_hint(parsed.headers):
             for conversation in await self.conversation_cache.conversations_in_session(parsed.tenant, named):
                 cached = await self.conversation_cache.get(parsed.tenant, conversation)
                 if cached and any(t.tool_names for t in cached.ledger.threads.values()):
                     prompts = opening_prompts(parsed.request)
-                    turns = ((p, anchors.delegating_turn(cached.ledger, p)) for p in prompts)
+                    turns = ((p, lookup_keys.delegating_turn(cached.ledger, p)) for p in prompts)
                     by_prompt = (Origin(conversation, turn, p) for p, turn in turns if turn)
                     return next(by_prompt, None) or self._guess_origin(parsed, conversation)
         for prompt in opening_prompts(parsed.request):
@@ -75,7 +72,7 @@ class OriginFinder:
         if not origin.conversation or not binds_reasoning(self.config, self.dialect, model):
             return _NO_POSITIONS
         parent = await self.conversation_cache.get(parsed.tenant, origin.conversation)
-        path = walking.walk(parent.ledger, request.messages) if parent else ()
+        path = walk_history.walk(parent.ledger, request.messages) if parent else ()
         if parent is None or not path:
             return _NO_POSITIONS
         behind = positions_made_behind_ours(parent.ledger, parent.path_state(path[-1].id), len(path))
@@ -102,7 +99,7 @@ class OriginFinder:
         """Open the subagent's frame in its parent."""
         parsed, where = placement.parsed_request, (origin.conversation, origin.turn)
         if origin.turn and origin.prompt:
-            await delegation.begin_subagent(
+            await attach_subagent.begin_subagent(
                 self.conversation_cache, parsed.tenant, where, placement.conversation, origin.prompt, parsed.now
             )
 
@@ -110,7 +107,7 @@ class OriginFinder:
         """End the conversations of subagents whose results arrived."""
         tree, now = placement.path_state.tree, placement.parsed_request.now
         if any(f.origin == "subagent" for f in tree.frames.values()):
-            await delegation.end_returned_subagents(
+            await attach_subagent.end_returned_subagents(
                 self.conversation_cache, placement.ledger, tree, placement.entry_id, now
             )
 
@@ -125,7 +122,7 @@ class OriginFinder:
         ):
             return Origin(named)
         since = parsed.now - subagent.idle_delay
-        conversation, turn = delegation.guess_parent(self.conversation_cache, parsed.tenant, since, named)
+        conversation, turn = attach_subagent.guess_parent(self.conversation_cache, parsed.tenant, since, named)
         return Origin(conversation or named, turn, guess_subagent_parent.delegated_task(parsed.request) if turn else "")
 
 
@@ -134,15 +131,17 @@ def fork_point(cached: CachedConversation, found: Match, request: Request) -> Or
     began it, if it was told that, else the first words that the user has for it alone."""
     ledger = cached.ledger
     leaves = Origin(ledger.conversation.id, found.path[-1].id if found.path else "")
-    told = {at: m.text for at, m in enumerate(request.messages) if at >= found.depth and m.role == "user"}
-    told = {at: text for at, text in told.items() if text.strip()}
-    if not told:
+    user_texts = {at: m.text for at, m in enumerate(request.messages) if at >= found.depth and m.role == "user"}
+    user_texts = {at: text for at, text in user_texts.items() if text.strip()}
+    if not user_texts:
         return leaves
     spoken = next((calls for entry in reversed(found.path) if (calls := _calls_of(ledger, entry)) is not None), ())
-    if prompt := anchors.delegated_text(spoken, told.values()):
-        return leaves._replace(directive=prompt, directive_at=next(at for at, text in told.items() if prompt in text))
-    words = first_user_text(told.values(), MAX_CRITERION_CHARACTERS)
-    return leaves._replace(directive=words, directive_at=next(iter(told)))
+    if prompt := lookup_keys.delegated_text(spoken, user_texts.values()):
+        return leaves._replace(
+            directive=prompt, directive_at=next(at for at, text in user_texts.items() if prompt in text)
+        )
+    words = first_user_text(user_texts.values(), MAX_CRITERION_CHARACTERS)
+    return leaves._replace(directive=words, directive_at=next(iter(user_texts)))
 
 
 def _calls_of(ledger: Ledger, entry: Entry) -> Sequence[Call] | None:

@@ -36,8 +36,8 @@ class ParsedRequest(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """`node` is the entry of the request's last message; `status` is what the client sees: full, asleep, side, off,
-    shadow or bypass, with a `reason`."""
+    """`entry_id` is the entry of the request's last message; `status` is what the client sees: full, asleep, side,
+    off, shadow or bypass, with a `reason`."""
 
     parsed_request: ParsedRequest
     cached_conversation: CachedConversation
@@ -97,9 +97,7 @@ class Placement(msgspec.Struct, frozen=True):
 
 
 class PolicyInput(msgspec.Struct, frozen=True):
-    """A request on its path, at `now` (ms). `mode` is active or passive; `since` is the thread's state at the request
-    before, None if unchanged; `spoken_to`: a queued user message waits; `delegated`: a subagent that is to get its
-    parent's task; `outdated`: answers that lost their reasoning on a sibling path to a change by the client."""
+    """A request on its path, at `now` (ms). `mode` is active or passive."""
 
     path_state: PathState
     request: Request
@@ -108,10 +106,14 @@ class PolicyInput(msgspec.Struct, frozen=True):
     now: int
     mode: str
     previous_thread: Thread | None = None
+    """The thread's state at the request before; None if unchanged."""
     headers: Headers = ()
     message_is_waiting: bool = False
+    """A queued message of a person waits for the model."""
     needs_parent_task: bool = False
+    """It is a subagent's conversation that is to be told its parent's task."""
     outdated_answers: frozenset[str] = frozenset()
+    """Answers that lost their reasoning on a sibling path to a change by the client."""
     begins: bool = False
     """The conversation begins with this request."""
     is_subagent: bool = False

@@ -21,10 +21,9 @@ from proxy.core.frames import PathState
 from proxy.core.ledger import Message, Request, identity_of
 from proxy.core.matching import Quote, find_quote, message_texts_of, split_into_pieces
 from proxy.core.recall import context_parts, parts_as_text
-from proxy.dialects import Dialect, DialectComposer
-from proxy.dialects import body as texts
+from proxy.dialects import Dialect, DialectComposer, body
 from proxy.errors import StoreError
-from proxy.exchange.thread import session_headers as clients
+from proxy.exchange.thread import session_headers
 from proxy.store import CachedConversation, ConversationCache
 
 log = logging.getLogger(__name__)
@@ -82,12 +81,12 @@ class QuoteFinder:
         conversations: ConversationCache,
         dialect: Dialect,
         tenant: str,
-        headers: clients.Headers,
+        headers: session_headers.Headers,
         request: Request,
     ) -> None:
         """`request` has its tokens counted."""
         self._conversation_cache, self._dialect, self._tenant = conversations, dialect, tenant
-        self._hint, self._messages = clients.session_hint(headers), request.messages
+        self._hint, self._messages = session_headers.session_hint(headers), request.messages
         self._has_searched = False
         self._found_quote: FoundQuote | None = None
 
@@ -173,8 +172,8 @@ def _awake_path_states(cached: CachedConversation) -> list[PathState]:
 
 def _search_path_states(at: int, wire: bytes, stories: Sequence[PathState]) -> FoundQuote | None:
     """Takes half a second for 10 MB of text, in a thread."""
-    written = texts.longest_text(wire)
-    text = texts.decode_text(written)
+    written = body.longest_text(wire)
+    text = body.decode_text(written)
     pieces = split_into_pieces(text)
     if pieces is None:
         return None
@@ -199,11 +198,11 @@ async def _replace_quote(
     )
     if left < MIN_RENDERING_TOKENS:
         return None
-    parts = context_parts(found.path_state, build_context(found.path_state, means.composer))
+    pieces = context_parts(found.path_state, build_context(found.path_state, means.composer))
     begins = RENDERING_START.format(count=found.quote.end - found.quote.start)
-    text = f"{before}{begins}{parts_as_text(parts, left)}{RENDERING_END}{behind}"
+    text = f"{before}{begins}{parts_as_text(pieces, left)}{RENDERING_END}{behind}"
     (tokens,) = await means.counter.count_all([text])
-    wire, identity = texts.replace_text(message.wire, found.raw_text, text), identity_of(message.role, text)
+    wire, identity = body.replace_text(message.wire, found.raw_text, text), identity_of(message.role, text)
     changed = replace(message, wire=wire, identity=identity, text=text, tokens=tokens)
     return ReplacedMessages(
         messages[: found.position], (changed, *messages[found.position + 1 :]), max(tokens - around, 0)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+# `x-client-request-id` and `prompt_cache_key` look like ids and are none: Codex repeats the first in all requests and
+# shares the second among its agents (0.169), so two threads would become one.
 SESSION_HEADERS = (
     b"x-stack-session",
     b"x-session-id",
@@ -35,18 +37,19 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 def session_hint(headers: Headers) -> str:
     """The client's session id, with the agent's id where there is one; or empty."""
-    told = dict(headers)
-    if told.keys().isdisjoint(SESSION_HEADERS):
+    values = dict(headers)
+    if values.keys().isdisjoint(SESSION_HEADERS):
         return ""
-    session, agent = _first_header(told, SESSION_HEADERS), _first_header(told, (AGENT_HEADER,))
+    # Claude Code's agents share the session's id; without the agent's own, their histories would be taken for branches.
+    session, agent = _first_header(values, SESSION_HEADERS), _first_header(values, (AGENT_HEADER,))
     return f"{session}/{agent}" if session and agent else session
 
 
 def parent_hint(headers: Headers) -> str:
     """The session that delegated this one, or empty."""
-    told = dict(headers)
-    return _first_header(told, PARENT_HEADERS) or (
-        _first_header(told, SESSION_HEADERS) if _first_header(told, (AGENT_HEADER,)) else ""
+    values = dict(headers)
+    return _first_header(values, PARENT_HEADERS) or (
+        _first_header(values, SESSION_HEADERS) if _first_header(values, (AGENT_HEADER,)) else ""
     )
 
 
@@ -56,8 +59,8 @@ def client_name(headers: Headers) -> str:
     return found[0].decode("ascii", "replace") if found else ""
 
 
-def _first_header(told: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> str:
+def _first_header(values: Mapping[bytes, bytes], names: tuple[bytes, ...]) -> str:
     for name in names:
-        if name in told and (value := told[name].strip()):
+        if name in values and (value := values[name].strip()):
             return value[:MAX_SESSION_BYTES].decode("latin-1").strip()
     return ""

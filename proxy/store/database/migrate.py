@@ -9,8 +9,7 @@ from pathlib import Path
 from sqlalchemy import Connection, bindparam, inspect, select, text
 
 from proxy.errors import StoreError
-from proxy.store import schema
-from proxy.store import tasks_view as tasks
+from proxy.store import schema, tasks_view
 
 MIGRATIONS_FOLDER = Path(__file__).parents[1] / "migrations"
 SECRET_NAME = "secret"  # noqa: S105 - the name of the row, not what is in it
@@ -59,7 +58,7 @@ def upgrade(connection: Connection) -> None:
     command.upgrade(config, "head")
     table = schema.task_rows
     if connection.execute(select(table.c.id).limit(1)).first() is None:  # they are derived, and were not kept before
-        for row in tasks.all_task_rows(connection):
+        for row in tasks_view.all_task_rows(connection):
             connection.execute(table.insert().values(row))
 
 

@@ -21,7 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
 from proxy.errors import InvalidConfiguration, StoreError
-from proxy.store.database import migrate as migrating
+from proxy.store.database import migrate
 from proxy.store.database.interface import MAX_NOTES, READERS, SEARCHERS
 from proxy.store.failures import as_store_error
 from proxy.store.pipeline import pipelined
@@ -157,13 +157,13 @@ class PostgresDatabase:
         """One process at a time: replicas start together."""
         with connection.begin():
             connection.exec_driver_sql(f"SELECT {LOCK_SQL.format(SCHEMA_KEY)}")
-            version = migrating.schema_version_of(connection)
+            version = migrate.schema_version_of(connection)
             if not version:
-                migrating.create_schema(connection, self._secret)
-            elif not migrating.is_current(version):
-                migrating.upgrade(connection)
+                migrate.create_schema(connection, self._secret)
+            elif not migrate.is_current(version):
+                migrate.upgrade(connection)
                 self.notes.append(f"the store was migrated from schema {version}")
-            self._secret = migrating.secret_of(connection)
+            self._secret = migrate.secret_of(connection)
 
     def close(self) -> None:
         held = (self._write_connection, self._engine, self._read_engine)

@@ -24,7 +24,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, QueuePool
 
 from proxy.errors import StoreError
-from proxy.store.database import migrate as migrating
+from proxy.store.database import migrate
 from proxy.store.database.interface import MAX_NOTES, READERS, SEARCHERS
 from proxy.store.failures import as_store_error
 
@@ -130,7 +130,7 @@ class SqliteFile:
             _configure_durability(_raw_connection(self._write_connection), new=not was_there)
             self._migrate(reading)
             with reading.connect() as connection:
-                self._secret = self._secret or migrating.secret_of(connection)
+                self._secret = self._secret or migrate.secret_of(connection)
             undone_on_failure.pop_all()
         self._identity = _file_identity(self.path)
         self._read_engine = reading  # last: readers use it from here on, and find the tables
@@ -276,17 +276,17 @@ class SqliteFile:
         """Checked on a read-only connection, so that a store in use by another process opens at once."""
         assert self._write_connection is not None  # noqa: S101 - `_open` made it
         with reading.connect() as connection:
-            version = migrating.schema_version_of(connection)
-        if migrating.is_current(version):
+            version = migrate.schema_version_of(connection)
+        if migrate.is_current(version):
             return
         if version:
             self._back_up(reading, version)
         with self._write_connection.begin():
-            version = migrating.schema_version_of(self._write_connection)  # another process may have been faster
+            version = migrate.schema_version_of(self._write_connection)  # another process may have been faster
             if not version:
-                migrating.create_schema(self._write_connection, self._secret)
-            elif not migrating.is_current(version):
-                migrating.upgrade(self._write_connection)
+                migrate.create_schema(self._write_connection, self._secret)
+            elif not migrate.is_current(version):
+                migrate.upgrade(self._write_connection)
         if version:
             self.notes.append(f"the store was migrated from schema {version}; a copy was kept")
 

@@ -44,7 +44,7 @@ class CompleteAnswer(Answer):
 
 
 class StreamedAnswer(Answer):
-    """An answer in progress. `first` is its first event, `silence_s` the longest wait for the next."""
+    """An answer in progress. `first` is its first event; `idle_timeout_s` bounds the wait for the next."""
 
     __slots__ = ("_first", "_name", "_silence_s", "_stream", "_telling")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from proxy.config import WireFormat
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 
 DONE_EVENT = b"data: [DONE]\n\n"
 Json = dict[str, Any]
@@ -45,7 +45,7 @@ class ChatStreamEncoder:
             chunk["choices"] = choices = []  # as OpenAI tells it; litellm puts an empty delta there
         for choice in choices:
             choice.setdefault("finish_reason", None)
-        return b"data: " + slices.encode(chunk) + b"\n\n"
+        return b"data: " + raw_json.encode(chunk) + b"\n\n"
 
     def finish(self) -> bytes:
         if not self._finished:
@@ -64,7 +64,7 @@ class MessagesStreamEncoder:
             event = event.encode()
         if not isinstance(event, bytes):
             members = _members_of(event)
-            event = f"event: {members.get('type', '')}\n".encode() + b"data: " + slices.encode(members) + b"\n\n"
+            event = f"event: {members.get('type', '')}\n".encode() + b"data: " + raw_json.encode(members) + b"\n\n"
         self._finished = self._finished or b"message_stop" in event
         return bytes(event)
 
@@ -89,7 +89,7 @@ class ResponsesStreamEncoder:
         self._finished = self._finished or kind in self.FINAL_EVENT_TYPES
         event_members = {**members, "type": kind, "sequence_number": self._number}
         self._number += 1
-        return f"event: {kind}\n".encode() + b"data: " + slices.encode(event_members) + b"\n\n"
+        return f"event: {kind}\n".encode() + b"data: " + raw_json.encode(event_members) + b"\n\n"
 
     def finish(self) -> bytes:
         if not self._finished:
@@ -112,7 +112,7 @@ def encode_body(value: Any) -> bytes:
     for choice in members.get("choices") or ():
         if isinstance(message := choice.get("message"), dict):
             message.setdefault("content", None)
-    return slices.encode(members)
+    return raw_json.encode(members)
 
 
 def _members_of(value: Any) -> Json:

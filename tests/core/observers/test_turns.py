@@ -12,7 +12,7 @@ from proxy.core.observers.turns import (
     task_text_of,
     typed_text_of,
 )
-from proxy.dialects import raw_json as slices
+from proxy.dialects import raw_json
 from proxy.dialects.chat import message as chat_message
 from proxy.dialects.messages import message as anthropic_message
 from proxy.dialects.responses import items as responses_item
@@ -94,7 +94,7 @@ def test_the_same_words_in_a_request_are_the_users(text: str) -> None:
 
 
 def message(text: str) -> Message:
-    return chat_message.read_message(slices.encode({"role": "user", "content": text}))
+    return chat_message.read_message(raw_json.encode({"role": "user", "content": text}))
 
 
 # ------------------------------------------------------------------------------------------------- pictures and files
@@ -102,15 +102,15 @@ BASE64 = "aGVsbG8/d29ybGQ+Zm9vX2Jhci9iYXo" * 200
 
 
 def in_chat(*parts: object) -> Message:
-    return chat_message.read_message(slices.encode({"role": "user", "content": list(parts)}))
+    return chat_message.read_message(raw_json.encode({"role": "user", "content": list(parts)}))
 
 
 def in_messages(*blocks: object) -> Message:
-    return anthropic_message.read_message(slices.encode({"role": "user", "content": list(blocks)}))
+    return anthropic_message.read_message(raw_json.encode({"role": "user", "content": list(blocks)}))
 
 
 def in_responses(*parts: object) -> Message:
-    return responses_item.read_item(slices.encode({"type": "message", "role": "user", "content": list(parts)}))
+    return responses_item.read_item(raw_json.encode({"type": "message", "role": "user", "content": list(parts)}))
 
 
 def with_chat_picture(words: str) -> Message:
