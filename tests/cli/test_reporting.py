@@ -107,7 +107,7 @@ def test_a_report_fits_the_terminal(stocked: Stocked, by: str, columns: int) -> 
 
     assert shown.code == 0
     assert max(len(line) for line in shown.out.splitlines()) <= columns
-    for heading in ("tokens in", "sent", "cost $", "saved $"):
+    for heading in ("tokens in", "sent", "with us $", "saved $"):
         assert heading in shown.out.splitlines()[3]
 
 
