@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -145,7 +146,8 @@ def test_a_model_that_calls_tools_although_it_may_not_is_told_for_an_hour(
 def test_the_name_of_a_model_is_only_text(proxy: ServedProxy, monkeypatch: pytest.MonkeyPatch) -> None:
     trait = LearnedTrait("up", "<script>alert(1)</script>", "mild", 0, 1)
     # Patched: no upstream refuses a model of that name by itself.
-    monkeypatch.setattr(proxy.app, "_learned_traits", lambda: [trait])
+    running = dataclasses.replace(proxy.app._running, learned_traits=lambda: [trait])
+    monkeypatch.setattr(proxy.app, "_running", running)
 
     assert "<script>alert" not in page_of(proxy)
     assert [row.model for row in learned(proxy)] == ["up · <script>alert(1)</script>"]
