@@ -19,8 +19,8 @@ from tests.yardstick.test_recordings import NEVER, python
 __all__ = ["python"]
 
 LIMIT_S = 600
-PLAYED = "cc-entire-00c9e2,mswe-sympy,tau-airline-033"
-"""Recordings of three kinds of work."""
+PLAYED = "cc-entire-13db96,cc-spotter-sub-a2898e,mswe-sympy,tau-airline-033"
+"""A recording of each kind of work, two of which are folded."""
 SAME = ("tokens", "cost_anthropic", "cost_openai90", "far_recall", "retrievable", "user_facts", "dearer_2pc")
 TOLERANCE = 0.001
 """Ids are random, so their tokens differ from run to run."""
