@@ -4,7 +4,7 @@ is made once and outlives the frame it was planned in, and calls of one message 
 from __future__ import annotations
 
 import re
-from itertools import pairwise, permutations
+from itertools import permutations
 
 import pytest
 
@@ -208,31 +208,3 @@ def test_items_of_a_forgotten_frame_go_on_where_the_work_is(chat: Conversation, 
 
     assert chat.proxy.statuses()["Tokens"] == "completed"
     assert titles(chat).count("Lexer") == titles(chat).count("Parser") == 1
-
-
-@pytest.mark.rows("S1-76", "S0-04", "S0-55")
-@pytest.mark.parametrize(("stated", "above"), TICK_AND_PUSH)
-def test_an_item_that_is_ticked_inside_an_earlier_push_ends_there(
-    chat: Conversation, provider: ScriptedProvider, stated: str, above: str
-) -> None:
-    provider.will(does(todo(LIST)), does(push("Read the tests")), does(bash("cat tests.py")))
-    provider.will(does(todo(stated.removeprefix("todo "))), does(bash("cat more.py")), does(pop("There are 12.")))
-    provider.will(does(bash("make printer")), says("ok"))
-    chat.says("Build the formatter.")
-    for result in ("Plan updated.", "def test(): ...", "Plan updated."):
-        chat.returns(result)
-
-    assert chat.proxy.statuses()["Lexer"] == ("blocked" if "[ ] Lexer" in stated else "completed")
-    assert chat.proxy.active() == "Read the tests"
-    place = above or "Build the formatter."
-    assert parent_of(chat, "Read the tests") == place
-    lines = [[m["role"] for m in request.messages] for request in provider.received]
-    assert all(len(later) > len(line) for line, later in pairwise(lines)), "nothing leaves"
-
-    chat.returns("def more(): ...")
-    line = as_one_text(provider.received[-1].messages)
-    assert "There are 12." in line
-    assert "def more" not in line
-    assert chat.proxy.active() == place
-    assert chat.proxy.frames()["Read the tests"]["results"] == "There are 12."
-    assert titles(chat) == sorted(set(titles(chat))), "no item is made twice"

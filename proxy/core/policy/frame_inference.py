@@ -157,9 +157,8 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
         diff = reconcile_plan(_mirrored_items(inference.tree), change)
         is_behind = not opened or answered.get(change.entry, "") in behind
         around = _frame_inside(inference.tree, opened, diff) if is_behind else opened
-        around = around or _frame_in_ended_item(inference.tree, diff)
         _apply_plan_diff(inference, diff, group, message.text, around)
-        if around and around == opened and any(item.frame for item in _items_changed(diff)):
+        if around and any(item.frame for item in _items_changed(diff)):
             inference.add_event(BlockStale((opened,)))  # it was written when the call was made
 
 
@@ -181,15 +180,6 @@ def _frame_inside(tree: Tree, opened: str, diff: PlanDiff) -> str:
     where all that is changed is the frame's own."""
     above = (ancestors(tree, item.frame) for item in _items_changed(diff) if item.frame)
     return opened if opened and any(all(a.id != opened for a in each) for each in above) else ""
-
-
-def _frame_in_ended_item(tree: Tree, diff: PlanDiff) -> str:
-    """The outermost frame at work that a call opened below an item that ends or pauses: it goes on beside that. Empty
-    without one."""
-    ended = {item.frame for item in (*diff.completed, *diff.paused) if item.frame}
-    path = path_to(tree, tree.active)
-    inside = [f for at, f in enumerate(path) if f.opening and any(above.id in ended for above in path[:at])]
-    return inside[0].id if inside else ""
 
 
 def _items_changed(diff: PlanDiff) -> tuple[MirroredItem, ...]:
