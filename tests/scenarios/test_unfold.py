@@ -257,7 +257,7 @@ def test_the_frames_say_which_of_them_are_folded_and_which_were_asked_back(
     assert set(refused.values()) == {409}
     assert [title for title, frame in before.items() if "folded" in frame] == [TITLE]
     looking.tree(data=proxy.config.data)
-    assert f"✓ {TITLE} [{frame_of(session)}] request, kept\n" in capsys.readouterr().out
+    assert f"✓ {TITLE} [{frame_of(session)}] request, brought back\n" in capsys.readouterr().out
 
 
 def test_the_command_does_it_where_no_proxy_runs(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
