@@ -15,8 +15,8 @@ from sqlalchemy import Connection
 
 from proxy.store.commit import Batch
 from proxy.store.interface import BudgetState, ReservationEnd, ReservationRecord, UsageRecord
-from proxy.store.pipeline import pipelined
 from proxy.store.rows import escape_text
+from proxy.store.statements import pipelined
 
 Result = TypeVar("Result")
 

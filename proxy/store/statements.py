@@ -2,13 +2,15 @@
 
 Many rows go into one insert: SQLite releases the interpreter lock at every step, and under load the writer's thread
 waits up to 5 ms to get it back; PostgreSQL reads and plans each statement. On SQLite the statements run on its own
-driver, because SQLAlchemy took a third of the writer's time in small groups.
+driver, because SQLAlchemy took a third of the writer's time in small groups. To a PostgreSQL server several go in one
+round trip, by the pipeline of its driver; SQLAlchemy would wait for the rows of each.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from itertools import chain, islice, zip_longest
 from operator import itemgetter
@@ -35,13 +37,14 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.dml import UpdateBase
 from sqlalchemy.types import TypeEngine
 
 from proxy.store import rows, schema
-from proxy.store.pipeline import fetch_pipelined
 
 if TYPE_CHECKING:
+    import psycopg
     from sqlalchemy.dialects.postgresql import Insert as PostgresInsert
     from sqlalchemy.dialects.sqlite import Insert as SqliteInsert
 
@@ -332,3 +335,37 @@ def _upsert(
         brought, there = insert.excluded[unless_empty], table.c[unless_empty]
         changed[unless_empty] = case((func.length(brought) == ZERO, there), else_=brought)
     return insert.on_conflict_do_update(index_elements=keys, set_=changed, where=where)
+
+
+# ------------------------------------------------------------------------------------------------ several at once
+@contextmanager
+def pipelined(connection: Connection) -> Iterator[psycopg.Connection[Any]]:
+    """Statements inside go to the server without waiting for each other. An error of any of them is raised at its end,
+    as one of SQLAlchemy."""
+    import psycopg  # an extra
+
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, psycopg.Connection)  # noqa: S101 - the URL's driver says so
+    try:
+        with driver.pipeline():
+            yield driver
+    except psycopg.Error as caught:  # SQLAlchemy has left the statement that it belongs to
+        lost = driver.closed
+        # In a pipeline the server's last words are not read. Nothing was committed, so it may be written again.
+        said = psycopg.errors.AdminShutdown(str(caught)) if lost else caught
+        if lost:  # else the end of the transaction tries to roll back, and its error hides this one
+            connection.invalidate(caught)
+        raise DBAPIError.instance(
+            None, None, said, psycopg.Error, connection_invalidated=lost, dialect=connection.dialect
+        ) from caught
+
+
+def fetch_pipelined(connection: Connection, asked: Sequence[tuple[str, Mapping[str, object]]]) -> list[Sequence[Any]]:
+    """The rows of each of these queries, with their columns as attributes. The SQL is in the driver's form."""
+    from psycopg.rows import namedtuple_row  # an extra
+
+    if not connection.in_transaction():
+        connection.begin()  # else SQLAlchemy would not end the transaction that the driver begins
+    with pipelined(connection) as driver:
+        cursors = [driver.cursor(row_factory=namedtuple_row).execute(sql, values) for sql, values in asked]
+    return [cursor.fetchall() for cursor in cursors]

@@ -24,7 +24,7 @@ from proxy.errors import InvalidConfiguration, StoreError
 from proxy.store.database import migrate
 from proxy.store.database.interface import MAX_NOTES, READERS, SEARCHERS
 from proxy.store.failures import as_store_error
-from proxy.store.pipeline import pipelined
+from proxy.store.statements import pipelined
 
 CONNECT_TIMEOUT_S = 5
 LOCK_TIMEOUT_MS = 10_000
