@@ -95,7 +95,7 @@ ConversationArgument = Annotated[
 
 
 def parse_as_of(as_of: str) -> int | None:
-    """The time in ms since the epoch, or None where none is given. Raises BadParameter."""
+    """The time in ms since the epoch, or None where none is given. Raises typer.BadParameter."""
     try:
         return parse_timestamp(as_of)
     except BadRequest as error:

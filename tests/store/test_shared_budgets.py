@@ -108,6 +108,7 @@ async def test_a_proxy_that_lives_renews_the_leases_of_its_requests(
     here, there = replicas
     ours, theirs = [await each.budgets.reserve(TENANT, LIMITS, ONE) for each in replicas]
     postgres.run("UPDATE reservations SET until = until - 20000", url)
+    # Patched: a test would wait ten seconds for the next renewal.
     monkeypatch.setattr("proxy.auth.budgets.RENEW_S", 0)
     renewing = asyncio.create_task(here.budgets.renew_forever())
     until = dict[object, int]()

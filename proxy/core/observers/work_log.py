@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from proxy.core.frames import direct_path
+from proxy.core.frames import direct_path, is_same_file
 from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of, words_of_refusal
 from proxy.core.observers.command_outcomes import CommandOutcome, summary_line_of
 from proxy.core.observers.commands import CommandRun, observe_commands
@@ -173,28 +174,50 @@ def edit_lines(step: Step, tool_roles: ToolRoles, names: Mapping[str, str] = NO_
 
 
 def _edits_of_call(execution: ToolExecution, tool_roles: ToolRoles, names: Mapping[str, str]) -> Iterator[str]:
+    for patch in _patches_in(execution, tool_roles):
+        yield from _edits_of_patch(patch, names)
+    for path, old, new, is_whole in _replacements_in(execution, tool_roles):
+        name = _file_name(path, names)
+        if is_whole:
+            lines = len(new.splitlines())
+            yield f"{name}: written whole, {lines} line{'s' if lines != 1 else ''}"
+        else:
+            yield _edit_text(name, old, new)
+
+
+class _Replacement(NamedTuple):
+    """An edit of a file. `old` is empty where `new` was added somewhere, and where the file was written whole."""
+
+    path: str
+    old: str
+    new: str
+    is_whole: bool = False
+
+
+def _patches_in(execution: ToolExecution, tool_roles: ToolRoles) -> tuple[str, ...]:
     role = tool_roles.role_of(execution.call.name)
+    if "*** Begin Patch" not in execution.call.arguments or role not in (None, ToolRole.PATCH, ToolRole.SHELL):
+        return ()
+    return tuple(text for text in texts_in(decode_json_or_text(execution.call.arguments)) if "*** " in text)
+
+
+def _replacements_in(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[_Replacement]:
+    """The edits that the arguments of a call are; a patch is none."""
+    if tool_roles.role_of(execution.call.name) not in (ToolRole.EDIT, ToolRole.WRITE, ToolRole.EDITOR):
+        return
     arguments = decode_json_or_text(execution.call.arguments)
-    if "*** Begin Patch" in execution.call.arguments and role in (None, ToolRole.PATCH, ToolRole.SHELL):
-        for text in texts_in(arguments):
-            if "*** " in text:
-                yield from _edits_of_patch(text, names)
-        return
-    if not isinstance(arguments, dict) or role not in (ToolRole.EDIT, ToolRole.WRITE, ToolRole.EDITOR):
-        return
     changed = [f for f in observe_files(Step("", (execution,)), tool_roles) if f.action is not FileAction.READ]
-    if not changed:
+    if not changed or not isinstance(arguments, dict):
         return
-    name = _file_name(changed[0].path, names)
+    path = changed[0].path
     listed = arguments.get("edits")
     for record in (arguments, *(listed if isinstance(listed, list) else ())):
         if isinstance(record, dict):
             old, new = _first_text(record, _OLD_KEYS), _first_text(record, _NEW_KEYS)
             if old or new:
-                yield _edit_text(name, old, new)
+                yield _Replacement(path, old, new)
     if whole := _first_text(arguments, _CONTENT_KEYS):
-        lines = len(whole.splitlines())
-        yield f"{name}: written whole, {lines} line{'s' if lines != 1 else ''}"
+        yield _Replacement(path, "", whole, is_whole=True)
 
 
 class WrittenText(msgspec.Struct, frozen=True):
@@ -206,33 +229,43 @@ class WrittenText(msgspec.Struct, frozen=True):
 
 def written_texts(steps: Iterable[Step], tool_roles: ToolRoles) -> tuple[WrittenText, ...]:
     """The texts that the edits of these steps left in the files, each with the later edits inside it, in the order of
-    their newest change. A text is left out where nobody knows what became of it: a command changed the file later."""
+    their newest change. A text is left out where nobody knows what became of it: a command changed the file later, or
+    something was added to it at a place that the call does not tell."""
     written: list[WrittenText] = []
     for step in steps:
         for execution in step.executions:
             if not execution.answered or call_failed(execution):
                 continue
-            if made := tuple(_replacements_of_call(execution, tool_roles)):
-                for path, old, new in made:
-                    written = _with_replacement(written, path, old, new)[-MAX_WRITTEN_TEXTS:]
-            else:
+            patches = _patches_in(execution, tool_roles)
+            made = [*_replacements_in(execution, tool_roles)]
+            made += (each for patch in patches for each in _replacements_of_patch(patch))
+            for each in made:
+                written = _with_replacement(written, each)[-MAX_WRITTEN_TEXTS:]
+            if patches or not made:
+                unknown = {FileAction.DELETED} if made else {*FileAction} - {FileAction.READ}
                 files = observe_files(Step("", (execution,)), tool_roles)
-                gone = {file.path for file in files if file.action is not FileAction.READ}
-                written = [each for each in written if each.path not in gone] if gone else written
+                written = _without_files(written, [file.path for file in files if file.action in unknown])
     return tuple(written)
 
 
-def _with_replacement(written: Sequence[WrittenText], path: str, old: str, new: str) -> list[WrittenText]:
-    """The texts after one more edit, which replaces `old`; the whole file if that is empty."""
-    around = next((each for each in written if old and each.path == path and old in each.text), None)
-    if around is not None:
-        staying = [each for each in written if each is not around]
-        made = around.text.replace(old, new)
+def _without_files(written: list[WrittenText], paths: Sequence[str]) -> list[WrittenText]:
+    return [each for each in written if not any(is_same_file(each.path, path) for path in paths)] if paths else written
+
+
+def _with_replacement(written: list[WrittenText], made: _Replacement) -> list[WrittenText]:
+    """The texts after one more edit."""
+    path, old, new, _ = made
+    if not old:
+        staying = _without_files(written, [path])
+        return [*staying, WrittenText(path, new)] if made.is_whole else staying
+    here = [each for each in written if is_same_file(each.path, path)]
+    if around := next((each for each in here if old in each.text), None):
+        left, new = [around], around.text.replace(old, new)
     else:
         telling = _telling_lines(old)
-        staying = [each for each in written if each.path != path or (old and not telling & _telling_lines(each.text))]
-        made = new
-    return [*staying, WrittenText(path, made)] if made.strip() else staying
+        left = [each for each in here if telling & _telling_lines(each.text)]
+    staying = [each for each in written if each not in left]
+    return [*staying, WrittenText(path, new)] if new.strip() else staying
 
 
 def _telling_lines(text: str) -> set[str]:
@@ -240,41 +273,17 @@ def _telling_lines(text: str) -> set[str]:
     return {stripped for line in text.splitlines() if len(stripped := line.strip()) >= TELLING_CHARACTERS}
 
 
-def _replacements_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[tuple[str, str, str]]:
-    """The path, the old and the new text of each edit of a call; the old one is empty where the file is written
-    whole."""
-    role = tool_roles.role_of(execution.call.name)
-    arguments = decode_json_or_text(execution.call.arguments)
-    if "*** Begin Patch" in execution.call.arguments and role in (None, ToolRole.PATCH, ToolRole.SHELL):
-        for text in texts_in(arguments):
-            if "*** " in text:
-                yield from _replacements_of_patch(text)
-        return
-    if not isinstance(arguments, dict) or role not in (ToolRole.EDIT, ToolRole.WRITE, ToolRole.EDITOR):
-        return
-    changed = [f for f in observe_files(Step("", (execution,)), tool_roles) if f.action is not FileAction.READ]
-    if not changed:
-        return
-    path = changed[0].path
-    listed = arguments.get("edits")
-    for record in (arguments, *(listed if isinstance(listed, list) else ())):
-        if isinstance(record, dict) and (old := _first_text(record, _OLD_KEYS)):
-            yield path, old, _first_text(record, _NEW_KEYS)
-    if whole := _first_text(arguments, _CONTENT_KEYS):
-        yield path, "", whole
-
-
-def _replacements_of_patch(text: str) -> Iterator[tuple[str, str, str]]:
+def _replacements_of_patch(text: str) -> Iterator[_Replacement]:
     path, is_new = "", False
     old: list[str] = []
     new: list[str] = []
     for line in (*text[: 4 * MAX_EDIT_LENGTH].splitlines(), "@@"):
         if line.startswith(("@@", "*** ")) and (old or new):
             if path and old != new:
-                yield path, "" if is_new else "\n".join(old), "\n".join(new)
+                yield _Replacement(path, "" if is_new else "\n".join(old), "\n".join(new), is_new)
             old, new = [], []
         if header := _PATCHED_FILE.match(line):
-            path, is_new = header[1].strip(), line.startswith("*** Add")
+            path, is_new = direct_path(header[1].strip()), line.startswith("*** Add")
         elif line.startswith("*** "):
             path = path if line.startswith(("*** End of File", "*** Move to")) else ""
         elif not line.startswith("@@"):

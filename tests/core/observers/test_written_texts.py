@@ -28,6 +28,7 @@ def texts_after(*steps: Step) -> list[tuple[str, str]]:
 
 
 FIRST = edit("pass", LIMIT)
+MOVED_ON = "*** Begin Patch\n*** Delete File: ./src/a.py\n*** Add File: b.py\n+b = 1\n*** End Patch"
 
 
 @pytest.mark.rows("S0-54")
@@ -44,6 +45,18 @@ FIRST = edit("pass", LIMIT)
         ((edit(LIMIT, ""),), []),
         ((step("write", {"filePath": "src/a.py", "content": "X = 1\n"}),), [("src/a.py", "X = 1\n")]),
         ((step("bash", {"command": "sed -i s/10/20/ src/a.py"}),), []),
+        ((step("bash", {"command": "sed -i s/10/20/ /repo/src/a.py"}),), []),
+        ((edit("10", "20", "/repo/src/a.py"),), [("/repo/src/a.py", LIMIT.replace("10", "20"))]),
+        ((edit("", "import os"),), []),
+        (
+            (
+                step(
+                    "apply_patch",
+                    "*** Begin Patch\n*** Delete File: ./src/a.py\n*** Add File: b.py\n+b = 1\n*** End Patch",
+                ),
+            ),
+            [("b.py", "b = 1")],
+        ),
         ((step("bash", {"command": "pytest -q"}), step("read", {"filePath": "src/a.py"})), [("src/a.py", LIMIT)]),
     ],
 )
