@@ -1,7 +1,7 @@
 """The ASGI application, the guard in front of it, and the server that runs it on a socket."""
 
 from proxy.server.app import build_app
-from proxy.server.mounted import BuildMounted, Mounted, RunningApp
 from proxy.server.runner import ServerHooks, base_url, bind, serve
+from proxy.server.running_app import BuildMounted, Mounted, RunningApp
 
 __all__ = ["BuildMounted", "Mounted", "RunningApp", "ServerHooks", "base_url", "bind", "build_app", "serve"]

@@ -69,11 +69,11 @@ from proxy.server.compressed_requests import decompress_request
 from proxy.server.front import TrustedFront
 from proxy.server.guard import RequestGuard, log_refusal
 from proxy.server.metered_answers import Meter, Metering
-from proxy.server.mounted import BuildMounted, Mounted, RunningApp
 from proxy.server.other_apis import other_api_of, refuse_other_api
 from proxy.server.peer_user import Peer, user_of_peer
 from proxy.server.replica_news import ReplicaNews
 from proxy.server.runner import OTHER_USER_KEY
+from proxy.server.running_app import BuildMounted, Mounted, RunningApp
 from proxy.server.upstream_loop import new_hop
 from proxy.store import ConversationCache, Health, Store, open_store
 from proxy.telemetry import EventBus, EventFileWriter, Metrics, health_view, open_tracer
