@@ -84,9 +84,9 @@ class _History:
         """Read `messages`: only the new ones, or all where the client rewrote its history."""
         known = len(self.messages)
         # Mostly the very same objects, because the dialect reads each message once.
-        if len(messages) < known or any(
-            a is not b and a.identity != b.identity for a, b in zip(self.messages, messages, strict=False)
-        ):
+        if messages[:known] != self.messages and [m.identity for m in messages[:known]] != [
+            m.identity for m in self.messages
+        ]:
             self.last, self.requests, known = {}, [], 0
         for at in range(known, len(messages)):
             before = self.requests[-1] + (messages[at - 1].role == "assistant") if at else 0

@@ -23,7 +23,7 @@ from callstack_proxy.replay.cache_markers import MarkerCostTracker
 from callstack_proxy.replay.loss import LossTracker, NameReader, ObservedRequest
 from callstack_proxy.replay.outcome import MarkerCosts, ReplayResult
 from callstack_proxy.replay.reads_needed import ReadsNeeded
-from callstack_proxy.replay.recording import Json, RecordedStep, Recording
+from callstack_proxy.replay.recording import RecordedStep, Recording
 from callstack_proxy.replay.services import TENANT, build_replay
 from proxy.accounting import Receipt, sum_receipts
 from proxy.config import Config
@@ -90,28 +90,28 @@ class _Player:
         status = reply.header_values.get("x-stack-status", "")
         if not step.is_copy:
             self._played.statuses[status] = self._played.statuses.get(status, 0) + 1
-        self._compare(number, step, reply)
+        answered = self._api.as_message(step.answer) if step.answer is not None else None
+        self._compare(number, answered, reply)
         if replay.provider.received:
-            client = self._parse(body)
+            sent = replay.provider.received[-1]
+            client = sent if sent.body == body else self._parse(body)
             if self._marked:
                 costs = self._marked.cost, self._marked.cost_untouched
                 self._marked.add_request(client, replay.provider.received, replay.provider.outputs)
                 if step.is_copy:
                     self._marked.cost, self._marked.cost_untouched = costs
-            await self._observe(
-                number, client, replay.provider.received[-1], step, reply.header_values.get("x-stack-conversation", "")
-            )
+            answer = None if step.is_copy else answered
+            await self._observe(number, client, sent, answer, reply.header_values.get("x-stack-conversation", ""))
 
-    def _compare(self, number: int, step: RecordedStep, reply: HeldReply) -> None:
+    def _compare(self, number: int, recorded: Message | None, reply: HeldReply) -> None:
         """Note an answer that is not the recorded one."""
-        if step.answer is not None and not _is_same_answer(self._api, reply, step.answer):
+        if recorded is not None and not _is_same_answer(self._api, reply, recorded):
             self._played.unequal += 1
             self._note(f"request {number}: the client got another answer than was recorded (status {reply.status})")
 
     async def _observe(
-        self, number: int, client: Request, sent: Request, step: RecordedStep, conversation: str
+        self, number: int, client: Request, sent: Request, answer: Message | None, conversation: str
     ) -> None:
-        answer = self._api.as_message(step.answer) if step.answer is not None and not step.is_copy else None
         seen = ObservedRequest(number, conversation, client, sent, answer)
         if client.tool_names and not self._is_brief:
             brief = self._replay.services.resolver.policy.brief_tools.shorten(client)
@@ -157,7 +157,7 @@ class _Player:
         return played
 
 
-def _is_same_answer(api: ReplayApi, reply: HeldReply, recorded: Json) -> bool:
+def _is_same_answer(api: ReplayApi, reply: HeldReply, recorded: Message) -> bool:
     """Compares text and calls, as a client reads them."""
     if reply.status != 200 or reply.was_aborted:
         return False
@@ -165,7 +165,7 @@ def _is_same_answer(api: ReplayApi, reply: HeldReply, recorded: Json) -> bool:
         answer = api.answer_in(json.loads(reply.body))
     except ValueError:
         return False
-    return answer is not None and _text_and_calls(api.as_message(answer)) == _text_and_calls(api.as_message(recorded))
+    return answer is not None and _text_and_calls(api.as_message(answer)) == _text_and_calls(recorded)
 
 
 def _text_and_calls(message: Message) -> tuple[str, tuple[tuple[str, str, str], ...]]:

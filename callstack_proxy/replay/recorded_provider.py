@@ -13,7 +13,7 @@ from callstack_proxy.replay.recording import Json, RecordedStep, encode_json
 from proxy.accounting import PromptCacheModel, Tariff, hash_chain, tariff_for
 from proxy.config import UpstreamSettings
 from proxy.core.ledger import Request
-from proxy.dialects import ParseCache, countable_text, countable_texts, with_token_counts
+from proxy.dialects import ParseCache, SliceCache, countable_text, countable_texts, with_token_counts
 from proxy.upstream import Answer, RawHeaders, Upstream
 
 UPSTREAM_NAME = "recorded"
@@ -38,18 +38,20 @@ class WholeAnswer(Answer):
 
 
 class RecordedProvider(Upstream):
-    """Expects one step after the other, in one API. `count` counts the tokens of a text, `now` returns ms."""
+    """Expects one step after the other, in one API. `count` counts the tokens of a text, `now` returns ms, `slices` are
+    the messages that the proxy has read and counted: what it passes on need not be read again."""
 
     def __init__(
         self,
         api: ReplayApi,
         count: Callable[[str], int],
         now: Callable[[], int],
+        slices: SliceCache,
         tariff_of: Callable[[str], Tariff] = tariff_for,
     ) -> None:
         super().__init__(UPSTREAM_NAME, UpstreamSettings(url="http://recorded.invalid"))
         self._api, self._count, self._now, self._tariff_of = api, count, now, tariff_of
-        self._known, self._cache = ParseCache(), PromptCacheModel()
+        self._known, self._cache = ParseCache(slices, api.dialect.name), PromptCacheModel()
         self._answer = self._unknown = api.answer_from_chat(UNRECORDED_ANSWER)
         self._told = 0
         self.received: list[Request] = []

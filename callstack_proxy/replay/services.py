@@ -15,6 +15,7 @@ from callstack_proxy.replay.recorded_provider import UPSTREAM_NAME, RecordedProv
 from callstack_proxy.replay.token_counts import load_memoized_o200k
 from proxy.accounting import Accountant, TokenCounter
 from proxy.config import Config, LiveSettings
+from proxy.dialects import SliceCache
 from proxy.exchange import AppServices, Services, build_services
 from proxy.store import ConversationCache, MemoryStore
 from proxy.upstream import ContextWindows, Routes
@@ -57,7 +58,8 @@ def build_replay(config: Config, api: ReplayApi = CHAT) -> ReplayServices:
     patience_ms = max(config.assembly_budget_ms, MIN_ASSEMBLY_BUDGET_MS)
     config = config.model_copy(update={"assembly_budget_ms": patience_ms, "holdout": 0.0})
     clock, counter, store = RecordedClock(), TokenCounter(load_memoized_o200k), MemoryStore()
-    provider = RecordedProvider(api, counter.count, clock, config.tariff_of)
+    slices = SliceCache()
+    provider = RecordedProvider(api, counter.count, clock, slices, config.tariff_of)
     numbers = itertools.count(1)
     process = AppServices(
         config=config,
@@ -71,6 +73,7 @@ def build_replay(config: Config, api: ReplayApi = CHAT) -> ReplayServices:
         secret=SECRET,
         now=clock,
         new_id=lambda: f"{next(numbers):032x}",
+        parsed_slices=slices,
     )
     return ReplayServices(build_services(process, api.dialect), provider, clock, store)
 

@@ -17,9 +17,11 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
+from proxy.core.memo import TextCache
 from proxy.core.observers import phrases
 
 MAX_TURN_TEXT_LENGTH = 4_000  # of each text; of the closing text the end
+MAX_CACHED_CHARACTERS = 1 << 20  # of user messages without their markup: each is asked for with every request
 MAX_SHORT_MESSAGE_WORDS = 3  # a shorter message cannot start anything unless it says so
 MAX_ANSWER_WORDS = 60  # a longer message is no answer to a question
 MAX_BACK_REFERENCE_WORDS = 30  # in a longer message `it` or `that` need not refer to the turn before
@@ -262,10 +264,13 @@ def typed_text_of(text: str) -> str:
     return _strip_client_markup(without_media(text))
 
 
-def _strip_client_markup(text: str) -> str:
+def _without_markup(text: str) -> str:
     return _SLASH_COMMAND.sub("", _IMAGE_PATH.sub("", without_client_elements(text, 4 * MAX_TURN_TEXT_LENGTH)).strip())[
         :MAX_TURN_TEXT_LENGTH
     ].strip()
+
+
+_strip_client_markup = TextCache(_without_markup, MAX_CACHED_CHARACTERS)
 
 
 def without_client_elements(text: str, max_characters: int) -> str:
