@@ -3,7 +3,8 @@
     python bench/session_logs.py --mb 200
 
 Writes logs as Claude Code does into a folder that is deleted afterwards, a tenth of them forks of others, and replays
-them with the command's own code. Prints one line of figures.
+them with the command's own code. Prints one line of figures. Processor time is told too, because the rest depends on
+what else the machine does. A megabyte of these logs takes as long as one of a real client's (`shared/client-logs`).
 """
 
 from __future__ import annotations
@@ -22,9 +23,15 @@ from tempfile import TemporaryDirectory
 
 STEPS = 60
 """Answers of a session: 1.1 MB, as in a real log of so many."""
-OUTPUT_CHARACTERS = 16_000
+OUTPUT_CHARACTERS = 8_000
+"""Of a tool's output. Claude Code writes it twice, the second time for its own screen."""
 PROJECTS = 5
-WORDS = tuple(f"{word}{number}" for word in ("read", "total", "invoice", "parse", "retry") for number in range(400))
+CODE_LINES = tuple(
+    f"    {name} = {verb}_{name}(rows[{number}], default=None)  # as in the {name} of the month before\n"
+    for verb in ("read", "parse", "retry")
+    for name in ("total", "invoice", "discount", "customer")
+    for number in range(150)
+)
 DAY_S = 86_400
 
 
@@ -37,10 +44,11 @@ def main() -> None:
         files = write_logs(Path(folder) / ".claude" / "projects", chosen.mb * 1_000_000)
         written = sum(path.stat().st_size for path in files) / 1e6
         first_s, whole_s, said = measure(Path(folder), chosen.jobs)
-    peak_mb = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1_000
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor_s, peak_mb = used.ru_utime + used.ru_stime, used.ru_maxrss / 1_000
     print(
         f"{written:,.0f} MB in {len(files):,} files, {chosen.jobs} jobs: first figure {first_s:.1f} s, "
-        f"whole {whole_s:.0f} s, largest process {peak_mb:,.0f} MB"
+        f"whole {whole_s:.0f} s ({processor_s:.0f} s of processor time), largest process {peak_mb:,.0f} MB"
     )
     print(said)
 
@@ -105,9 +113,10 @@ def lines_of(session: str, number: int, first: int, chance: random.Random) -> It
                 ],
             },
         )
-        text = " ".join(chance.choices(WORDS, k=OUTPUT_CHARACTERS // 9))
+        text = "".join(chance.choices(CODE_LINES, k=OUTPUT_CHARACTERS // len(CODE_LINES[0])))
         result = {"type": "tool_result", "tool_use_id": call, "content": text}
-        yield line("user", {"role": "user", "content": [result]})
+        shown = {"type": "text", "file": {"filePath": f"src/part{step}.py", "content": text}}
+        yield {**line("user", {"role": "user", "content": [result]}), "toolUseResult": shown}
 
 
 def measure(home: Path, jobs: int) -> tuple[float, float, str]:

@@ -203,6 +203,20 @@ def test_projects_are_told_apart_and_copies_once(shell: Shell) -> None:
 
 
 @pytest.mark.rows("X-65")
+def test_the_figures_do_not_depend_on_how_many_processes_replay(home: Shell) -> None:
+    """Nor on which of two files with the same requests is done first."""
+    claude_log(home.home / PROJECT / "longer.jsonl", steps=64)
+    lines(home.home / PROJECT / "two.jsonl", claude_lines(5, first=900))
+    (home.home / PROJECT / "bad.jsonl").write_text("{")
+
+    alone, together = (home.run("savings", "--json", "--jobs", jobs) for jobs in ("1", "2"))
+
+    assert alone.out == together.out
+    told = json.loads(alone.out)
+    assert (told["total"]["sessions"], told["total"]["copied"]) == (4, 59)
+
+
+@pytest.mark.rows("X-65")
 def test_a_terminal_shows_the_sum_so_far(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """What is piped has the last sum alone: the line is written for terminals."""
     row = ReceiptTotals(key="", requests=3, cost=1.0, cost_untouched=2.0, saved_after=1.0)
