@@ -130,7 +130,10 @@ async def _print_tree(config: Config, reference: str, moment_ms: int | None, *, 
         state = "waiting" if row["awake"] else "passed on"
         mode = f", mode {row['mode']}" if row["mode"] else ""
         print_line(f"{row['id']}  {pluralize(row['requests'], 'request')}, {state}{mode}", "cyan")
-        print_balance(row["saved"], row["cost_untouched"], caused=row["cost_caused"])
+        if row["plan"] or row["plan_part"]:
+            print_line(row["plan_part"] or f"it took {row['plan']}", "cyan")
+        if not row["plan"]:
+            print_balance(row["saved"], row["cost_untouched"], caused=row["cost_caused"])
         print_line(conversations.tree_text(ledger, path_state, details=details))
 
 

@@ -59,6 +59,7 @@ from proxy.accounting import (
     format_table,
     is_paid_by_plan,
     percent_saved,
+    plan_requests,
     read_period,
     shown_key,
     sum_plans,
@@ -185,6 +186,12 @@ async def _print_report(config: Config, chosen: _Chosen) -> None:
         if plan:
             about = "" if chosen.fixed else " (with the client's tools and system text)"
             print_line(f"taken {chosen.period.words}: {format_plan(plan)}{about}", "cyan")
+        if plan and not is_paid_by_plan(read.receipts):
+            by_plan, paid = plan_requests(read.receipts)
+            money_of = "all, at list prices" if chosen.dollars else "the others"
+            print_line(
+                f"by {by_plan:,} of {paid:,} requests, for which a plan paid; dollars are those of {money_of}", "cyan"
+            )
         money = chosen.dollars or not is_paid_by_plan(read.receipts)
         if money:
             _print_answer(added.total, read.receipts, chosen.period)

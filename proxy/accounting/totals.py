@@ -17,7 +17,7 @@ import msgspec
 from proxy.accounting.project import NO_PROJECT
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.accounting.read_again import ReadAgain
-from proxy.accounting.receipt_fields import ANSWERED_STATUS, OWN_REQUEST_STATUSES, Receipt
+from proxy.accounting.receipt_fields import ANSWERED_STATUS, OWN_REQUEST_STATUSES, PlanCost, Receipt
 from proxy.core.ledger import Usage
 from proxy.core.recall import RereadCount
 
@@ -47,6 +47,7 @@ class _Amounts(msgspec.Struct, kw_only=True, gc=False):
     """What is asked of a stored receipt for a balance."""
 
     status: str = ""
+    plan: PlanCost | None = None
     cost: float = 0.0
     cost_untouched: float = 0.0
     saved: float = 0.0
@@ -61,12 +62,15 @@ def percent_saved(saved: float, untouched: float) -> float | None:
 
 
 def sum_balances(receipts: Iterable[bytes]) -> Balance:
-    """The balance of stored receipts. Those of requests that are still being answered count nothing."""
+    """The balance of stored receipts. Those of requests that are still being answered count nothing, nor do list prices
+    of what a plan paid for."""
     total, again = Balance(), ReadAgain()
     for raw in receipts:
         try:
             part = _decode_amounts(raw)
         except msgspec.MsgspecError:
+            continue
+        if part.plan is not None:
             continue
         total.cost += part.cost
         total.cost_untouched += part.cost_untouched
@@ -146,6 +150,10 @@ class ReceiptTotals(msgspec.Struct, kw_only=True):
     """Of `cost_untouched`, and taken to be as much of `cost`: the client's tools and system text."""
     estimated: int = 0
     """Requests whose cost is an estimate."""
+    by_plan: int = 0
+    """Requests that a plan paid for; `by_plan_cost` and `by_plan_untouched` are their list prices in the sums above."""
+    by_plan_cost: float = 0.0
+    by_plan_untouched: float = 0.0
     unpriced: int = 0
     """Requests whose model is in no table."""
     output_unpriced: int = 0
@@ -210,6 +218,9 @@ _AMOUNT_BY_NAME: Mapping[str, Callable[[Receipt], float]] = {
     "cost_untouched": lambda r: r.cost_untouched,
     "saved": lambda r: r.saved,
     "cost_fixed": lambda r: r.cost_fixed,
+    "by_plan": lambda r: _is_request(r) and r.plan is not None,
+    "by_plan_cost": lambda r: r.cost if r.plan else 0.0,
+    "by_plan_untouched": lambda r: r.cost_untouched if r.plan else 0.0,
     "estimated": lambda r: _is_request(r) and r.basis == "estimated" and r.cost > 0,
     "unpriced": lambda r: _is_request(r) and not r.priced and r.status != ANSWERED_STATUS,
     "output_unpriced": lambda r: _is_request(r) and not r.output_priced and r.status != ANSWERED_STATUS,

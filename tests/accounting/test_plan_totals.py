@@ -6,7 +6,7 @@ import pytest
 from callstack_proxy.cli.inspect import receipt_text
 from callstack_proxy.cli.wrap.command import outcome_text
 from callstack_proxy.management.views.schemas import ReceiptView
-from proxy.accounting import PlanCost, PlanWindowUse, format_plan, plan_lines, sum_plans
+from proxy.accounting import PlanCost, PlanWindowUse, ReceiptTotals, format_plan, plan_lines, sum_plans
 
 pytestmark = pytest.mark.rows("X-63")
 
@@ -17,6 +17,7 @@ def paid(
     return PlanCost(cost, untouched, read, 0.0 if read < 0.02 else read, 1.0, 1.0, rounds, windows, account)
 
 
+FORECAST = ReceiptTotals(key="", cost=1.0, cost_untouched=2.0, saved=1.0, saved_after=1.0)
 FIVE, WEEK = PlanWindowUse("5h", scale=0.5), PlanWindowUse("7d", scale=0.05)
 
 
@@ -78,7 +79,19 @@ def test_given_a_session_on_a_plan_when_it_ends_then_the_last_line_speaks_of_the
     told = outcome_text(session, "")
     assert told == "2 requests, 4.1 % of your week, untouched 6.0 %; look: callstack console"
     assert len(told) <= 80
-    assert "$" in outcome_text([*session, receipt(None)], "")
+
+
+def test_given_a_session_partly_on_a_plan_when_it_ends_then_the_dollars_are_those_of_the_others() -> None:
+    session = [receipt(paid(0.82, 1.2, FIVE, WEEK), created=1), receipt(None, saved=0.1), receipt(None, saved=0.1)]
+    told = outcome_text(session, "")
+    assert told == "3 requests, 1 by a plan; the others: saved $0.2000 (14.3 %); look: callstack console"
+    assert len(told) <= 85
+
+
+def test_given_mode_shadow_on_a_plan_when_it_ends_then_no_dollars_are_foretold() -> None:
+    shadowed = [receipt(paid(0.5, 0.5), status="shadow")]
+    assert "mode active would save $" in outcome_text([receipt(None, status="shadow")], "", FORECAST)
+    assert "mode active not measured" in outcome_text(shadowed, "", FORECAST)
 
 
 def test_given_a_request_on_a_plan_when_it_is_told_then_it_says_why_nothing_is_folded_for_money() -> None:

@@ -196,7 +196,7 @@ def _in_url(text: str) -> str:
 def line_text(answer: dict[str, object], *, is_subscription: bool) -> str:
     """What the proxy told, as one line: the context, what is saved today, the working frame. A subscription is not paid
     by the token, so there the share of what its plan was asked for is told instead of the money, and likewise where
-    plans paid for all of today."""
+    plans paid for all of today; where plans paid for a part of it, both are told."""
     sent, came = _number(answer.get("tokens_sent")), _number(answer.get("tokens_in"))
     parts = []
     if came:
@@ -207,6 +207,8 @@ def line_text(answer: dict[str, object], *, is_subscription: bool) -> str:
         parts.append(_saved_of_plan(plan_saved, plan_untouched))
     else:
         parts.append(_saved(saved, untouched))
+        if plan_untouched and (share := min(_percent(plan_saved, plan_untouched), MAX_SHARE)):
+            parts.append(f"{_word(plan_saved)} {share} % of the plan")
     if frame := printable(_text(answer.get("frame"))):
         parts.append(frame)
     return f"callstack {' · '.join(parts)}"

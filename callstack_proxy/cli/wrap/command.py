@@ -44,6 +44,7 @@ from proxy.accounting import (
     ReceiptTotals,
     format_amounts,
     percent_saved,
+    plan_requests,
     plan_words,
     reason_meaning,
     sum_balances,
@@ -344,14 +345,22 @@ def outcome_text(receipts: Sequence[Mapping[str, Any]], flag: str, forecast: Rec
         return f"{pluralize(len(receipts), 'request')}, all failed: {_cause(receipts)}"
     more = " or more" if len(receipts) >= MAX_REQUESTS_SUMMED else ""
     count = f"{pluralize(len(receipts), 'request')}{more}"
-    if forecast is not None:
+    if forecast is not None and not any(receipt.get("plan") for receipt in receipts):
         balance = _forecast_text(forecast)
     elif all(receipt.get("status") == "shadow" for receipt in receipts):
         balance = "mode active not measured"
     else:
-        balance = plan_words(msgspec.convert(list(receipts), list[PaidRequest])) or _balance_text(receipts)
+        balance = _paid_text(receipts)
     failed = sum(map(_failed, receipts))
     return f"{count}, {f'{failed:,} failed, ' if failed else ''}{balance}; look: callstack console{flag}"
+
+
+def _paid_text(receipts: Sequence[Mapping[str, Any]]) -> str:
+    """What was taken of a plan that paid for all, or else what was saved of the dollars paid."""
+    requests = msgspec.convert(list(receipts), list[PaidRequest])
+    by_plan, paid = plan_requests(requests)
+    part = f"{by_plan:,} by a plan; the others: " if 0 < by_plan < paid else ""
+    return plan_words(requests) or f"{part}{_balance_text(receipts)}"
 
 
 def _balance_text(receipts: Sequence[Mapping[str, Any]]) -> str:

@@ -20,7 +20,7 @@ from callstack_proxy.management.console.rendering import render, visitor_of
 from callstack_proxy.management.console.running import call_words, running_now
 from callstack_proxy.management.console.too_short import help_begins, newest_telling
 from callstack_proxy.management.views import conversations, decode_receipt, message_rows, task_title
-from proxy.accounting import Receipt, plan_words, without_plan_prices
+from proxy.accounting import Receipt, without_plan_prices
 from proxy.config import Config
 from proxy.core.frames import PathState, path_to
 from proxy.core.ledger import EntryKind, Ledger
@@ -101,7 +101,6 @@ async def show(request: Request) -> Response:
             "about": {step.number: about_request(ledger, step.entry) for step in newest},
             "told_of": {step.number: request_sentence(step.receipt, facts) for step in newest},
             "causes": money_causes(without_plan_prices(step.receipt) for step in steps),
-            "plan": plan_words(step.receipt for step in steps),
         }
 
     values = await run_in_threadpool(build)
@@ -113,6 +112,7 @@ async def show(request: Request) -> Response:
         models=sorted({thread.model for thread in ledger.threads.values() if thread.model}),
         task=task_title(ledger),
         running=running_now(context, visitor.scope, conversation),
+        plan=row["plan"],
         of=conversation,
         place="",
         messages=[message for message in messages if message["state"] == "waiting"],

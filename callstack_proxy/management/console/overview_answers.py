@@ -17,6 +17,7 @@ from proxy.accounting import (
     Receipt,
     ReceiptTotals,
     dearer_conversations,
+    plan_part_words,
     plan_words,
     read_period,
     reason_meaning,
@@ -74,11 +75,13 @@ async def find_used_most(visitor: Visitor) -> Sequence[TenantUse]:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """`week` covers the last seven days, `plan` says what they took where a plan pays for all (else empty), `dearer`
-    are the week's conversations that cost more with the proxy than without."""
+    """`week` covers the last seven days, `plan` says what they took where a plan pays for all (else empty), `plan_part`
+    for which part of it one paid where that is not all, `dearer` are the week's conversations that cost more with the
+    proxy than without."""
 
     week: ReceiptTotals
     plan: str
+    plan_part: str
     conversations: int
     dearer: Sequence[ReceiptTotals]
     running: Sequence[Running]
@@ -96,6 +99,7 @@ async def find_answers(visitor: Visitor, loaded: LoadedReceipts | None) -> Answe
     return Answers(
         await run_in_threadpool(sum_receipts, of_week),
         await run_in_threadpool(plan_words, of_week),
+        await run_in_threadpool(plan_part_words, of_week),
         len({receipt.conversation for receipt in of_week} - {""}),
         dearer,
         running_now(context, scope),

@@ -36,7 +36,7 @@ from callstack_proxy.management.views import (
     sum_receipts_by,
     totals_view,
 )
-from proxy.accounting import HELD_OUT, Receipt, dearer_conversations, outcome_meaning, plan_words
+from proxy.accounting import HELD_OUT, Receipt, dearer_conversations, outcome_meaning, plan_part_words, plan_words
 
 MAX_CHART_POINTS = 400
 MAX_ROWS = 200
@@ -52,6 +52,7 @@ async def show(request: Request) -> Response:
     rows = list(sums.rows)[-MAX_ROWS:]
     rows.reverse()
     plan = await run_in_threadpool(plan_words, loaded.receipts)
+    plan_part = await run_in_threadpool(plan_part_words, loaded.receipts)
     # Of a plan there is no money to draw: nobody pays its list prices.
     chart: Chart = "tokens" if plan else chosen.chart
     return render(
@@ -74,6 +75,7 @@ async def show(request: Request) -> Response:
         left_out=max(0, len(sums.rows) - MAX_ROWS),
         total=sums.total,
         plan=plan,
+        plan_part=plan_part,
         unsettled=loaded.unsettled,
         capped=loaded.capped,
         points=await run_in_threadpool(_chart_points, loaded.receipts, chart),

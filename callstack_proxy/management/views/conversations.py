@@ -21,7 +21,7 @@ from callstack_proxy.management.views.schemas import (
     TreeState,
     WithInterimSummary,
 )
-from proxy.accounting import PaidRequest, plan_words, sum_balances
+from proxy.accounting import PaidRequest, plan_part_words, plan_words, sum_balances
 from proxy.core.compaction import unfoldable_frames
 from proxy.core.context import entries_of_frame, with_open_frame_artifacts
 from proxy.core.frames import CHANGED, Frame, PathState, Tree, ancestors, children, descendants, is_kept, siblings
@@ -85,6 +85,7 @@ async def conversation_row(
     tree = path_state.tree
     root = root_of(tree)
     money = sum_balances(request.receipt for request in requests)
+    paid = _paid_requests(request.receipt for request in requests)
     return {
         "id": conversation.id,
         "parent": conversation.parent or None,
@@ -105,21 +106,23 @@ async def conversation_row(
         "saved": money.saved,
         "saved_percent": money.saved_percent,
         "cost_caused": money.cost_caused,
-        "plan": _plan_words(request.receipt for request in requests),
+        "plan": plan_words(paid),
+        "plan_part": plan_part_words(paid),
     }
 
 
-def _plan_words(receipts: Iterable[bytes]) -> str:
-    """What was taken of a plan that paid for all of it. Most receipts name none, and are not read for it."""
+def _paid_requests(receipts: Iterable[bytes]) -> list[PaidRequest]:
+    """What receipts say of plans; nothing where none names one, as is usual: then they are not read for it."""
     stored = list(receipts)
     if not any(b'"plan":{' in receipt for receipt in stored):
-        return ""
-    return plan_words([msgspec.json.decode(receipt, type=PaidRequest) for receipt in stored if receipt])
+        return []
+    return [msgspec.json.decode(receipt, type=PaidRequest) for receipt in stored if receipt]
 
 
 async def _unreadable_row(store: Store, conversation: Conversation, reason: str) -> ConversationRow:
     requests = await store.requests(conversation.tenant, conversation.id, MAX_REQUESTS_COUNTED)
     money = sum_balances(request.receipt for request in requests)
+    paid = _paid_requests(request.receipt for request in requests)
     return {
         "id": conversation.id,
         "parent": conversation.parent or None,
@@ -140,7 +143,8 @@ async def _unreadable_row(store: Store, conversation: Conversation, reason: str)
         "saved": money.saved,
         "saved_percent": money.saved_percent,
         "cost_caused": money.cost_caused,
-        "plan": _plan_words(request.receipt for request in requests),
+        "plan": plan_words(paid),
+        "plan_part": plan_part_words(paid),
         "unreadable": reason,
     }
 

@@ -16,9 +16,10 @@ class ConversationRow(TypedDict):
     were answered, an identical one asked again counted once; `retries` are the further answers to those. `stopped`: a
     person has stopped the agent, and its requests are refused until it is resumed. `unreadable`
     is there, and says why, where it is damaged or was written by a newer version: then nothing is told of what it
-    holds. `cost`, `cost_untouched` and `saved` are USD so far; `saved` and `saved_percent` are after `cost_caused`,
-    which came of files that were read again because they had left, and negative for a loss; `saved_percent` is null
-    where the untouched run cost nothing. `plan`: what was taken of the plan that paid for all of it, or empty."""
+    holds. `cost`, `cost_untouched` and `saved` are USD so far, without what a plan paid for; `saved` and
+    `saved_percent` are after `cost_caused`, which came of files that were read again because they had left, and
+    negative for a loss; `saved_percent` is null where the untouched run cost nothing. `plan`: what was taken of the
+    plan that paid for all of it; `plan_part`: which part a plan paid for, where it paid not for all; else empty."""
 
     id: str
     parent: str | None
@@ -40,6 +41,7 @@ class ConversationRow(TypedDict):
     saved_percent: float | None
     cost_caused: float
     plan: str
+    plan_part: str
     unreadable: NotRequired[str]
 
 
@@ -477,8 +479,9 @@ class TotalsRow(TypedDict):
     contained in `own_texts`. `lost_reasoning` had to be left out. `peak_in` and `peak_sent` are the fullest single
     request. `saved_percent` is of `cost_untouched`, negative for a loss. `caused` counts what of `read_again.gone` is
     above the rate at which agents read again where nothing left, `cost_caused` is its price, and `saved_after` is
-    `saved` less that. `cost_fixed` is the share of the client's tools and system text in both costs. `estimated`,
-    `unpriced` and `output_unpriced` count requests."""
+    `saved` less that. `cost_fixed` is the share of the client's tools and system text in both costs. Of these sums
+    `by_plan_cost` and `by_plan_untouched` are list prices of what a plan paid for, which nobody pays. `by_plan`,
+    `estimated`, `unpriced` and `output_unpriced` count requests."""
 
     key: str
     title: str
@@ -524,6 +527,9 @@ class TotalsRow(TypedDict):
     saved_after: float
     saved_after_percent: float | None
     cost_fixed: float
+    by_plan: int
+    by_plan_cost: float
+    by_plan_untouched: float
     estimated: int
     unpriced: int
     output_unpriced: int

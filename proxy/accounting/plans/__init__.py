@@ -14,6 +14,8 @@ from proxy.accounting.plans.plan_totals import (
     format_plan,
     is_paid_by_plan,
     plan_lines,
+    plan_part_words,
+    plan_requests,
     plan_words,
     sum_plans,
 )
@@ -35,6 +37,8 @@ __all__ = [
     "is_paid_by_plan",
     "list_use",
     "plan_lines",
+    "plan_part_words",
+    "plan_requests",
     "plan_tariff",
     "plan_words",
     "read_windows",

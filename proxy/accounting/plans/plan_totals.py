@@ -56,10 +56,16 @@ def sum_plans(plans: Iterable[PlanCost | None]) -> PlanTotals | None:
     return PlanTotals(sum(plan.cost for plan in paid), sum(plan.cost_untouched for plan in paid), shares)
 
 
+def plan_requests(receipts: Iterable[Receipt | PaidRequest]) -> tuple[int, int]:
+    """How many requests of clients a plan paid for, and how many anybody paid for."""
+    paid = [receipt for receipt in receipts if receipt.rounds and receipt.status not in OWN_REQUEST_STATUSES]
+    return sum(receipt.plan is not None for receipt in paid), len(paid)
+
+
 def is_paid_by_plan(receipts: Iterable[Receipt | PaidRequest]) -> bool:
     """Whether a plan paid for all requests of clients that anybody paid for."""
-    paid = [receipt for receipt in receipts if receipt.rounds and receipt.status not in OWN_REQUEST_STATUSES]
-    return bool(paid) and all(receipt.plan for receipt in paid)
+    by_plan, paid = plan_requests(receipts)
+    return 0 < by_plan == paid
 
 
 def plan_words(receipts: Iterable[Receipt | PaidRequest]) -> str:
@@ -69,6 +75,16 @@ def plan_words(receipts: Iterable[Receipt | PaidRequest]) -> str:
         return ""
     total = sum_plans(receipt.plan for receipt in oldest_first)
     return format_plan(total) if total else ""
+
+
+def plan_part_words(receipts: Iterable[Receipt | PaidRequest]) -> str:
+    """For how many of the requests a plan paid, and what these took of it; empty where it paid for all or for none."""
+    oldest_first = sorted(receipts, key=lambda receipt: receipt.created)
+    by_plan, paid = plan_requests(oldest_first)
+    total = sum_plans(receipt.plan for receipt in oldest_first)
+    if total is None or not 0 < by_plan < paid:
+        return ""
+    return f"a plan paid for {by_plan:,} of {paid:,} requests ({format_plan(total)})"
 
 
 def format_plan(total: PlanTotals) -> str:

@@ -284,3 +284,36 @@ def test_where_a_plan_pays_no_page_speaks_of_dollars(tmp_path: Path) -> None:
         total = running.page("/stack/totals?by=request")["total"]
         paid = total["cost"] - made["receipt"]["cost"]
         assert f"With us</span><b>${paid:.4f}" in both
+
+
+@pytest.mark.rows("X-63")
+def test_where_a_plan_paid_for_a_part_pages_say_which_and_price_the_rest(tmp_path: Path) -> None:
+    """One conversation, begun with a login and gone on with by a key."""
+    login = {"authorization": "Bearer sk-ant-oat01-a"}
+    begun = body_of("Tidy up.")
+    dear = {"m": {"input": 100.0, "output": 200.0}}
+    more = [{"role": "assistant", "content": "done"}, {"role": "user", "content": "And the tests."}]
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data", tariffs=dear) as running:
+        provider.will(says("done"), says("done"))
+        ask(running.origin, begun, headers=login)
+        ask(running.origin, {**begun, "messages": [*begun["messages"], *more]})
+        by_key, by_login = (row["receipt"] for row in running.page("/stack/requests")["requests"])
+        [row] = running.page("/stack/conversations")["conversations"]
+        total = running.page("/stack/totals?by=request")["total"]
+        person = Person(running.origin)
+        person.open_link()
+        addresses = "", "/conversations", f"/conversations/{row['id']}"
+        pages = {address: page_of(person, address) for address in addresses}
+
+    assert by_login["plan"]
+    assert not by_key.get("plan")
+    assert by_login["conversation"] == by_key["conversation"]
+    assert row["cost"] == pytest.approx(by_key["cost"])
+    assert row["plan_part"] == "a plan paid for 1 of 2 requests (as much of your plan as untouched)"
+    assert (total["by_plan"], total["by_plan_cost"]) == (1, pytest.approx(by_login["cost"]))
+    assert total["cost"] == pytest.approx(by_key["cost"] + by_login["cost"])
+    for address, page in pages.items():
+        assert "a plan paid for 1 of 2 requests" in page.lower(), address
+        assert f"${by_key['cost']:.4f}" in page, address
+        assert f"${by_login['cost']:.4f}" not in page, address
+    assert '<td colspan="2" data-label="with us">a plan paid</td>' in pages[addresses[-1]]
