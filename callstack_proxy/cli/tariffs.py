@@ -83,7 +83,8 @@ def _update(settings: Config, source: str) -> None:
     except (OSError, ValueError) as error:
         raise typer.BadParameter(f"{file} cannot be read: {error}", param_hint="--update") from None
     if not facts:
-        raise typer.BadParameter(f"{file} has no model with a price", param_hint="--update")
+        words = "has no model with a price, a window (max_input_tokens) and a longest answer (max_output_tokens)"
+        raise typer.BadParameter(f"{file} {words}", param_hint="--update")
     place = settings.updated_models_path
     place.parent.mkdir(parents=True, exist_ok=True)
     write_facts(place, facts)

@@ -203,6 +203,24 @@ def test_projects_are_told_apart_and_copies_once(shell: Shell) -> None:
 
 
 @pytest.mark.rows("X-65")
+def test_figures_are_told_by_client_by_model_and_by_week(home: Shell) -> None:
+    for day, name in (("02", "old"), ("08", "older")):
+        told = json.dumps(claude_lines(3, first=int(day) * 100)).replace("2026-11-20", f"2026-11-{day}")
+        lines(home.home / PROJECT / f"{name}.jsonl", json.loads(told.replace("claude-opus-4-8", "house-model")))
+
+    by = {what: home.run("savings", "--by", what).out for what in ("client", "model", "week")}
+
+    named = {what: re.findall(r"^(\S+(?: \S+)?) +(\d) +\$\S+ +\$\S+ +-?\d+ %$", out, re.M) for what, out in by.items()}
+    assert named["client"] == [("Claude Code", "3"), ("Codex", "1")]
+    assert sorted(named["model"])[0] == ("claude-opus-4-8", "1")
+    assert ("house-model", "2") in named["model"]
+    assert named["week"] == [("2026-11-16", "2"), ("2026-11-02", "2")]
+    assert home.run("savings", "--by", "moon").code == 2
+    weeks = json.loads(home.run("savings", "--by", "week", "--json").out)["weeks"]
+    assert [(one["week"], one["sessions"]) for one in weeks] == [("2026-11-16", 2), ("2026-11-02", 2)]
+
+
+@pytest.mark.rows("X-65")
 def test_the_figures_do_not_depend_on_how_many_processes_replay(home: Shell) -> None:
     """Nor on which of two files with the same requests is done first."""
     claude_log(home.home / PROJECT / "longer.jsonl", steps=64)

@@ -35,11 +35,13 @@ from callstack_proxy.cli.savings.page import savings_page
 from callstack_proxy.cli.savings.plan import READ_WEIGHTS, TariffOf, plan_detail_lines, window_use
 from callstack_proxy.cli.savings.running_sum import RunningSum, is_newer
 from callstack_proxy.cli.savings.summary import (
+    GROUPINGS,
+    Grouping,
     assumption_lines,
-    by_project,
     client_of,
     detail_lines,
-    project_lines,
+    group_lines,
+    group_sessions,
     summary_lines,
 )
 from callstack_proxy.replay import (
@@ -81,6 +83,9 @@ def savings(
     ] = None,
     project: Annotated[Path | None, typer.Option(help="Only sessions that worked in this folder, or below it.")] = None,
     model: Annotated[str, typer.Option(help="As if all had used it: its prices and window.")] = "",
+    by: Annotated[str, typer.Option(help=f"A line for each: {', '.join(GROUPINGS)}.", show_default=False)] = GROUPINGS[
+        0
+    ],
     jobs: Annotated[
         int, typer.Option(min=1, show_default=False, help="Sessions replayed at once; default: one a core.")
     ] = cpu_count(),
@@ -96,7 +101,7 @@ def savings(
     """What the proxy would have saved in your agents' sessions. Asks no network."""
     if plan and html is not None:
         raise typer.BadParameter("--html shows dollars; with --plan there is no page")
-    named = _checked_clients(client or ())
+    named, grouping = _checked_clients(client or ()), _parse_grouping(by)
     oldest_s = _oldest(since)
     settings = load_settings(config, {}, asks_upstreams=False)
     found = find_logs(Path.home(), paths or (), named, oldest_s)
@@ -127,7 +132,9 @@ def savings(
             savings_page(done, [*([sampled] if sampled else ()), *summary_lines(done, copies)], LIMITS),
             encoding="utf-8",
         )
-    _print_results(done, copies, left_out, details=details, as_json=as_json, by_plan=by_plan, sampled=sampled)
+    _print_results(
+        done, copies, left_out, by=grouping, details=details, as_json=as_json, by_plan=by_plan, sampled=sampled
+    )
     if html is not None and done:
         typer.echo(f"The page is at {html}.", err=True)
     if not done:
@@ -137,6 +144,13 @@ def savings(
 def _sample_text(sample: int, files: int, of: int, size: float, whole: float) -> str:
     part = f"{files:,} of {of:,} ({size:,.1f} of {whole:,.1f} MB)"
     return f"A sample: every {sample}. file by age, {part}. All sums are those of the sample."
+
+
+def _parse_grouping(word: str) -> Grouping:
+    for by in GROUPINGS:
+        if word == by:
+            return by
+    raise typer.BadParameter(f"{word!r}; allowed: {', '.join(GROUPINGS)}", param_hint="--by")
 
 
 def _checked_clients(named: Sequence[str]) -> Sequence[str]:
@@ -179,6 +193,7 @@ def _print_results(
     copies: int,
     left_out: Mapping[str, str],
     *,
+    by: Grouping,
     details: bool,
     as_json: bool,
     by_plan: TariffOf | None,
@@ -188,14 +203,14 @@ def _print_results(
     of the logs was replayed, empty for all."""
     if as_json:
         plan = {"plan": _plan_as_json(done, by_plan)} if by_plan else {}
-        print_json({**_as_json(done, copies, left_out), **plan, **({"sample": sampled} if sampled else {})})
+        print_json({**_as_json(done, copies, left_out, by), **plan, **({"sample": sampled} if sampled else {})})
         return
     width = max(MIN_WIDTH, min(MAX_WIDTH, shutil.get_terminal_size().columns))
     if sampled:
         print_line(textwrap.fill(sampled, width, subsequent_indent="  "))
     for line in summary_lines(done, copies, by_plan) if done else ():
         print_line(textwrap.fill(line, width, subsequent_indent="  "))
-    for line in () if by_plan else project_lines(done):
+    for line in () if by_plan else group_lines(done, by):
         print_line(line)
     if details and done:
         for line in plan_detail_lines(done, by_plan) if by_plan else detail_lines(done):
@@ -217,8 +232,9 @@ def _plan_as_json(done: Sequence[ReplayResult], tariff_of: TariffOf) -> list[dic
     return [{"read": read, **window_use(done, read, tariff_of)._asdict()} for _, read in READ_WEIGHTS]
 
 
-def _as_json(done: Sequence[ReplayResult], copies: int, left_out: Mapping[str, str]) -> dict[str, Any]:
+def _as_json(done: Sequence[ReplayResult], copies: int, left_out: Mapping[str, str], by: Grouping) -> dict[str, Any]:
     row = sum_rows(done)
+    key = "folder" if by == "project" else by
     return {
         "sessions": msgspec.to_builtins(done),
         "total": {
@@ -230,9 +246,9 @@ def _as_json(done: Sequence[ReplayResult], copies: int, left_out: Mapping[str, s
             "copied": copies,
             "unpriced_tokens": sum(one.unpriced_tokens for one in done),
         },
-        "projects": [
-            {"folder": folder, "sessions": len(of), "row": msgspec.to_builtins(sum_rows(of))}
-            for folder, of in by_project(done).items()
+        f"{by}s": [
+            {key: name, "sessions": len(of), "row": msgspec.to_builtins(sum_rows(of))}
+            for name, of in group_sessions(done, by).items()
         ],
         "assumed": list(assumption_lines(done)),
         "left_out": dict(left_out),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Literal, get_args
 
 from callstack_proxy.cli.output import align_columns, format_dollars, one_line, pluralize
 from callstack_proxy.cli.savings.plan import TariffOf, plan_sentences
@@ -12,7 +13,10 @@ from callstack_proxy.replay import ReplayResult, brief_gain, sum_needs, sum_rows
 from proxy.accounting import NO_PROJECT, ReceiptTotals, dearer_sentence, shown_key
 
 DAY_S = 86_400
-MAX_PROJECTS = 10
+MAX_GROUPS = 10
+Grouping = Literal["project", "client", "model", "week"]
+GROUPINGS: tuple[Grouping, ...] = get_args(Grouping)
+NO_TIME = "(no time)"
 MIN_TOLD_GAIN = 0.03
 """Share of the bill from which a setting that the user does not have is told."""
 
@@ -129,39 +133,56 @@ def share_text(part: float, whole: float) -> str:
     return "under 1 %" if percent < 1 else "over 99 %" if 99 < percent < 100 else f"{percent:.0f} %"
 
 
-def by_project(done: Sequence[ReplayResult]) -> dict[str, list[ReplayResult]]:
-    """The sessions of each working folder, the dearest folder first; empty where no log names one."""
+def group_sessions(done: Sequence[ReplayResult], by: Grouping) -> dict[str, list[ReplayResult]]:
+    """The sessions of each project, client, model or week: weeks the newest first, else the dearest. A session with
+    several models counts for the one that it used most. Empty where no log names a project."""
+    key_of: Mapping[Grouping, Callable[[ReplayResult], str]] = {
+        "project": lambda one: one.folder,
+        "client": client_of,
+        "model": lambda one: one.model,
+        "week": _week_of,
+    }
     found: dict[str, list[ReplayResult]] = {}
     for one in done:
-        found.setdefault(one.folder, []).append(one)
+        found.setdefault(key_of[by](one), []).append(one)
     if not any(found):
         return {}
+    if by == "week":
+        return dict(sorted(found.items(), reverse=True))
     return dict(sorted(found.items(), key=lambda pair: -sum(one.row.cost_untouched for one in pair[1])))
 
 
-def project_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
-    """A line for each project, where there are several."""
-    projects = by_project(done)
-    if len(projects) < 2:
+def _week_of(one: ReplayResult) -> str:
+    """The Monday (UTC) of the week in which the session began."""
+    if not one.started_s:
+        return NO_TIME
+    began = datetime.fromtimestamp(one.started_s, UTC).date()
+    return (began - timedelta(days=began.weekday())).isoformat()
+
+
+def group_lines(done: Sequence[ReplayResult], by: Grouping) -> Iterator[str]:
+    """A line for each group, where there are several."""
+    groups = group_sessions(done, by)
+    if len(groups) < 2:
         return
     yield ""
-    heading = ("project", "sessions", "without us", "with us", "saved")
-    shown = list(projects.items())[:MAX_PROJECTS]
-    sums = [(folder, len(of), sum_rows(of)) for folder, of in shown]
+    heading = ("week of" if by == "week" else by, "sessions", "without us", "with us", "saved")
+    shown = list(groups.items())[:MAX_GROUPS]
+    sums = [(key, len(of), sum_rows(of)) for key, of in shown]
     costs = [amount for _, _, row in sums for amount in (row.cost_untouched, row.cost)]
     rows = [
         (
-            one_line(folder) or shown_key(NO_PROJECT),
+            one_line(key) or shown_key(NO_PROJECT),
             f"{count:,}",
             format_dollars(row.cost_untouched, costs),
             format_dollars(row.cost, costs),
             f"{round(100 * row.saved_after / row.cost_untouched)} %" if row.cost_untouched else "-",
         )
-        for folder, count, row in sums
+        for key, count, row in sums
     ]
     yield from align_columns([heading, *rows], right=(1, 2, 3, 4))
-    if len(projects) > len(shown):
-        yield f"and {pluralize(len(projects) - len(shown), 'project')} more; --json has all"
+    if len(groups) > len(shown):
+        yield f"and {pluralize(len(groups) - len(shown), by)} more; --json has all"
     yield ""
 
 
