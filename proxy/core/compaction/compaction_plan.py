@@ -703,7 +703,7 @@ def _part_event(path_state: PathState, removed: _RemovedSpan, compaction_input: 
         frame_id(compaction_input.newest_entry, PART_NUMBER_BASE + parent.order),
         parent.id,
         f"Part {number} of: {title_of(parent.title)}",
-        removed.noted or results_of_item(texts),
+        removed.noted or results_of_item(texts, changed_files=bool(removed.facts.changed)),
         (*replaced, *_entry_ids(candidate)),
         candidate.tokens,
         tuple(artifacts_in_facts(removed.facts)),

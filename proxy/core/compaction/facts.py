@@ -54,6 +54,7 @@ from proxy.core.observers import (
     resolution_of,
     step_line,
     steps_of,
+    tells_of_work,
     texts_in,
     tree_moves_of,
     was_missing,
@@ -121,7 +122,7 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
             checks_made.add_inner(step, observed, commands_run, told_steps, edits)
             commands |= {run.command: run.outcome for run in commands_run if run.command in commands}
             continue
-        steps += bool(step.executions)
+        steps += tells_of_work(step, names)
         lists_plan = lists_plan or any(isinstance(change, PlanReplaced) for change in observed.plan)
         said.append(announced_part(step.assistant_text) if not number and _ticks_off(observed) else step.assistant_text)
         _add_step(told_steps, step_line(step, names, away=away, names=shared_names))

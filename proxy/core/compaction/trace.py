@@ -71,6 +71,8 @@ NAMES_SHARE = 0.25
 """Maximum share of each section, in the order in which they take their room; what one leaves is the next one's."""
 MIN_SECTION_TOKENS = 30
 """Minimum tokens of a section in a small trace: a line or two."""
+MIN_EDITS_TOKENS = 70
+"""The same for edits: one with the old and the new text."""
 MIN_ERRORS_TOKENS = 80
 """The same for errors, if the steps keep theirs: the names of two or three failed tests."""
 FILES_ALWAYS_TOLD = 5
@@ -211,11 +213,13 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         broken=tuple(broken),
         read_again=tuple(read_again),
     )
+    if not (noted or earlier or facts.steps) and _tells_nothing(sources, around):
+        return around.to_line(f", {CLOSING_MESSAGE_HINT}" if sources.has_closing_message else "")
     if not noted and (step := _only_step(sources, around)):
-        return around.to_line(step)
+        return around.to_line(f": {step}")
     texts = _written_section(written, count)
     around = replace(around, has_texts=bool(texts))
-    parts = _write_sections(sources, budget - bare, count)
+    parts = _write_sections(sources, budget - bare, count, goes_on=part)
     if noted:
         known_results = parts["results"] if parts["results"] != CLOSING_MESSAGE_HINT else ""
         parts["results"] = "\n".join(filter(None, (known_results, remove_illegal_xml(noted))))
@@ -265,10 +269,10 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
         wrapper = {"note": TRACE_NOTE, "frame": self.frame.parent or self.frame.id, "nonce": self.nonce}
         return element("stack-context", wrapper, self._opening(), *sections)
 
-    def to_line(self, step: str) -> str:
-        """The whole trace of a single step."""
+    def to_line(self, told: str) -> str:
+        """The whole trace, where all that there is to tell fits behind its title."""
         wrapper = {"note": TRACE_NOTE, "frame": self.frame.parent or self.frame.id, "nonce": self.nonce}
-        what = self._what(_escape_section(f": {step}"), is_short=True)
+        what = self._what(_escape_section(told))
         return element("stack-context", wrapper, f"{what} {STEP_RECALL.format(ref=self.frame.id)}")
 
     def _opening(self) -> str:
@@ -276,21 +280,20 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
         more = MORE_THAN_TOLD if self.has_texts else "it"
         return f"{self._what()} {TRACE_RECALL.format(ref=self.frame.id, what=more)}{self.covers}"
 
-    def _what(self, step: str = "", *, is_short: bool = False) -> str:
+    def _what(self, told: str = "") -> str:
         parent, title = (_escape_section(cut_for_display(text)) for text in (self.parent_title, self.frame.title))
         if self.frame.is_part:  # a cut of ours is no task: the work is that of the frame that goes on
             title, parent = parent or title, ""
-        steps = f"{self.steps} step{'' if self.steps == 1 else 's'}"
-        within = f" in {parent}" if parent and not is_short else ""
+        steps = f", {self.steps} step{'' if self.steps == 1 else 's'}" if self.steps else ""
         ended = "" if self.frame.status is Status.COMPLETED else f", {self.frame.status_text}"
         whole = parent or title if self.is_part else title
         named = (
             f"{quoted(_escape_section(self.begun_by))}, a part of {quoted(whole)}" if self.begun_by else quoted(whole)
         )
         return (
-            f"Your earlier work on {named}, {steps}{step}."
+            f"Your earlier work on {named}{steps}{told}."
             if self.is_part
-            else f"Your finished work: {named}{within}, {steps}{ended}{step}."
+            else f"Your finished work: {named}{steps}{ended}{told}."
         )
 
     @property
@@ -328,6 +331,19 @@ class _SectionSources(msgspec.Struct, frozen=True):
     read_again: tuple[str, ...] = ()
 
 
+def _has_more_than_steps(sources: _SectionSources, around: _TraceEnvelope) -> bool:
+    """Whether there is to tell more than what was done to which files."""
+    facts = sources.facts
+    said = any(map(outcome_part, facts.said))
+    more = (sources.results, sources.planned, sources.broken, sources.failed, facts.decisions, facts.errors)
+    return said or any(more) or bool(around.orders)
+
+
+def _tells_nothing(sources: _SectionSources, around: _TraceEnvelope) -> bool:
+    facts = sources.facts
+    return not (facts.told_steps or facts.edits or facts.changed or facts.read or _has_more_than_steps(sources, around))
+
+
 def _only_step(sources: _SectionSources, around: _TraceEnvelope) -> str:
     """What was done, where a single call is all that there is to tell; else empty. Names nobody needs then: recall
     without a query shows it all."""
@@ -335,17 +351,9 @@ def _only_step(sources: _SectionSources, around: _TraceEnvelope) -> str:
     files = (*facts.changed, *facts.read)
     wrote = any(step.startswith("wrote ") for step in facts.told_steps)
     told = facts.told_steps if wrote else (facts.edits or facts.told_steps)
-    has_more = (
-        sources.results,
-        sources.planned,
-        sources.broken,
-        sources.failed,
-        facts.decisions,
-        facts.errors,
-        any(map(outcome_part, facts.said)),
-        around.orders,
-    )
-    if facts.steps != 1 or len(told) != 1 or len(facts.told_steps) > 1 or len(files) > 1 or any(has_more):
+    if facts.steps != 1 or len(told) != 1 or len(facts.told_steps) > 1 or len(files) > 1:
+        return ""
+    if _has_more_than_steps(sources, around):
         return ""
     if "; " in "".join(facts.told_steps):
         return ""
@@ -368,11 +376,15 @@ def _with_whole_path(step: str, path: str) -> str:
 _FILE_VERBS = frozenset({"read", "wrote", "edited", "deleted"})
 
 
-def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> dict[str, str]:
-    """All sections except names, each within its share of `room` tokens."""
+def _write_sections(sources: _SectionSources, room: int, count: CountTokens, *, goes_on: bool) -> dict[str, str]:
+    """All sections except names, each within its share of `room` tokens. Of work that does not go on, the steps say
+    what was done of what was only announced."""
     factor = FAILED_FACTOR if sources.failed else 1
     facts = _marked_as_read_again(sources.facts, sources.read_again)
     said = [text for text in (_without_results(told, sources.results) for told in facts.said) if text]
+    if facts.told_steps and not (goes_on or sources.failed):
+        said = [text for text in said if outcome_part(text) or _is_plan(text)]
+    floors = {"edits": MIN_EDITS_TOKENS, "errors": MIN_ERRORS_TOKENS}
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
         "results": (
             RESULTS_SHARE,
@@ -390,7 +402,7 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
     parts: dict[str, str] = {}
     left = room
     for name, (share, write) in writers.items():
-        least = min(MIN_ERRORS_TOKENS, left - MIN_SECTION_TOKENS) if name == "errors" else MIN_SECTION_TOKENS
+        least = min(floors.get(name, MIN_SECTION_TOKENS), left - MIN_SECTION_TOKENS)
         parts[name] = write(max(0, min(max(MIN_SECTION_TOKENS, least, int(room * share)), left)))
         left -= count(parts[name])
     return parts
@@ -462,13 +474,25 @@ def _is_plan(text: str) -> bool:
 
 
 def _steps_section(lines: Sequence[str], budget: int, count: CountTokens) -> str:
-    """The newest steps that fit, and how many came before."""
-    section = _list_section(lines, budget, count)
-    left_out = len(lines) - section.count("\n- ") - section.startswith("- ")
-    if not left_out:
-        return section
-    heading = f"({left_out} earlier)"
-    return f"{heading}\n{section}" if section else ""
+    """The newest steps that fit, of those left out the ones that say how a check ended, and how many are left out."""
+    items = [f"- {line}" for line in lines]
+    newest = len(_newest_items(items, budget, count))
+    if newest == len(items):
+        return "\n".join(items)
+    checks = [item for item in items if _CHECK_ENDED.search(item)]
+    kept_checks = _newest_items(checks, budget // 2, count) if newest and checks else ()
+    newest = len(_newest_items(items, budget - sum(count(item) + 1 for item in kept_checks), count))
+    behind = len(items) - newest
+    before = [item for item in items[:behind] if item in kept_checks]
+    left_out = behind - len(before)
+    if not (newest or before):
+        return ""
+    heading = [f"({left_out} {'left out' if before else 'earlier'})"] if left_out else []
+    return "\n".join([*heading, *before, *items[behind:]])
+
+
+_CHECK_ENDED = re.compile(r": (?:ok|failed) \(")
+"""Only of checks such as tests the summary is told."""
 
 
 def _errors_section(lines: Sequence[str], budget: int, count: CountTokens) -> str:
@@ -489,6 +513,8 @@ def _next_section(planned: Sequence[str], budget: int, count: CountTokens) -> st
         if budget < count(OPEN_PLAN_HEADING):
             break
         items.append(f"- {cut_for_display(item, ITEM_CHARACTERS)}")
+    if items and len(items) < len(planned):
+        items.append(f"- +{len(planned) - len(items)} more")
     return "\n".join([OPEN_PLAN_HEADING, *items]) if items else ""
 
 

@@ -250,18 +250,44 @@ _SETTLED = re.compile(
 )
 
 
-def results_of_item(texts: Sequence[str], closing: str = "") -> str:
+_ACHIEVED = re.compile(
+    r"(?<!not )(?<!n't )\b(?:fixed|mended|solved|resolved|implemented|pass(?:es|ed)?|green|succeeds?|succeeded)\b",
+    re.IGNORECASE,
+)
+_REMARK = re.compile(
+    r"\W*(?:good|great|perfect|nice|excellent|ok(?:ay)?|alright|right|interesting|hm+|ah|oh|yes|no)\b[,.!:;\s—\u2013-]",
+    re.IGNORECASE,
+)
+"""Begins what is said to an output: "Good, it is still needed"."""
+
+
+def results_of_item(texts: Sequence[str], closing: str = "", *, changed_files: bool = False) -> str:
     """Results of an item of a plan, from its own texts in order and the text that ended it (`closing`).
 
     They are the lines marked `RESULT:`; else what the closing text says came of it; else the last of its own texts that
-    says so and announces nothing. A problem that was told before it was solved is no result either. Empty without any.
+    says so. One that also announces the next step counts only where it says that something was achieved, and nothing
+    behind it tells of a problem. A problem that was told before it was solved is no result either, nor is a remark on
+    an output where the item changed files. Empty without any.
     """
     if marked := marked_results([*texts, closing]):
         return marked
-    if ended := outcome_part(closing):
+    if (ended := outcome_part(closing)) and not (changed_files and _is_remark(ended)):
         return ended
-    own = (text.strip() for text in reversed(texts) if text.strip() and not announced_part(text))
-    return next((text for text in own if _SETTLED.search(text) or not _PROBLEM.search(text)), "")
+    has_problem = False
+    for text in reversed(texts):
+        told, announces = outcome_part(text), bool(announced_part(text))
+        if not told or (changed_files and _is_remark(told)):
+            continue
+        is_problem = _PROBLEM.search(told) is not None and not _SETTLED.search(told)
+        if not is_problem and (not announces or (_ACHIEVED.search(told) and not has_problem)):
+            return told if announces else text.strip()
+        has_problem = has_problem or is_problem
+    return ""
+
+
+def _is_remark(text: str) -> bool:
+    """Whether a text only says what somebody thinks of an output: nothing that was made or checked."""
+    return _REMARK.match(text) is not None and not _SETTLED.search(text)
 
 
 def marked_results(texts: Iterable[str]) -> str:
@@ -285,9 +311,12 @@ def _texts_behind_decision(text: str) -> Iterator[str]:
 
 
 def title_of(text: str) -> str:
-    """A title for a frame without one: the first words of the user's message, without the markup that clients add."""
+    """A title for a frame without one: the first words of the user's message, without the markup that clients add. A
+    short line that only introduces the next one is told with that."""
     lines = [stripped for line in text.splitlines() if (stripped := line.strip().lstrip("#>*- ").strip())]
-    first_line = next((line for line in lines if not line.startswith("<")), lines[0] if lines else "")
-    words = first_line.split()
+    own = [line for line in lines if not line.startswith("<")] or lines
+    words = own[0].split() if own else []
+    if own[1:] and own[0].endswith(":") and len(words) < MAX_TITLE_WORDS:
+        words += own[1].split()
     shortened = " ".join(words[:MAX_TITLE_WORDS]) + ("…" if len(words) > MAX_TITLE_WORDS else "")
     return cut_for_display(shortened, MAX_TITLE_CHARACTERS) or "Conversation"

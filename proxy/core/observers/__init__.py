@@ -93,6 +93,7 @@ from proxy.core.observers.work_log import (
     joined_lines,
     refusals_of,
     step_line,
+    tells_of_work,
     written_texts,
 )
 
@@ -175,6 +176,7 @@ __all__ = [
     "step_of",
     "steps_of",
     "task_text_of",
+    "tells_of_work",
     "tells_results",
     "texts_in",
     "topic_keywords",

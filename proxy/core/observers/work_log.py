@@ -61,6 +61,11 @@ def step_line(step: Step, tool_roles: ToolRoles, *, away: bool = False, names: M
     return "; ".join(done)
 
 
+def tells_of_work(step: Step, tool_roles: ToolRoles) -> bool:
+    """Whether a call of the group did more than to write the client's plan."""
+    return any(tool_roles.role_of(execution.call.name) not in _UNTOLD_ROLES for execution in step.executions)
+
+
 def joined_lines(before: str, line: str) -> str:
     """Both lines as one, if both only read or are the same; else empty."""
     counted = _REPEATED.match(before)

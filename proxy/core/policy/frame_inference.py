@@ -427,9 +427,11 @@ def build_pop_event(  # noqa: PLR0913  a frame's end is these facts
     facts = facts_of(path_entries, tool_roles)
     origin = path_state.tree.frames[frame].origin
     if origin == PLAN_ORIGIN:
-        results = results_of_item(facts.said, said)
+        results = results_of_item(facts.said, said, changed_files=bool(facts.changed))
     elif origin == "auto":  # it ends behind any step, so its last text is often the announcement of the next one
-        results = results_of_item(facts.said[:-1], facts.said[-1] if facts.said else "")
+        results = results_of_item(
+            facts.said[:-1], facts.said[-1] if facts.said else "", changed_files=bool(facts.changed)
+        )
     else:
         texts = [m.text for p in path_entries if (m := message_of(p)) and m.role == "assistant"]
         results = results_from_texts([*texts, said])

@@ -534,6 +534,12 @@ def test_what_is_said_with_a_tick_belongs_to_what_it_ends() -> None:
     }
 
 
+def test_a_tick_of_the_plan_is_no_step_of_the_work() -> None:
+    facts = known(([edit("a.py")], ["The file a.py has been updated."]), ([todo("[x] Build")], ["Updated."]))
+
+    assert (facts.steps, facts.told_steps) == (1, ("edited a.py",))
+
+
 @pytest.mark.rows("S0-55")
 def test_the_last_sentence_of_results_is_never_cut() -> None:
     watched = GrowingConversation(folds=False).user("Build it.").does(todo("[>] Lexer"), results=["ok"])

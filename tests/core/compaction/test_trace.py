@@ -36,6 +36,7 @@ FACTS = SpanFacts(
     told_steps=("read app.py", "pytest -q: failed"),
     edits=("auth.py, check: raw -> sign(raw) (then pytest -q: failed)",),
 )
+ONE_STEP = SpanFacts(steps=1)
 POINTER = re.compile(r"\bref=\"?([A-Za-z0-9_.:/#-]+)\"?")
 
 
@@ -105,10 +106,9 @@ def test_a_trace_has_fixed_sections_and_the_ref_that_recalls_the_rest() -> None:
     """S2-20, S1-153, S2-14: golden."""
     assert traced() == (
         '<stack-context note="earlier work" frame="froot2345" nonce="0123456789abcdef">\n'
-        'Your finished work: "Fix the login" in Build the shop, 2 steps. The texts of its files and outputs are gone '
-        'from here. Read a file again before you edit it; stack_recall(ref="fabcdefgh", query="a word in it") shows '
-        "what was.\n"
-        "<said>First I look at the token.\n\nIt is not signed. Let me try sign_token.</said>\n"
+        'Your finished work: "Fix the login", 2 steps. The texts of its files and outputs are gone from here. Read a '
+        'file again before you edit it; stack_recall(ref="fabcdefgh", query="a word in it") shows what was.\n'
+        "<said>It is not signed. Let me try sign_token.</said>\n"
         "<results>as its closing message says</results>\n"
         "<steps>- read app.py\n- pytest -q: failed</steps>\n"
         "<decisions>- Tokens are signed.</decisions>\n"
@@ -150,6 +150,19 @@ def test_a_single_step_is_told_in_one_line(facts: SpanFacts, told: str) -> None:
 
 @pytest.mark.rows("S2-20", "S1-170")
 @pytest.mark.rows("S0-55")
+def test_work_of_which_nothing_but_the_plan_was_kept_is_one_line() -> None:
+    ticks = replace(FACTS, **dict.fromkeys(("changed", "read", "commands", "decisions", "errors", "said"), ()))
+    ticks = replace(ticks, steps=0, told_steps=(), edits=())
+
+    told = 'Your finished work: "Fix the login", as its closing message says. Gone from here; stack_recall('
+    assert traced(facts=ticks).splitlines()[1].startswith(told)
+    assert traced(replace(FRAME, origin="plan"), facts=ticks).splitlines()[1:] == [
+        'Your finished work: "Fix the login". Gone from here; stack_recall(ref="fabcdefgh") shows it.',
+        "</stack-context>",
+    ]
+    assert parse_traces(traced(facts=ticks)).facts == SpanFacts()
+
+
 def test_a_command_is_told_as_it_was_typed_beside_the_file_that_it_changed() -> None:
     facts = SpanFacts(("src/a.py (by command)",), steps=1, told_steps=("sed -i s/a/b/ src/a.py",))
     text = traced(facts=facts)
@@ -197,7 +210,7 @@ def test_a_trace_of_an_earlier_version_is_merged_as_one_of_today() -> None:
 
     text = traced(facts=SpanFacts(steps=1), earlier=old)
 
-    assert text.splitlines()[1].startswith('Your finished work: "Fix the login" in Build the shop, 3 steps. ')
+    assert text.splitlines()[1].startswith('Your finished work: "Fix the login", 3 steps. ')
     assert "pytest -q && ls > out: failed" in text
     assert "a > b.py" in text
     assert "old_name" in sections(text)["names-you-can-query"].split()
@@ -264,7 +277,7 @@ def test_a_part_says_what_was_said_and_ends_on_no_request() -> None:
 
 
 def test_a_frame_that_did_not_succeed_says_so() -> None:
-    assert 'Your finished work: "Fix the login" in Build the shop, 2 steps, failed. ' in traced(
+    assert 'Your finished work: "Fix the login", 2 steps, failed. ' in traced(
         replace(FRAME, status=Status.FAILED, results="No.")
     )
 
@@ -296,6 +309,32 @@ def test_what_was_said_is_told_whole_plans_first_and_of_what_is_too_long_the_end
     cut = sections(traced(facts=SpanFacts(said=(long,)), messages=(said("tool", "", 3_000),)))["said"]
     assert cut.startswith("It is a long story.")
     assert cut.endswith("[...] The column is one too far right.")
+
+
+@pytest.mark.rows("S0-55")
+def test_what_finished_work_only_announced_is_not_told_beside_what_it_did() -> None:
+    facts = replace(FACTS, said=("Now let me write the test.", "Nothing checks the token. Let me look further."))
+
+    assert sections(traced(facts=facts))["said"] == "Nothing checks the token. Let me look further."
+    assert "Now let me write the test." in sections(traced(facts=facts, part=True))["said"]
+
+
+@pytest.mark.rows("S0-54")
+def test_how_checks_ended_is_told_before_other_steps() -> None:
+    looks = [f"Grep for the name of number {n} in all of its many modules" for n in range(9)]
+    told = sections(traced(facts=SpanFacts(told_steps=("mise run test: ok (34 passed)", *looks)), messages=()))["steps"]
+
+    lines = told.splitlines()
+    assert lines[:2] == [f"({10 - len(lines) + 1} left out)", "- mise run test: ok (34 passed)"]
+    assert lines[-1] == f"- {looks[-1]}"
+
+
+@pytest.mark.rows("S0-54")
+def test_an_edit_of_a_small_frame_says_what_became_of_the_text() -> None:
+    edit = "setup.go, runEnable: settings.Strategy = internal (and 2 more lines) -> settings.Telemetry = &on"
+    facts = SpanFacts(("/home/somebody/work/repository/cmd/entire/cli/setup.go",), edits=(edit,), steps=2)
+
+    assert sections(traced(facts=replace(facts, told_steps=("edited setup.go",) * 2)))["edits"] == f"- {edit}"
 
 
 @pytest.mark.rows("S0-54")
@@ -336,7 +375,7 @@ def test_names_are_at_most_a_quarter_stand_by_their_file_and_are_clean() -> None
     assert sections(text)["names-you-can-query"] == "group.py: setUp group_arrays _group_all; create_parser"
     assert parse_traces(text).names == ("setUp", "group_arrays", "_group_all", "create_parser")
     many = said("tool", " ".join(f"output_name_{n}" for n in range(4_000)), 20_000)
-    told = sections(traced(messages=(many,), facts=SpanFacts()))["names-you-can-query"]
+    told = sections(traced(messages=(many,), facts=SpanFacts(steps=1)))["names-you-can-query"]
     assert count(told) <= trace_budget((many,), 0) / 4
 
 
@@ -412,7 +451,7 @@ def test_a_trace_that_replaces_another_takes_over_what_it_says() -> None:
     assert kept.facts.changed == (*FACTS.changed, "src/new0.py", "src/new1.py", "src/new2.py")
     assert kept.facts.told_steps == (*FACTS.told_steps, "make 0: ok", "make 1: ok", "make 2: ok")
     assert kept.facts.edits == (*FACTS.edits, "edit 0", "edit 1", "edit 2")
-    assert kept.facts.said == FACTS.said
+    assert kept.facts.said == FACTS.said[1:]
     assert kept.facts.decisions == ("Tokens are signed.", "Decided 0.", "Decided 1.", "Decided 2.")
     assert kept.facts.errors == FACTS.errors
     assert kept.facts.steps == 5
@@ -437,8 +476,8 @@ def test_what_came_of_the_work_stays_told_when_more_came_of_it() -> None:
 @pytest.mark.rows("S2-21")
 def test_a_trace_has_room_for_what_the_one_it_replaces_said() -> None:
     """S2-21."""
-    first = traced(messages=(said("assistant", " ".join(f"old_{n}" for n in range(900)), 12_000),), facts=SpanFacts())
-    text = traced(messages=(said("assistant", "new_name", 1_000),), facts=SpanFacts(), earlier=first)
+    first = traced(messages=(said("assistant", " ".join(f"old_{n}" for n in range(900)), 12_000),), facts=ONE_STEP)
+    text = traced(messages=(said("assistant", "new_name", 1_000),), facts=ONE_STEP, earlier=first)
 
     assert set(parse_traces(text).names) == {*parse_traces(first).names, "new_name"}
 
@@ -491,9 +530,9 @@ def test_things_that_differ_behind_a_bracket_or_a_colon_alone_are_several() -> N
 
 
 def test_neither_old_nor_new_names_crowd_out_the_others() -> None:
-    first = traced(messages=(said("assistant", " ".join(f"old_{n}" for n in range(900)), 60_000),), facts=SpanFacts())
+    first = traced(messages=(said("assistant", " ".join(f"old_{n}" for n in range(900)), 60_000),), facts=ONE_STEP)
     later = said("assistant", " ".join(f"new_{n}" for n in range(900)), 60_000)
-    names = sections(traced(messages=(later,), facts=SpanFacts(), earlier=first))["names-you-can-query"].split()
+    names = sections(traced(messages=(later,), facts=ONE_STEP, earlier=first))["names-you-can-query"].split()
 
     assert sum(name.startswith("old_") for name in names) == pytest.approx(len(names) / 2, abs=1)
 
@@ -543,6 +582,11 @@ def test_what_the_plan_had_open_stays_in_sight_when_the_calls_that_said_so_leave
     """S2-18: later updates name an item by its id alone."""
     text = traced(planned=("3 Sign the token", "4 Write the tests"))
     assert sections(text)["next"] == "open in the plan then:\n- 3 Sign the token\n- 4 Write the tests"
+
+    items = tuple(f"{n} Write the tests of another one of the many modules" for n in range(30))
+    lines = sections(traced(planned=items))["next"].splitlines()
+    assert lines[1:-1] == [f"- {item}" for item in items[: len(lines) - 2]]
+    assert lines[-1] == f"- +{30 - len(lines) + 2} more"
 
 
 @pytest.mark.rows("S0-54")

@@ -190,6 +190,12 @@ def test_a_derived_compaction_never_exceeds_its_limit(text: str, limit: int) -> 
         ("<environment>\n<cwd>x</cwd>\n</environment>\nAdd a cart", "Add a cart"),
         ("one two three four five six seven eight nine", "one two three four five six seven eight…"),
         ("x" * 200, "x" * 59 + "…"),
+        (
+            "Implement the following plan:\n\n# Show the agent\n\n## Context",
+            "Implement the following plan: Show the agent",
+        ),
+        ("Please do this:\n", "Please do this:"),
+        ("Two things we need to have done until tomorrow:\n- a\n- b", "Two things we need to have done until…"),
         ("   ", "Conversation"),
     ],
 )

@@ -110,10 +110,29 @@ def test_an_announcement_says_no_outcome(text: str, told: str) -> None:
         ([], "", ""),
         (["The flag is read in two places."], "Marking the last task.", "The flag is read in two places."),
         (["Let me run the tests", "Running them now."], "", ""),
+        (
+            ["All tests pass. Now let me run the linter:", "The old findings are no news. Let me see b.py:"],
+            "",
+            "All tests pass.",
+        ),
+        (["Lint passes. Now the tests:", "Two tests fail: a missing comma. Let me mend it."], "", ""),
+        (["I now see how it is done. Let me write it."], "", ""),
+        (["The tests do not pass yet. Let me look."], "", ""),
     ],
 )
 def test_results_of_an_item_are_what_its_texts_say_came_of_it(texts: list[str], closing: str, told: str) -> None:
     assert results_of_item(texts, closing) == told
+
+
+@pytest.mark.rows("S0-55")
+def test_a_remark_on_an_output_is_no_result_of_an_item_that_changed_files() -> None:
+    remark = "Good, `os` is still needed for `os.Args`. Now let me update main.go."
+
+    assert results_of_item([], remark) == "Good, `os` is still needed for `os.Args`."
+    assert results_of_item([], remark, changed_files=True) == ""
+    assert results_of_item([], "Good, all 12 tests pass.", changed_files=True) == "Good, all 12 tests pass."
+    assert results_of_item(["OK, it is there."], "a.py: 1 -> 0", changed_files=True) == "a.py: 1 -> 0"
+    assert results_of_item(["The flag is in a.py."], remark, changed_files=True) == "The flag is in a.py."
 
 
 @pytest.mark.rows("S0-55")
