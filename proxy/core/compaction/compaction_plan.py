@@ -106,7 +106,7 @@ from proxy.core.observers import (
     typed_text_of,
     written_texts,
 )
-from proxy.core.text import CountTokens
+from proxy.core.text import CountTokens, cut_for_display
 
 MAX_TRACE_RATIO = 0.9
 """A trace longer than this share of what it replaces is not used."""
@@ -640,7 +640,12 @@ def _write_trace(  # noqa: PLR0913  what is written, and where it will stand
         known=shown_names,
         earlier="\n".join(t.trace for t in replaced),
         earlier_tokens=removed.candidate.replaced_trace_tokens,
-        planned=_open_plan_items(path_state.tree, removed.messages, writer.names),
+        planned=_open_plan_items(
+            path_state.tree,
+            removed.messages,
+            writer.names,
+            are_ended=frame.origin in REQUEST_ORIGINS and not removed.candidate.is_part,
+        ),
         items=_results_of_items(path_state, removed.path_entries, frame),
         noted="\n".join(filter(None, (removed.noted, removed.returned_frames, removed.user_words))),
         broken=removed.broken,
@@ -665,18 +670,23 @@ def _results_of_items(path_state: PathState, path_entries: Iterable[PathEntry], 
     """What came of the plan items whose work is removed together with that of `frame` around them."""
     owners = {owner_of(path_state, path_entry).partition("#")[0] for path_entry in path_entries}
     ended = (f for f in path_state.tree.frames.values() if f.id in owners and f.id != frame.id)
-    return tuple(f.results for f in ended if f.origin == PLAN_ORIGIN and f.status is Status.COMPLETED)
+    completed = (f for f in ended if f.origin == PLAN_ORIGIN and f.status is Status.COMPLETED and f.results)
+    return tuple(f"{cut_for_display(f.title)}: {f.results}" for f in completed)
 
 
-def _open_plan_items(tree: Tree, removed: Iterable[Message], names: ToolRoles) -> tuple[str, ...]:
+def _open_plan_items(
+    tree: Tree, removed: Iterable[Message], names: ToolRoles, *, are_ended: bool = False
+) -> tuple[str, ...]:
     """Open items of the client's newest plan, if calls that listed items are removed. What an earlier request left open
-    is no plan any more: each list replaces the one before."""
+    is no plan any more: each list replaces the one before. With `are_ended` the user has their answer: an item that was
+    in progress then was only never ticked off."""
     if not any(names.role_of(call.name) in PLANNING_ROLES for message in removed for call in message.calls):
         return ()
     items = [f for f in tree.frames.values() if f.origin == PLAN_ORIGIN]
     newest = max(items, key=lambda item: (item.updated_at, item.order), default=None)
     home = newest.parent if newest else ""
-    open_ones = (f for f in items if f.parent == home and f.status not in FINAL_STATUSES)
+    ended = {*FINAL_STATUSES, Status.IN_PROGRESS} if are_ended else FINAL_STATUSES
+    open_ones = (f for f in items if f.parent == home and f.status not in ended)
     return tuple(f.title if f.client_key in ("", f.title) else f"{f.client_key} {f.title}" for f in open_ones)
 
 

@@ -203,6 +203,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     )
     marked = marked_results(m.text for m in messages if m.role == "assistant")
     before = "\n".join(filter(None, (previous.results, *items)))
+    texts = _written_section(written, count)
     sources = _SectionSources(
         results=results.strip() or _with_earlier_results(own_results or marked, before),
         has_closing_message=frame.origin in ("request", "root") and not part,
@@ -212,14 +213,15 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         failed=failed,
         broken=tuple(broken),
         read_again=tuple(read_again),
+        goes_on=part,
+        has_texts=bool(texts),
     )
     if not (noted or earlier or facts.steps) and _tells_nothing(sources, around):
         return around.to_line(f", {CLOSING_MESSAGE_HINT}" if sources.has_closing_message else "")
     if not noted and (step := _only_step(sources, around)):
         return around.to_line(f": {step}")
-    texts = _written_section(written, count)
     around = replace(around, has_texts=bool(texts))
-    parts = _write_sections(sources, budget - bare, count, goes_on=part)
+    parts = _write_sections(sources, budget - bare, count)
     if noted:
         known_results = parts["results"] if parts["results"] != CLOSING_MESSAGE_HINT else ""
         parts["results"] = "\n".join(filter(None, (known_results, remove_illegal_xml(noted))))
@@ -329,6 +331,9 @@ class _SectionSources(msgspec.Struct, frozen=True):
     failed: bool
     broken: tuple[str, ...] = ()
     read_again: tuple[str, ...] = ()
+    goes_on: bool = False
+    has_texts: bool = False
+    """The trace tells texts that edits left, word for word."""
 
 
 def _has_more_than_steps(sources: _SectionSources, around: _TraceEnvelope) -> bool:
@@ -376,15 +381,16 @@ def _with_whole_path(step: str, path: str) -> str:
 _FILE_VERBS = frozenset({"read", "wrote", "edited", "deleted"})
 
 
-def _write_sections(sources: _SectionSources, room: int, count: CountTokens, *, goes_on: bool) -> dict[str, str]:
+def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> dict[str, str]:
     """All sections except names, each within its share of `room` tokens. Of work that does not go on, the steps say
     what was done of what was only announced."""
     factor = FAILED_FACTOR if sources.failed else 1
     facts = _marked_as_read_again(sources.facts, sources.read_again)
     said = [text for text in (_without_results(told, sources.results) for told in facts.said) if text]
-    if facts.told_steps and not (goes_on or sources.failed):
+    if facts.told_steps and not (sources.goes_on or sources.failed):
         said = [text for text in said if outcome_part(text) or _is_plan(text)]
-    floors = {"edits": MIN_EDITS_TOKENS, "errors": MIN_ERRORS_TOKENS}
+    floors = {"edits": MIN_SECTION_TOKENS if sources.has_texts else MIN_EDITS_TOKENS, "errors": MIN_ERRORS_TOKENS}
+    for_steps = MIN_SECTION_TOKENS if facts.told_steps else 0
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
         "results": (
             RESULTS_SHARE,
@@ -403,7 +409,8 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens, *, 
     left = room
     for name, (share, write) in writers.items():
         least = min(floors.get(name, MIN_SECTION_TOKENS), left - MIN_SECTION_TOKENS)
-        parts[name] = write(max(0, min(max(MIN_SECTION_TOKENS, least, int(room * share)), left)))
+        most = max(left, for_steps) if name == "steps" else left - for_steps
+        parts[name] = write(max(0, min(max(MIN_SECTION_TOKENS, least, int(room * share)), most)))
         left -= count(parts[name])
     return parts
 
@@ -654,8 +661,13 @@ def _first_names_that_fit(names: Sequence[str], budget: int, count: CountTokens)
 
 def _own_numbers(messages: Iterable[Message]) -> frozenset[str]:
     """Long numbers that the assistant itself used (an id, a port, a limit); an output's are mostly lines and sizes."""
-    own = names_in_messages(message for message in messages if message.role == "assistant")
-    return frozenset(filter(_is_long_number, own))
+    messages = tuple(message for message in messages if message.role == "assistant")
+    limits = {found for m in messages for call in m.calls for found in _LIMIT.findall(call.arguments)}
+    return frozenset(filter(_is_long_number, names_in_messages(messages))) - limits
+
+
+_LIMIT = re.compile(r'"\w*(?:timeout|limit|offset|tokens|_ms|lines?)\w*"\s*:\s*(\d+)\b', re.IGNORECASE)
+"""How long a call may take, or how much it may bring: nothing of the work."""
 
 
 def _is_long_number(name: str) -> bool:

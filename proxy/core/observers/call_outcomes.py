@@ -139,8 +139,19 @@ def is_failure_record(text: str) -> bool | None:
 _OUTPUT_KEYS = ("output", "result", "stdout", "stderr", "error")
 
 
+_HEADER_STARTS = ("Chunk ID: ", "Wall time: ", "Exit code: ", "Process exited with code ")
+_HEADER = re.compile(
+    r"(?:(?:Chunk ID|Wall time|Exit code|Process exited with code|Process running with session ID|Original token count"
+    r"|Total output lines)\b[^\n]*\n)+Output:(?:\n|\Z)"
+)
+"""What Codex writes above the output of a command, since 2025."""
+_HEADER_CHARACTERS = 1_000
+
+
 def output_of(text: str) -> str:
-    """A command's output without the record that a client wraps around it."""
+    """A command's output without the record that a client wraps around it, or the lines that it writes above."""
+    if text.startswith(_HEADER_STARTS) and (header := _HEADER.match(text[:_HEADER_CHARACTERS])):
+        return text[header.end() :]
     if text[:1] not in ("{", "[") or len(text) > MAX_JSON_LENGTH:
         return text
     value = decode_json_or_text(text)

@@ -34,7 +34,9 @@ _FILTERS = _PASSES_ALL | frozenset(_FILTER_NAMES.split())
 _READER_NAMES = "ls find fd diff cmp strings file stat git tree du df env ps"
 _READERS = _FILTERS | frozenset(_READER_NAMES.split())
 """They may print what others once said: an error in it is not theirs."""
-_ANSWER_BY_CODE = frozenset(["grep", "egrep", "fgrep", "rg", "ag", "diff", "cmp", "test", "["])
+_ANSWER_BY_CODE = frozenset(
+    ["grep", "egrep", "fgrep", "rg", "ag", "pgrep", "diff", "cmp", "test", "[", "which", "type"]
+)
 """Exit code 1 is an answer: nothing found, or different."""
 
 
@@ -194,7 +196,7 @@ def _prints_alone(commands: Sequence[ShellCommand], at: int) -> bool:
 
 def _was_silent(commands: Sequence[ShellCommand], at: int, execution: ToolExecution) -> bool:
     """Whether nothing was printed that would have been seen: not into a file, and not through a filter."""
-    if not _EMPTY_OUTPUT.match(execution.result[:RESULT_HEAD_LENGTH]):
+    if not _EMPTY_OUTPUT.match(output_of(execution.result)[:RESULT_HEAD_LENGTH]):
         return False
     end = at
     while end + 1 < len(commands) and commands[end].is_piped:

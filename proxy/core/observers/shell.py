@@ -92,7 +92,7 @@ _WRAPPER_PREFIX = re.compile(
           | (?:uv|poetry|pipenv|pdm|hatch|rye|conda|pixi)\s+run\s+(?:-\S+\s+)*
           | (?:pnpm|yarn|npm|bun)\s+(?:exec|dlx|x)\s+(?:--\s+)?
           | bundle\s+exec\s+
-          | (?:\S*/)?python[\d.]*\s+(?:-[XWu]\S*\s+)*-m\s+
+          | (?:\S*/)?(?:python|pypy|py)[\d.]*\s+(?:-(?:[XWu]\S*|\d[\d.]*)\s+)*-m\s+
           | (?:\S*/)?(?:node_modules/\.bin|bin|\.venv/bin|venv/bin)/
           | \./ )""",
     re.VERBOSE,

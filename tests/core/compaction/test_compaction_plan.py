@@ -378,7 +378,7 @@ def test_what_came_of_the_items_stays_where_the_request_marked_a_result() -> Non
     watched.user(ELSEWHERE).says("Bonjour.")
 
     (trim,) = watched.story.tree.removals
-    assert parse_traces(trim.trace).results == "keys have limits\nLook at src/bucket.py.\nLook at src/clock.py."
+    assert parse_traces(trim.trace).results == "keys have limits\nLook at src/bucket.py.\nClock: Look at src/clock.py."
 
 
 # -------------------------------------------------------------------------------------- what the next step needs

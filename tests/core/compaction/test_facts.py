@@ -534,6 +534,15 @@ def test_what_is_said_with_a_tick_belongs_to_what_it_ends() -> None:
     }
 
 
+def test_waiting_for_a_command_is_not_told() -> None:
+    wait = "write_stdin", {"session_id": 5914, "yield_time_ms": 15000}
+    facts = known(([bash("make")], ["Process running with session ID 5914"]), ([wait], ["done"]))
+
+    assert (facts.steps, facts.told_steps) == (2, ("make",))
+    assert known(([("write_stdin", {"session_id": 1, "chars": "y"})], ["done"])).told_steps == ("write_stdin y",)
+
+
+@pytest.mark.rows("S0-55")
 def test_a_tick_of_the_plan_is_no_step_of_the_work() -> None:
     facts = known(([edit("a.py")], ["The file a.py has been updated."]), ([todo("[x] Build")], ["Updated."]))
 
@@ -582,6 +591,7 @@ def test_open_is_what_the_newest_list_of_the_client_has_open() -> None:
     messages = [m for p in watched.story.entries if (m := message_of(p))]
 
     assert _open_plan_items(watched.story.tree, messages, DEFAULT_TOOL_ROLES) == ("Write it", "Check it")
+    assert _open_plan_items(watched.story.tree, messages, DEFAULT_TOOL_ROLES, are_ended=True) == ("Check it",)
 
     watched.does(todo("[x] Write it | [x] Check it"), results=["ok"]).does(bash("ls"), results=["a.md"])
     assert _open_plan_items(watched.story.tree, messages, DEFAULT_TOOL_ROLES) == ()

@@ -330,6 +330,24 @@ def test_how_checks_ended_is_told_before_other_steps() -> None:
 
 
 @pytest.mark.rows("S0-54")
+def test_the_last_step_is_told_whatever_stands_beside_it() -> None:
+    paths = tuple(f"/home/somebody/work/repository/cmd/entire/cli/module_{n}/setup.go" for n in range(9))
+    said = ("Nothing checks the token at all. " * 9,)
+    facts = SpanFacts(paths, said=said, errors=("KeyError: 'sub'",) * 3, steps=9, told_steps=("git tag: ok",) * 9)
+
+    assert sections(traced(facts=facts))["steps"].endswith("- git tag: ok")
+
+
+@pytest.mark.rows("S0-54")
+def test_how_long_a_call_may_take_is_no_name_of_the_work() -> None:
+    arguments = '{"command": "serve --port 48123", "timeout": 120000, "yield_time_ms": 15000}'
+    names = sections(traced(messages=(*WORK, said("assistant", "", 9, arguments)), results=""))["names-you-can-query"]
+
+    assert "48123" in names
+    assert not {"120000", "15000"} & set(names.split())
+
+
+@pytest.mark.rows("S0-54")
 def test_an_edit_of_a_small_frame_says_what_became_of_the_text() -> None:
     edit = "setup.go, runEnable: settings.Strategy = internal (and 2 more lines) -> settings.Telemetry = &on"
     facts = SpanFacts(("/home/somebody/work/repository/cmd/entire/cli/setup.go",), edits=(edit,), steps=2)

@@ -53,6 +53,8 @@ def lines(*calls: tuple[str, dict[str, Any], str], told_from: int = 0) -> tuple[
         ([grep("a", NO_GREP), sh("grep -rn b src", "src/a.py:1: b")], f'grep: "{NO_GREP}"'),
         ([("websearch", {"q": word}, "Error: 401 Unauthorized") for word in "ab"],
          'websearch: "Error: 401 Unauthorized" (2 of 2 calls)'),
+        ([sh("./tool.sh", "Chunk ID: c34c81\nProcess exited with code 2\nOutput:\nno licence")],
+         './tool.sh: "no licence"'),
         ([sh('python -c "from glom import OneOf"', IMPORT_ERROR)],
          'python -c from glom import OneOf: "ImportError: cannot import name \'OneOf\' from \'glom\'"'),
     ],
@@ -86,8 +88,18 @@ def test_it_goes_when_a_later_one_of_the_kind_succeeds(calls: list[tuple[str, di
         [sh("grep -n flake8 setup.cfg", ""), sh("cat nothing", "cat: nothing: No such file or directory")],
         [sh("cat log.txt", f"yesterday\n{NO_FLAKE8}")],
         [grep("x", "src/a.py:3: ripgrep execution failed")],
+        [sh("which python3 pytest", "/usr/bin/python3\n[exit code 1]")],
     ],
-    ids=["no such file", "no match", "a person", "a check that fails", "asked for nothing", "others' words", "found"],
+    ids=[
+        "no such file",
+        "no match",
+        "a person",
+        "a check that fails",
+        "asked for nothing",
+        "others' words",
+        "found",
+        "an answer",
+    ],
 )
 def test_what_works_and_says_no_is_not_told(calls: list[tuple[str, dict[str, Any], str]]) -> None:
     assert lines(*calls) == ()

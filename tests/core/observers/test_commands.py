@@ -11,6 +11,9 @@ from proxy.core.observers.step import ToolExecution
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES
 from tests.core.observers.steps import done, raw, step
 
+HEADER = "Chunk ID: c34c81\nWall time: 0.0 seconds\nProcess exited with code 1\nOriginal token count: 9\nOutput:\n"
+"""What Codex writes above an output."""
+SILENT = HEADER.replace("code 1", "code 0")
 OK, FAILED, UNKNOWN = CommandOutcome.OK, CommandOutcome.FAILED, CommandOutcome.UNKNOWN
 
 
@@ -65,6 +68,12 @@ OK, FAILED, UNKNOWN = CommandOutcome.OK, CommandOutcome.FAILED, CommandOutcome.U
         (done("bash", "Exit code 2", command="make build"), [("make build", FAILED, "build")]),
         (done("bash", "", command="pytest", answered=False), [("pytest", UNKNOWN, "test")]),
         (done("bash", "x", command="grep pytest setup.cfg"), [("grep pytest setup.cfg", UNKNOWN, "")]),
+        (done("bash", "3 passed in 1s", command="py -3 -m pytest"), [("py -3 -m pytest", OK, "test")]),
+        (done("exec_command", SILENT, cmd="npx tsc | tail"), [("npx tsc", OK, "types")]),
+        (
+            done("exec_command", f"{HEADER}/usr/bin/python3", cmd="which python3 pytest"),
+            [("which python3 pytest", UNKNOWN, "")],
+        ),
     ],
 )
 def test_a_command_and_how_it_ended(made: ToolExecution, told: list[tuple[str, CommandOutcome, str]]) -> None:
@@ -196,6 +205,14 @@ def test_a_failed_call_without_a_known_error_tells_its_first_line() -> None:
     assert observe_errors(step(done("edit", "<tool_use_error>Found 3 matches</tool_use_error>", path="a"))) == (
         ObservedError("Found 3 matches"),
     )
+
+
+@pytest.mark.rows("S0-55")
+def test_what_a_client_writes_above_an_output_is_no_error() -> None:
+    assert observe_errors(step(done("exec_command", f"{HEADER}it broke", cmd="./run.sh"))) == (
+        ObservedError("it broke"),
+    )
+    assert observe_errors(step(done("exec_command", HEADER, cmd="./run.sh"))) == ()
 
 
 @pytest.mark.rows("S0-55")

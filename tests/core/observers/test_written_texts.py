@@ -48,6 +48,8 @@ MOVED_ON = "*** Begin Patch\n*** Delete File: ./src/a.py\n*** Add File: b.py\n+b
         ((step("bash", {"command": "sed -i s/10/20/ /repo/src/a.py"}),), []),
         ((edit("10", "20", "/repo/src/a.py"),), [("/repo/src/a.py", LIMIT.replace("10", "20"))]),
         ((edit("", "import os"),), []),
+        ((step("bash", {"command": "git diff --stat"}, " src/a.py | 2 +-\n 1 file changed"),), [("src/a.py", LIMIT)]),
+        ((step("bash", {"command": "make fmt; git diff --stat"}, " src/a.py | 2 +-\n 1 file changed"),), []),
         (
             (
                 step(
