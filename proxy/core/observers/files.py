@@ -314,8 +314,14 @@ def _paths_reported(commands: Sequence[ShellCommand], result: str) -> tuple[list
     return by_client, by_git
 
 
+_READER_NAMES = "git cd echo cat ls head tail true grep egrep fgrep rg ag wc nl diff cmp which type pwd stat file tree"
+_READERS = frozenset(_READER_NAMES.split())
+
+
 def _may_change_files(words: Sequence[str]) -> bool:
-    return bool(words) and words[0].rpartition("/")[2] not in ("git", "cd", "echo", "cat", "ls", "head", "tail", "true")
+    program = words[0].rpartition("/")[2] if words else ""
+    only_prints = program == "sed" and not any(word.startswith(("-i", "--in-place")) for word in words)
+    return bool(words) and program not in _READERS and not only_prints
 
 
 def _works_by_itself(command: ShellCommand) -> bool:

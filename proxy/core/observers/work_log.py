@@ -14,10 +14,9 @@ import msgspec
 
 from proxy.core.frames import direct_path, is_same_file
 from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of, words_of_refusal
-from proxy.core.observers.command_outcomes import CommandOutcome, is_working_program, summary_line_of
-from proxy.core.observers.commands import CommandRun, command_lines_of, observe_commands
+from proxy.core.observers.command_outcomes import CommandOutcome, summary_line_of
+from proxy.core.observers.commands import CommandRun, observe_commands
 from proxy.core.observers.files import FileAction, observe_files
-from proxy.core.observers.shell import parse_command_line
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles
 from proxy.core.text import cut_code, cut_for_display
@@ -254,16 +253,8 @@ def written_texts(steps: Iterable[Step], tool_roles: ToolRoles) -> tuple[Written
             if patches or not made:
                 unknown = {FileAction.DELETED} if made else {*FileAction} - {FileAction.READ}
                 files = observe_files(Step("", (execution,)), tool_roles)
-                only_reports = _only_reads(execution, tool_roles)
-                changed = (f for f in files if f.action in unknown and not (f.may_be_earlier and only_reports))
-                written = _without_files(written, [file.path for file in changed])
+                written = _without_files(written, [file.path for file in files if file.action in unknown])
     return tuple(written)
-
-
-def _only_reads(execution: ToolExecution, tool_roles: ToolRoles) -> bool:
-    """Whether no command of the call does work of its own: what git reports behind it was changed before."""
-    lines = command_lines_of(execution, tool_roles)
-    return not any(is_working_program(command) for line in lines for command in parse_command_line(line))
 
 
 def _without_files(written: list[WrittenText], paths: Sequence[str]) -> list[WrittenText]:

@@ -349,7 +349,8 @@ def test_how_long_a_call_may_take_is_no_name_of_the_work() -> None:
 
 @pytest.mark.rows("S0-54")
 def test_an_edit_of_a_small_frame_says_what_became_of_the_text() -> None:
-    edit = "setup.go, runEnable: settings.Strategy = internal (and 2 more lines) -> settings.Telemetry = &on"
+    old, new = (f'fmt.Fprintf(w, "Using the {name} strategy for all of them", {name})' for name in ("first", "other"))
+    edit = f"setup.go, runEnableInteractive: {old} (and 16 more lines) -> {new}"
     facts = SpanFacts(("/home/somebody/work/repository/cmd/entire/cli/setup.go",), edits=(edit,), steps=2)
 
     assert sections(traced(facts=replace(facts, told_steps=("edited setup.go",) * 2)))["edits"] == f"- {edit}"

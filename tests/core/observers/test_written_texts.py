@@ -27,6 +27,7 @@ def texts_after(*steps: Step) -> list[tuple[str, str]]:
     return [(each.path, each.text) for each in written_texts(steps, DEFAULT_TOOL_ROLES)]
 
 
+REPORT = " src/a.py | 2 +-\n 1 file changed, 1 insertion(+), 1 deletion(-)"
 FIRST = edit("pass", LIMIT)
 MOVED_ON = "*** Begin Patch\n*** Delete File: ./src/a.py\n*** Add File: b.py\n+b = 1\n*** End Patch"
 
@@ -48,8 +49,8 @@ MOVED_ON = "*** Begin Patch\n*** Delete File: ./src/a.py\n*** Add File: b.py\n+b
         ((step("bash", {"command": "sed -i s/10/20/ /repo/src/a.py"}),), []),
         ((edit("10", "20", "/repo/src/a.py"),), [("/repo/src/a.py", LIMIT.replace("10", "20"))]),
         ((edit("", "import os"),), []),
-        ((step("bash", {"command": "git diff --stat"}, " src/a.py | 2 +-\n 1 file changed"),), [("src/a.py", LIMIT)]),
-        ((step("bash", {"command": "make fmt; git diff --stat"}, " src/a.py | 2 +-\n 1 file changed"),), []),
+        ((step("bash", {"command": "rg x; sed -n 1,9p b.py; git diff --stat"}, REPORT),), [("src/a.py", LIMIT)]),
+        ((step("bash", {"command": "make fmt; git diff --stat"}, REPORT),), []),
         (
             (
                 step(
