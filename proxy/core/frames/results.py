@@ -251,9 +251,12 @@ _SETTLED = re.compile(
 
 
 _ACHIEVED = re.compile(
-    r"(?<!not )(?<!n't )\b(?:fixed|mended|solved|resolved|implemented|pass(?:es|ed)?|green|succeeds?|succeeded)\b",
+    r"(?<!not )(?<!n't )(?<!be )\b(?:fixed|mended|solved|passed|passes|green|succeeds|succeeded"
+    r"|(?:all|both|they|everything|tests?|suite|lint(?:er)?|builds?|checks?)(?:\s\w+){0,2}?\spass)\b",
     re.IGNORECASE,
 )
+MAX_ACHIEVED_CHARACTERS = 300
+"""A longer text that announces the next step too is mostly the plan."""
 _REMARK = re.compile(
     r"\W*(?:good|great|perfect|nice|excellent|ok(?:ay)?|alright|right|interesting|hm+|ah|oh|yes|no)\b[,.!:;\s—\u2013-]",
     re.IGNORECASE,
@@ -279,10 +282,14 @@ def results_of_item(texts: Sequence[str], closing: str = "", *, changed_files: b
         if not told or (changed_files and _is_remark(told)):
             continue
         is_problem = _PROBLEM.search(told) is not None and not _SETTLED.search(told)
-        if not is_problem and (not announces or (_ACHIEVED.search(told) and not has_problem)):
+        if not is_problem and (not announces or (_says_achieved(told) and not has_problem)):
             return told if announces else text.strip()
         has_problem = has_problem or is_problem
     return ""
+
+
+def _says_achieved(text: str) -> bool:
+    return len(text) <= MAX_ACHIEVED_CHARACTERS and _ACHIEVED.search(text) is not None
 
 
 def _is_remark(text: str) -> bool:

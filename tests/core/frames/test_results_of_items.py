@@ -117,6 +117,8 @@ def test_an_announcement_says_no_outcome(text: str, told: str) -> None:
         ),
         (["Lint passes. Now the tests:", "Two tests fail: a missing comma. Let me mend it."], "", ""),
         (["I now see how it is done. Let me write it."], "", ""),
+        (["Plan: read main.go to pass the preference. Let me write it."], "", ""),
+        (["# Plan\n" + "1. The tests pass the flag.\n" * 20 + "Shall I go on?"], "", ""),
         (["The tests do not pass yet. Let me look."], "", ""),
     ],
 )
