@@ -252,7 +252,7 @@ _SETTLED = re.compile(
 
 _ACHIEVED = re.compile(
     r"(?<!not )(?<!n't )(?<!be )\b(?:fixed|mended|solved|passed|passes|green|succeeds|succeeded"
-    r"|(?:all|both|they|everything|tests?|suite|lint(?:er)?|builds?|checks?)(?:\s\w+){0,2}?\spass)\b",
+    r"|(?:all|both|they|everything|tests?|suite|lint(?:er)?|builds?|checks?)(?:\s(?!not\b|to\b|never\b)\w+){0,2}?\spass)\b",
     re.IGNORECASE,
 )
 MAX_ACHIEVED_CHARACTERS = 300
