@@ -15,7 +15,14 @@ from msgspec.structs import replace
 from proxy.core.context import owner_of
 from proxy.core.frames import PathEntry, PathState, Tree, path_state_at, path_to, visible_owners_of
 from proxy.core.ledger import Call, EntryKind, Ledger, Message, OpenCalls
-from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles, files_touched_by
+from proxy.core.observers import (
+    DEFAULT_TOOL_ROLES,
+    ToolExecution,
+    ToolRoles,
+    command_lines_of,
+    files_touched_by,
+    parse_command_line,
+)
 from proxy.core.text import cut_for_display, escape_attribute
 
 ENTRY_ID_CHARACTERS = 12
@@ -114,12 +121,22 @@ def _pieces_of_message(
     )
     if message.text:
         source, of_file = _call_source(call, names) if call else ("", False)
-        yield replace(base, source=source, is_of_file=of_file)
+        yield replace(base, source=source, is_of_file=of_file or (call is not None and _prints_file(call, names)))
     elif not message.calls:
         yield replace(base, source=f"no text, {len(message.wire)} bytes of other content")
     for own_call in message.calls:
         source, of_file = _call_source(own_call, names)
         yield replace(base, source=f"call {source}", text=own_call.arguments, call=own_call, is_of_file=of_file)
+
+
+_FILE_PRINTERS = frozenset({"cat", "sed", "head", "tail", "nl", "awk", "bat"})
+
+
+def _prints_file(call: Call, names: ToolRoles) -> bool:
+    """Whether a command prints a file, or lines of it."""
+    lines = command_lines_of(ToolExecution(call, ""), names)
+    first = next((command.words for line in lines for command in parse_command_line(line)), ())
+    return len(first) > 1 and first[0].rpartition("/")[2] in _FILE_PRINTERS
 
 
 def _call_source(call: Call, names: ToolRoles) -> tuple[str, bool]:
