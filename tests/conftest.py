@@ -17,6 +17,7 @@ from zlib import crc32
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from callstack_proxy.loggers import LOGGERS
 from tests.postgresql_server import PostgresServer, program
@@ -105,8 +106,19 @@ LONG = (
 """Places below `tests` whose tests take minutes, start dozens of processes, download packages, or try random input
 again and again. A quick run, which leaves them out, has to end within five
 minutes on two cores, installation included."""
-FIRST = ("yardstick/", "crash/", "requirements/")
-"""Places whose tests take a minute each: at the end of a run they would leave the other cores idle."""
+FIRST = (
+    "requirements/test_cases.py",
+    "yardstick/",
+    "crash/",
+    "requirements/",
+    "clients/",
+    "test_recipes.py",
+    "packaging/",
+)
+"""Places whose tests take a minute each, the longest first: at the end of a run they would leave the other cores
+idle."""
+APART = ("crash/", "requirements/test_cases.py", "requirements/test_door_cases.py", "yardstick/test_captures.py")
+"""Places whose tests share no server: each test may run in another process than the one before it."""
 EVERY_SECOND = (
     "cli/",
     "exchange/",
@@ -138,6 +150,20 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling:
+    return FilesAndSingleTests(config, log)
+
+
+class FilesAndSingleTests(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+    """Gives the tests of a file to one process, because they share a server, but those of `APART` one by one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        """The name of the group of tests that `nodeid` belongs to."""
+        file = super()._split_scope(nodeid)
+        return nodeid if file.removeprefix("tests/").startswith(APART) else file
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """A quick run does not even import what it leaves out, unless the command names it: then it is told of."""
     if config.getoption("--take") != "quick" or not collection_path.is_relative_to(TESTS):
@@ -155,7 +181,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     taken = [item for item in items if _is_long(item) is (take == "rest") and not item.get_closest_marker("whole")]
     if config.getoption("--replicas"):
         taken = [item for item in taken if crc32(item.nodeid.encode()) % SHARE_FOR_REPLICAS == 0]
-    taken.sort(key=lambda item: not _place_of(item).startswith(FIRST))
+    taken.sort(key=_rank)
     kept = set(taken)
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = taken
@@ -164,6 +190,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """What was collected stays; a full collection of garbage in a test need not walk through it, in 0.3 s each time."""
     gc.freeze()
+
+
+def _rank(item: pytest.Item) -> int:
+    """The place of a test in the order of `FIRST`."""
+    place = _place_of(item)
+    return next((rank for rank, first in enumerate(FIRST) if place.startswith(first)), len(FIRST))
 
 
 def _is_long(item: pytest.Item) -> bool:

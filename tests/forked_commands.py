@@ -3,7 +3,8 @@
 A command runs as in a process of its own: its arguments, directory, environment and streams are its own, and what it
 changes in the interpreter ends with it. Tests of imports, signals and cold starts start an interpreter instead.
 
-As a program it reads one order in JSON a line, and answers each with the exit code, negative for a signal.
+As a program it reads one order in JSON a line, and answers each with the exit code, negative for a signal. With the
+name of a socket it takes orders of `forked_program` there instead, several at a time, until its stdin ends.
 """
 
 from __future__ import annotations
@@ -12,17 +13,24 @@ import atexit
 import gc
 import json
 import os
+import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NoReturn
+
+from tests import forked_program
+from tests.forked_program import NUMBER_BYTES, read_number
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 60
@@ -80,13 +88,86 @@ def _ask_fork_server(order: str) -> int:
     return int(server.stdout.readline())
 
 
+def forked_callstack(folder: Path) -> Path:
+    """A program in `folder` that does what `callstack` does, for scripts that start and stop it themselves."""
+    program = folder / "callstack"
+    starter = Path(forked_program.__file__)
+    program.write_text(
+        f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -IS "{starter}" "{_program_server()}" "$@"\n'
+    )
+    program.chmod(0o755)
+    return program
+
+
+@cache
+def _program_server() -> Path:
+    """The socket of a process that takes orders of `forked_program` as long as this process runs."""
+    place = Path(mkdtemp(prefix="forks-")) / "socket"  # a short name: that of a socket has at most 107 bytes
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.forked_commands", str(place)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    atexit.register(shutil.rmtree, place.parent)
+    atexit.register(server.communicate)
+    assert server.stdout is not None
+    server.stdout.readline()
+    return place
+
+
+def serve_programs(place: Path) -> None:
+    """Fork for each order that comes to the socket `place`, until stdin ends."""
+    command_line = imported_command_line()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place))
+        listener.listen()
+        sys.stdout.write("listening\n")
+        sys.stdout.flush()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the forks that wait for a command
+        while sys.stdin not in select.select([sys.stdin, listener], [], [])[0]:
+            connection, _ = listener.accept()
+            if not os.fork():
+                listener.close()
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                _run_program(connection, command_line)
+            connection.close()
+
+
+def _run_program(connection: socket.socket, command_line: Callable[[], None]) -> NoReturn:
+    """Run one order in a fork, and kill that where the program that gave the order has gone."""
+    _, streams, _, _ = socket.recv_fds(connection, 1, len(STREAMS))
+    order = json.loads(connection.recv(read_number(connection), socket.MSG_WAITALL))
+    command = os.fork()
+    if not command:
+        connection.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+        # Those of before may have been files, and would seek in a pipe.
+        sys.stdout, sys.stderr = (open(number, "w", buffering=1, closefd=False) for number in (1, 2))  # noqa: SIM115
+        _become(order)
+        end_with(command_line)
+    connection.sendall(command.to_bytes(NUMBER_BYTES, "big"))
+    ended = os.pidfd_open(command)
+    if ended not in select.select([ended, connection.fileno()], [], [])[0]:
+        os.kill(command, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(command, 0)[1])
+    with suppress(OSError):
+        connection.sendall(code.to_bytes(NUMBER_BYTES, "big", signed=True))
+    os._exit(0)
+
+
 def serve_forks() -> None:
     """Fork for each order on stdin; in the child the command line runs, and its end is the end of the process."""
     command_line = imported_command_line()
     for line in sys.stdin:
         child = os.fork()
         if not child:
-            _become(json.loads(line))
+            order = json.loads(line)
+            signal.alarm(TIMEOUT_S)
+            _open_streams(Path(order["streams"]))
+            _become(order)
             end_with(command_line)
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         sys.stdout.write(f"{code}\n")
@@ -124,14 +205,16 @@ def end_with(main: Callable[[], None]) -> NoReturn:
     os._exit(code)
 
 
-def _become(order: dict[str, Any]) -> None:
-    """Take on what the order gives: streams, directory, environment and arguments."""
-    signal.alarm(TIMEOUT_S)
+def _open_streams(folder: Path) -> None:
     for number, name in enumerate(STREAMS):
         flags = os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT
-        opened = os.open(Path(order["streams"], name), flags)
+        opened = os.open(folder / name, flags)
         os.dup2(opened, number)
         os.close(opened)
+
+
+def _become(order: dict[str, Any]) -> None:
+    """Take on what the order gives: directory, environment and arguments; the streams stand open."""
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - the old one has read ahead
     os.chdir(order["folder"])
     os.environ.clear()
@@ -141,4 +224,7 @@ def _become(order: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    serve_forks()
+    if sys.argv[1:]:
+        serve_programs(Path(sys.argv[1]))
+    else:
+        serve_forks()

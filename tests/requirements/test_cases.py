@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked_commands import forked_callstack
+
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT.parent / "shared" / "cases"
 SLOW = {"br28": 900}
@@ -23,23 +25,15 @@ pytestmark = pytest.mark.long
 
 
 def scripts() -> list[object]:
-    found = sorted(CASES.glob("br[0-9]*_*.py"))
+    """The slow ones first: at the end of a run they would leave the other processes idle."""
+    found = sorted(CASES.glob("br[0-9]*_*.py"), key=lambda script: (script.stem[:4] not in SLOW, script.stem))
     marks = {script: [pytest.mark.crash] if script.stem[:4] in SLOW else [] for script in found}
     return [pytest.param(s, id=s.stem, marks=marks[s]) for s in found] or [pytest.param(None, marks=NONE_HERE)]
 
 
-@pytest.fixture
-def callstack(tmp_path: Path) -> Path:
-    """The command of this tree."""
-    command = tmp_path / "callstack"
-    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m callstack_proxy "$@"\n')
-    command.chmod(0o755)
-    return command
-
-
 @pytest.mark.parametrize("script", scripts())
-def test_a_case_goes_as_it_should(script: Path, callstack: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(script), "--callstack", str(callstack)]
+def test_a_case_goes_as_it_should(script: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(script), "--callstack", str(forked_callstack(tmp_path))]
     limit = SLOW.get(script.stem[:4], LIMIT_S)
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=limit, check=False)
 
