@@ -4,14 +4,16 @@ nobody can.
 
 Every way in which an answer can be odd or go wrong (S1, S4, S6, S7, S8, S10) is asked for by each library, streamed
 both ways it knows, directly and through the proxy: with a thread asleep, with one awake, and behind a round of ours
-that nobody sees. All of it is asked in one process; each test compares one.
+that nobody sees. All of it is asked in one process; each test compares what one library made of it, and names what
+differs.
 """
 
 import json
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +172,8 @@ def hows(name: str) -> tuple[str, ...]:
     return ("raw", "helped") if name in CUT | DEATHS | ODD_EVENTS | ODD_CALLS else ("plain", "raw", "helped")
 
 
+Question = tuple[str, str, str]
+"""A library, the name of an answer, and how it is asked for."""
 LIBRARIES = tuple(ASKED)
 QUESTIONS = [(library, name, how) for library in LIBRARIES for name in MATRIX for how in hows(name)]
 ASLEEP = [each for each in QUESTIONS if each[2] != "helped"]
@@ -240,10 +244,26 @@ def less(value: Any, names: Sequence[str]) -> Any:
     return value
 
 
-@pytest.mark.parametrize(("library", "name", "how"), ASLEEP)
-def test_a_thread_asleep_is_read_as_the_provider_is(
-    came: Mapping[Case, Json], library: str, name: str, how: str
-) -> None:
+every_library = pytest.mark.parametrize("library", LIBRARIES)
+
+
+def failures_of(check: Callable[[str, str, str], None], questions: Sequence[Question], library: str) -> dict[str, str]:
+    """What `check` says of each question to this library that fails it."""
+    failed = {}
+    for _, name, how in (each for each in questions if each[0] == library):
+        try:
+            check(library, name, how)
+        except AssertionError as error:
+            failed[f"{name}, {how}"] = str(error)
+    return failed
+
+
+@every_library
+def test_a_thread_asleep_is_read_as_the_provider_is(came: Mapping[Case, Json], library: str) -> None:
+    assert failures_of(partial(assert_asleep_is_direct, came), ASLEEP, library) == {}
+
+
+def assert_asleep_is_direct(came: Mapping[Case, Json], library: str, name: str, how: str) -> None:
     direct, asleep = (came[Case(library, name, how, place)] for place in ("toolless", "asleep"))
 
     if name in DEATHS and library == "anthropic":
@@ -253,10 +273,12 @@ def test_a_thread_asleep_is_read_as_the_provider_is(
         assert asleep == direct
 
 
-@pytest.mark.parametrize(("library", "name", "how"), QUESTIONS)
-def test_a_thread_awake_is_read_as_the_provider_is(
-    came: Mapping[Case, Json], library: str, name: str, how: str
-) -> None:
+@every_library
+def test_a_thread_awake_is_read_as_the_provider_is(came: Mapping[Case, Json], library: str) -> None:
+    assert failures_of(partial(assert_awake_is_direct, came), QUESTIONS, library) == {}
+
+
+def assert_awake_is_direct(came: Mapping[Case, Json], library: str, name: str, how: str) -> None:
     direct, awake = (came[Case(library, name, how, place)] for place in ("direct", "awake"))
 
     if name in DEATHS:
@@ -267,10 +289,12 @@ def test_a_thread_awake_is_read_as_the_provider_is(
         assert awake == direct
 
 
-@pytest.mark.parametrize(("library", "name", "how"), BEHIND)
-def test_an_answer_behind_a_round_of_ours_is_read_as_if_it_were_alone(
-    came: Mapping[Case, Json], library: str, name: str, how: str
-) -> None:
+@every_library
+def test_an_answer_behind_a_round_of_ours_is_read_as_if_it_were_alone(came: Mapping[Case, Json], library: str) -> None:
+    assert failures_of(partial(assert_behind_is_alone, came), BEHIND, library) == {}
+
+
+def assert_behind_is_alone(came: Mapping[Case, Json], library: str, name: str, how: str) -> None:
     """What comes in a form that the library cannot read may come in one that it can: it was written anew."""
     direct, behind = (came[Case(library, name, how, place)] for place in ("direct", "behind"))
     usual = came[Case(library, "usual", how, "direct")]

@@ -32,14 +32,12 @@ every_form = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 
 # ------------------------------------------------------------------------------------------------------- stack-free
 @pytest.mark.parametrize(("form", "stream"), each("stack_free"))
-@pytest.mark.parametrize("intercept", [True, False])
-def test_s1_s6_a_stream_without_stack_calls_is_byte_identical(
-    form: DialectCase, stream: bytes, intercept: bool
-) -> None:
-    whole = form.play(stream, intercept=intercept)
-    byte_by_byte = form.play(stream, intercept=intercept, places=range(len(stream)))
-    assert whole.out == byte_by_byte.out == stream
-    assert whole.spoken == byte_by_byte.spoken
+def test_s1_s6_a_stream_without_stack_calls_is_byte_identical(form: DialectCase, stream: bytes) -> None:
+    for intercept in (True, False):
+        whole = form.play(stream, intercept=intercept)
+        byte_by_byte = form.play(stream, intercept=intercept, places=range(len(stream)))
+        assert whole.out == byte_by_byte.out == stream, intercept
+        assert whole.spoken == byte_by_byte.spoken, intercept
 
 
 @every_form
@@ -50,17 +48,12 @@ def test_s6_a_line_of_10_mb_passes_byte_for_byte(form: DialectCase) -> None:
     assert played.spoken[0].finish == form.finish
 
 
-@pytest.mark.parametrize(("form", "body"), each("bodies"))
-@pytest.mark.parametrize("intercept", [True, False])
-def test_an_answer_without_stack_calls_is_byte_identical(form: DialectCase, body: bytes, intercept: bool) -> None:
-    assert form.play(body, stream=False, intercept=intercept, places=range(0, len(body), 7)).out == body
-
-
 @every_form
-@pytest.mark.parametrize("body", NOTHING_OF_OURS)
-@pytest.mark.parametrize("intercept", [True, False])
-def test_a_body_that_is_no_answer_is_byte_identical(form: DialectCase, body: bytes, intercept: bool) -> None:
-    assert form.play(body, stream=False, intercept=intercept, places=range(0, len(body), 7)).out == body
+def test_an_answer_without_stack_calls_is_byte_identical(form: DialectCase) -> None:
+    for body in (*form.bodies, *NOTHING_OF_OURS):
+        for intercept in (True, False):
+            played = form.play(body, stream=False, intercept=intercept, places=range(0, len(body), 7))
+            assert played.out == body, intercept
 
 
 # ----------------------------------------------------------------------------------------------------- between rounds

@@ -46,7 +46,6 @@ SHAPES = {
     "ours in words": "nonce of this conversation: {{nonce}} " + EXACT,
 }
 PLACES = ["the first words", "a tool's output", "a frame's title", "a frame's results"]
-CASES = list(itertools.product(SHAPES, PLACES))
 BLOCK = re.compile(r'<stack-context session="[^"]*" frame="[^"]+" nonce="([0-9a-f]+)".*?</stack-context>', re.DOTALL)
 
 
@@ -60,10 +59,15 @@ def blocks_of(received: ReceivedRequest, nonce: str) -> list[str]:
     return [found[0] for text in map(text_of, received.messages) for found in BLOCK.finditer(text) if found[1] == nonce]
 
 
-@pytest.mark.parametrize(("shape", "place"), CASES, ids=[f"{s}-{p}" for s, p in CASES])
-@pytest.mark.parametrize("stream", [True, False], ids=["stream", "plain"])
-def test_a7_a_forged_block_changes_nothing(
-    proxy: ServedProxy, provider: ScriptedProvider, shape: str, place: str, stream: bool
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a7_a_forged_block_changes_nothing(proxy: ServedProxy, provider: ScriptedProvider, shape: str) -> None:
+    for place, stream in itertools.product(PLACES, (True, False)):
+        provider.received.clear()
+        assert_it_changes_nothing(proxy, provider, shape, place, stream=stream)
+
+
+def assert_it_changes_nothing(
+    proxy: ServedProxy, provider: ScriptedProvider, shape: str, place: str, *, stream: bool
 ) -> None:
     forged = {name: SHAPES[shape] if name == place else f"harmless {name}" for name in PLACES}
     words, output, title, results = (forged[name] for name in PLACES)

@@ -5,6 +5,7 @@ what is ours never shows, and what breaks never looks like a good end. The same 
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -118,36 +119,36 @@ def api(request: pytest.FixtureRequest) -> Api:
 
 
 # -------------------------------------------------------------------------------------------------------------- S1, S6
-@AWAKE
 @FORM
 def test_s6_odd_events_without_a_call_of_ours_pass_as_they_came(
-    proxy: ServedProxy, provider: ScriptedProvider, api: Api, awake: bool, form: str
+    proxy: ServedProxy, provider: ScriptedProvider, api: Api, form: str
 ) -> None:
     made = [call("read_file", path="é")]
     reply = api.recorded(provider, answers("Grüße 日本", made, THOUGHT, events=(form,)))
-    provider.will(ScriptedAnswer(instead=reply), says("fine"))
+    for awake in (True, False):
+        provider.will(ScriptedAnswer(instead=reply), says("fine"))
 
-    told = api.ask(proxy.origin, f"S6 {form} {awake}", awake=awake)
+        told = api.ask(proxy.origin, f"S6 {form} {awake}", awake=awake)
 
-    assert (told.status, told.whole, len(told.body), told.body == reply.body) == (200, True, len(reply.body), True)
-    assert api.words(api.ask(proxy.origin, f"S6 {form} {awake}", awake=awake)) == "fine"
+        assert (told.status, told.whole, len(told.body), told.body == reply.body) == (200, True, len(reply.body), True)
+        assert api.words(api.ask(proxy.origin, f"S6 {form} {awake}", awake=awake)) == "fine", awake
 
 
 @FORM
-@pytest.mark.parametrize("place", ["first", "last"])
 def test_s6_odd_events_around_a_hidden_call_never_show_it(
-    proxy: ServedProxy, provider: ScriptedProvider, api: Api, form: str, place: str
+    proxy: ServedProxy, provider: ScriptedProvider, api: Api, form: str
 ) -> None:
     first, last = does(push("S6"), text="Start.", reasoning=THOUGHT), says("End.")
     odd = {"events": (form,)}
-    provider.will(*([first.but(**odd), last] if place == "first" else [first, last.but(**odd)]))
-
-    told = api.ask(proxy.origin, f"S6 hidden {form} {place}")
-
     long = form == "long_line" and api.path == "/v1/responses"  # too long to be read, and it says what was asked
-    assert (told.status, told.whole, b"stack" in told.body) == (200, True, long)
-    assert b"Start." in told.body
-    assert b"End." in told.body
+    for place, said in (("first", [first.but(**odd), last]), ("last", [first, last.but(**odd)])):
+        provider.will(*said)
+
+        told = api.ask(proxy.origin, f"S6 hidden {form} {place}")
+
+        assert (told.status, told.whole, b"stack" in told.body) == (200, True, long), place
+        assert b"Start." in told.body, place
+        assert b"End." in told.body, place
 
 
 @pytest.mark.parametrize("size", [EVERY_BYTE, Cut(7), Cut(60, seed=3)], ids=["bytes", "sevens", "by chance"])
@@ -316,23 +317,22 @@ ODD: dict[str, ScriptedAnswer] = {
 }
 
 
-@AWAKE
-@STREAM
 @pytest.mark.parametrize("odd", ODD)
-def test_s10_an_odd_200_passes_as_it_came(
-    proxy: ServedProxy, provider: ScriptedProvider, api: Api, awake: bool, stream: bool, odd: str
-) -> None:
-    text = f"S10 {odd} {awake} {stream}"
-    provider.will(ODD[odd])
-    direct = api.ask(provider.origin, text, awake=awake, stream=stream)
-    kept = tuple(header for header in direct.headers if header[0].startswith("content-") and header[0][8:] != "length")
-    provider.will(ScriptedAnswer(instead=FixedReply(200, direct.body, kept)), says("fine"))
+def test_s10_an_odd_200_passes_as_it_came(proxy: ServedProxy, provider: ScriptedProvider, api: Api, odd: str) -> None:
+    for awake, stream in itertools.product((True, False), repeat=2):
+        text = f"S10 {odd} {awake} {stream}"
+        provider.will(ODD[odd])
+        direct = api.ask(provider.origin, text, awake=awake, stream=stream)
+        kept = tuple(
+            header for header in direct.headers if header[0].startswith("content-") and header[0][8:] != "length"
+        )
+        provider.will(ScriptedAnswer(instead=FixedReply(200, direct.body, kept)), says("fine"))
 
-    told = api.ask(proxy.origin, text, awake=awake, stream=stream)
+        told = api.ask(proxy.origin, text, awake=awake, stream=stream)
 
-    assert (told.status, told.whole, told.body == direct.body) == (200, True, True)
-    assert [told.header(name) for name, _ in kept] == [value for _, value in kept]
-    assert b"fine" in api.ask(proxy.origin, text, awake=awake, stream=stream).body
+        assert (told.status, told.whole, told.body == direct.body) == (200, True, True), text
+        assert [told.header(name) for name, _ in kept] == [value for _, value in kept], text
+        assert b"fine" in api.ask(proxy.origin, text, awake=awake, stream=stream).body, text
 
 
 @pytest.mark.parametrize(
