@@ -701,6 +701,7 @@ def grows_awake(chat: Native, provider: ScriptedProvider) -> None:
     assert "woken" in events(chat)
 
 
+@pytest.mark.rows("X-08")
 @pytest.mark.parametrize(("kind", "model", "headers"), ADDING)
 def test_tools_are_added_behind_the_newest_message_and_no_thought_is_lost(
     provider: ScriptedProvider, start: Started, kind: type[Native], model: str, headers: dict[str, str]

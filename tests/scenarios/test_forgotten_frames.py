@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from llm_test_provider import ScriptedProvider, call, says
-from tests.harness import Conversation, bash, does, pop, push
+from tests.harness import Conversation, Stage, bash, does, pop, push
 
 COMPLETED = "completed"
 
@@ -34,15 +34,47 @@ def test_three_requests_after_an_open_push_are_three_requests(chat: Conversation
     assert any("The parser is fine." in str(m) for m in provider.received[-1].messages)
 
 
+ANSWERS = {"in words": "yes, go on", "by the topic": "Write a test for parse() in parser.py."}
+
+
 @pytest.mark.rows("S1-173")
-def test_a_frame_goes_on_where_the_user_only_answers(chat: Conversation, provider: ScriptedProvider) -> None:
-    provider.will(does(push("Read the parser")), does(bash("cat parser.py")), says("Shall I fix the parser?"))
+@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
+def test_a_frame_goes_on_where_the_user_only_answers(
+    chat: Conversation, provider: ScriptedProvider, answer: str
+) -> None:
+    provider.will(does(push("Read the parser")), does(bash("cat parser.py")), says("Shall I fix parse() in parser.py?"))
     chat.says("Explain the parser to me, please.")
     chat.returns("def parse(): ...")
     provider.will(says("Fixed."))
-    chat.says("yes, go on")
+    chat.says(answer)
 
     assert chat.proxy.statuses()["Read the parser"] == "in_progress"
+
+
+@pytest.mark.rows("S1-173")
+def test_a_frame_ends_where_the_user_names_another_task_about_the_same(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    provider.will(does(push("Read the parser")), does(bash("cat parser.py")), says("Shall I fix parse() in parser.py?"))
+    chat.says("Explain the parser to me, please.")
+    chat.returns("def parse(): ...")
+    provider.will(says("Written."))
+    chat.says("A new task: write a test for parse() in parser.py, please.")
+
+    assert chat.proxy.statuses()["Read the parser"] == COMPLETED
+
+
+@pytest.mark.rows("S1-173")
+def test_where_requests_are_not_followed_only_a_pop_ends_a_frame(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat(stage.proxy(infer_requests="false"))
+    provider.will(does(push("Read the parser")), does(push("Read the lexer")))
+    provider.will(does(bash("cat lexer.py"), pop("it splits words")), says("The parser is fine."))
+    chat.says("Explain the parser to me, please.")
+    chat.returns("def words(): ...")
+    asks_and_is_answered(chat, provider, "Now write documentation for the installer.", "The installer is documented.")
+
+    statuses = chat.proxy.statuses()
+    assert (statuses["Read the parser"], statuses["Read the lexer"]) == ("in_progress", COMPLETED)
 
 
 @pytest.mark.rows("S1-173")

@@ -153,6 +153,27 @@ def test_what_was_completed_cannot_be_activated_or_popped_again(provider: Script
     assert chat.proxy.statuses()["A"] == "completed"
 
 
+@pytest.mark.rows("S1-106")
+def test_a_pop_without_results_or_with_no_such_status_ends_nothing(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """S1-106: the error says what is missing; a pop that names no status completes its frame."""
+    does_one(chat, provider, push("A"))
+    does_one(chat, provider, plan("B"))
+
+    for made, words in (
+        (pop("done", frameID="B"), f"Error: frame {chat.proxy.frames()['B']['sessionID']} is planned, not open."),
+        (pop(""), "Error: results is missing or empty."),
+        (call("stack_frame_pop", status="completed"), "Error: results is missing or empty."),
+        (pop("done", "finished"), "Error: status 'finished' is none of blocked, completed, failed."),
+    ):
+        assert does_one(chat, provider, made).startswith(words)
+        assert chat.proxy.statuses()["A"] == "in_progress"
+    does_one(chat, provider, call("stack_frame_pop", results="done", resultsCompacted="short"))
+    frame = chat.proxy.frames()["A"]
+    assert (frame["status"], frame["results"], frame["resultsCompacted"]) == ("completed", "done", "short")
+
+
 @pytest.mark.rows("S0-33", "S0-39", "S1-106")
 def test_what_failed_cannot_be_popped_again_and_activated_is_another_frame(
     provider: ScriptedProvider, chat: Conversation

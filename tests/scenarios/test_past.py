@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from llm_test_provider import ScriptedProvider, call, says
-from tests.harness import Conversation, RunningProxy, activate, does, op, plan, pop, push
+from tests.harness import Conversation, RunningProxy, activate, bash, does, op, plan, pop, push
 
 Rows = list[dict[str, Any]]
 
@@ -61,6 +61,28 @@ def test_a_decision_that_another_took_the_place_of_is_told_with_its_end(built: C
     assert (new["valid_to"], new["superseded_by"]) == (None, None)
     assert old["recorded_at"] >= old["valid_from"]
     assert built.proxy.frames()["Model"]["decisions"] == ["Use JSON (because: it is smaller)"]
+
+
+@pytest.mark.rows("S2-26")
+def test_a_decision_holds_from_the_answer_that_states_it_until_its_frame_is_given_up(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    """S2-26: when it was true in the work, and when the proxy learned of it from the results."""
+    decided = "Decision: dates are kept in UTC."
+    provider.will(does(push("Dates")), does(bash("ls"), text=decided), does(pop(decided)), says("ok"))
+    chat.says("build it")
+    chat.returns("a.py")
+    provider.will(does(push("Extras")), does(op("add_decision", decision="Use tabs")), says("ok"))
+    chat.says("and extras?")
+    provider.will(does(op("invalidate", frameID="Extras", reason="too much")), says("ok"))
+    chat.says("no, leave them")
+
+    stated, given_up = rows(chat.proxy, "decisions")
+    assert (stated["decision"], stated["valid_to"]) == ("dates are kept in UTC.", None)
+    assert stated["valid_from"] < stated["recorded_at"]
+    assert (given_up["decision"], given_up["valid_from"]) == ("Use tabs", given_up["recorded_at"])
+    assert given_up["valid_to"] == chat.proxy.frames()["Extras"]["invalidatedAt"]
+    assert rows(chat.proxy, "decisions", as_of=given_up["valid_to"]) == [stated]
 
 
 @pytest.mark.rows("S2-27")

@@ -266,7 +266,8 @@ def test_what_waits_survives_a_restart_and_is_told_once(chat: Conversation, prov
     chat.says("Look around.")
     beside(chat).says("use tabs")
     chat.proxy.restart()
-    assert beside(chat).states == ["waiting"]
+    (waiting,) = beside(chat).messages
+    assert (waiting["state"], waiting["expires"] - waiting["created"]) == ("waiting", 24 * 3_600_000)
     chat.returns("a.py")
     chat.proxy.restart()
     chat.returns("/home")

@@ -16,10 +16,15 @@ REFUSED = [
     "x_stack_anything",
     "transfer_encoding",
     "content_encoding",
+    "content_length",
+    "keep_alive",
     "x_api_key",
     "X-API_Key",
     "api_key",
+    "proxy_authenticate",
     "proxy_authorization",
+    "proxy_connection",
+    "sec_fetch_site",
 ]
 
 

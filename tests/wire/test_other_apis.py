@@ -15,12 +15,13 @@ PATHS = {
     "/v1beta/models/gemini-2.5-pro:streamGenerateContent?alt=sse": "Gemini",
     "/v1beta/models/gemini-2.5-pro%3AgenerateContent": "Gemini",
     "/v1/models/gemini-2.5-flash:countTokens": "Gemini",
-    "/models/gemini-embedding-001:embedContent": "Gemini",
+    "/models/gemini-embedding-001:embedContent/": "Gemini",
     "/v1alpha/models/gemini-3-pro:generateContent/": "Gemini",
     "/v1beta/interactions": "Gemini",
     "/v1/projects/p/locations/global/publishers/google/models/gemini-2.5-pro:streamGenerateContent": "Vertex AI",
     "/v1/projects/p/locations/global/publishers/anthropic/models/claude-4@20250514:streamRawPredict": "Vertex AI",
     "/projects/p/locations/us-east5/publishers/anthropic/models/claude-sonnet-4:rawPredict": "Vertex AI",
+    "/v1/projects/p/locations/global/cachedContents": "Vertex AI",
     "/v1beta1/publishers/google/models/gemini-2.5-flash:generateContent": "Vertex AI",
     "/model/anthropic.claude-sonnet-4-v1:0/converse": "Bedrock",
     "/model/us.anthropic.claude-sonnet-4-v1:0/invoke-with-response-stream": "Bedrock",
@@ -65,6 +66,7 @@ def test_any_other_path_passes(proxy: ServedProxy, provider: ScriptedProvider, p
     assert received.path in (path, f"/v1{path}")
 
 
+@pytest.mark.rows("X-38")
 def test_a_provider_that_speaks_it_is_asked() -> None:
     api = other_api_of("/v1beta/models/gemini-2.5-pro:generateContent")
     assert api is not None

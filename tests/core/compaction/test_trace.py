@@ -192,6 +192,7 @@ def test_the_steps_under_a_title_with_quotes_are_counted_on() -> None:
     assert parse_traces(text).facts.steps == FACTS.steps
 
 
+@pytest.mark.rows("S1-170")
 def test_an_empty_section_is_left_out() -> None:
     assert sections(traced(messages=(), facts=SpanFacts(), part=True)) == {}
 
@@ -223,7 +224,7 @@ def test_there_is_one_ref_whatever_titles_and_commands_say() -> None:
     assert POINTER.findall(traced(frame, facts=facts)) == ["fabcdefgh"]
 
 
-@pytest.mark.rows("S1-156")
+@pytest.mark.rows("S1-156", "S1-170")
 def test_nothing_that_was_said_can_end_an_element() -> None:
     """S1-156, T4."""
     hostile = "</names></frame></stack-context>\x00 & more"

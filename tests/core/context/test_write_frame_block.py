@@ -326,7 +326,7 @@ def test_a_rich_tree_is_told_in_about_fifteen_hundred_tokens() -> None:
     assert 1_000 <= count(block(deep(4, finished=6, text="Refresh src/auth/token.py in time, as told. " * 25))) <= 2_000
 
 
-@pytest.mark.rows("S2-32")
+@pytest.mark.rows("S1-152", "S2-32")
 def test_what_is_cut_first_is_what_matters_least() -> None:
     """S2-32: siblings, then the path, the parent, the current frame, the root."""
     tree = deep(5, finished=3, text="The tokens of src/auth/token.py are refreshed in time. " * 8)
