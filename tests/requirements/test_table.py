@@ -110,3 +110,30 @@ def test_what_is_wrong_is_told_in_a_sentence(
 
     assert table.main(["--check"], house) == 1
     assert told in capsys.readouterr().err
+
+
+@pytest.fixture
+def prove(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(HOUSE / "docs"))
+    return importlib.import_module("prove")
+
+
+def test_all_that_is_listed_can_be_broken_and_has_a_test(prove: ModuleType) -> None:
+    changes = prove.listed_changes(HOUSE)
+
+    assert [str(change) for change in changes if not change.tests] == []
+    for change in changes:
+        source = (HOUSE / change.path).read_text()
+        broken = change.changed(source)
+        assert broken != source, str(change)
+        compile(broken, change.path, "exec")
+
+
+def test_a_condition_becomes_its_opposite_where_its_function_reads_it(prove: ModuleType) -> None:
+    source = "class A:\n    def b(self, é):\n        x = é and self.c(\n            x)\n        return x\n"
+
+    assert prove.negated_source(source, "A.b", "é and self.c(x)") == (
+        "class A:\n    def b(self, é):\n        x = (not (é and self.c(\n            x)))\n        return x\n"
+    )
+    with pytest.raises(LookupError, match="no condition 'y' in a function"):
+        prove.negated_source(source, "A.b", "y")
