@@ -19,85 +19,12 @@ from tests.client_dialects import CHAT, TONGUES, TestDialect
 from tests.harness import Conversation, RecordingProvider, Stage, running_stage
 from tests.postgresql_server import PostgresServer
 
-NOT_FOR_REPLICAS = {
-    "it looks into SQLite's file, or damages it": {
-        "test_a_closed_fail_policy_answers_an_error_instead",
-        "test_a_conversation_goes_on_that_opens_like_one_that_cannot_be_read",
-        "test_a_conversation_that_cannot_be_read_is_told_beside_the_others",
-        "test_a_corrupt_store_lets_requests_pass",
-        "test_a_damaged_letter_in_an_id_costs_that_conversation_alone",
-        "test_a_first_answer_that_went_with_its_process_costs_the_thread_nothing",
-        "test_a_forgotten_conversation_leaves_no_task",
-        "test_a_client_may_give_its_own_key",
-        "test_a_locked_store_lets_requests_pass_and_says_so",
-        "test_beside_a_subagent_that_cannot_be_read_what_the_other_did_is_recalled",
-        "test_children_and_open_tasks_are_found_by_an_index",
-        "test_every_frame_is_a_task_that_others_can_read_by_sql",
-        "test_every_stored_message_is_what_was_sent",
-        "test_the_command_does_it_where_no_proxy_runs",
-        "test_the_frames_say_which_of_them_are_folded_and_which_were_asked_back",
-        "test_the_tasks_are_those_of_the_path_that_grew_last",
-        "test_two_replicas_decide_alike",
-        "test_what_was_thought_while_the_store_was_away_is_left_out",
-        "test_while_the_store_is_away_the_clients_bytes_go_where_nothing_is_bound",
-        "test_while_the_store_is_away_the_clients_own_bytes_go_at_last",
-        "test_while_the_store_is_away_what_was_thought_behind_our_tools_is_left_out",
-        "test_without_a_store_a_person_is_told_so_and_the_agent_not_asked",
-        "test_without_a_store_a_refusal_for_length_is_asked_again_shorter",
-        "test_without_a_store_what_is_at_hand_is_told",
-    },
-    "each process learns for itself what a provider refuses": {
-        "test_a_history_that_outgrew_the_window_is_shortened_never_refused",
-        "test_a_limit_that_a_refusal_named_is_kept_from_then_on",
-        "test_a_model_that_only_calls_where_the_client_forbids_it_is_told_once",
-        "test_a_quoted_history_that_does_not_fit_is_told_in_its_place",
-        "test_at_last_the_clients_own_request_goes_and_from_then_on_at_once",
-        "test_a_model_that_ignores_the_bound_is_not_paid_for_it_again",
-        "test_a_model_that_refuses_them_gets_no_more",
-        "test_it_is_asked_once_more_with_recall_alone_and_that_is_remembered",
-        "test_where_none_of_our_tools_is_taken_nothing_is_folded_and_no_text_speaks_of_recall",
-        "test_usage_is_not_asked_for_where_the_provider_refuses_that",
-        "test_reasoning_that_a_provider_tells_and_refuses_does_not_come_back_to_it",
-        "test_the_conversation_is_found_by_its_session_after_a_restart",
-    },
-    "each counts, and tells, what it does itself": {
-        "test_events",
-        "test_a_conversation_that_nobody_asks_goes_idle_once",
-        "test_a_heuristic_nobody_knows_is_a_warning_at_the_start",
-        "test_whoever_has_the_answer_can_read_what_was_booked_of_it",
-        "test_a_conversation_opens_once_and_a_further_root_is_a_frame",
-        "test_a_file_read_again_for_want_of_it_is_counted_by_tool",
-        "test_a_fork_that_got_its_frame_when_it_went_idle_is_told_nothing",
-        "test_a_regret_is_logged_with_the_rule_and_told_by_the_command",
-        "test_a_restart_remembers_what_was_spent_and_what_was_written",
-        "test_a_second_summary_goes_on_from_the_first",
-        "test_a_summary_has_a_receipt_of_its_own_and_is_all_our_cost",
-        "test_a_summary_is_asked_with_the_operators_key_and_says_what_left",
-        "test_a_summary_stands_in_the_next_trace_and_changes_none_before",
-        "test_no_request_waits_for_a_summary_and_the_proxy_stops_without_it",
-        "test_the_instructions_can_be_configured",
-        "test_what_a_frame_returned_is_in_the_question_and_beside_the_summary",
-        "test_what_the_day_may_not_cost_is_not_asked",
-        "test_whoever_listens_hears_of_it_and_of_no_word",
-        "test_without_a_usable_summary_the_trace_says_what_it_always_said",
-    },
-    "what another process answered a moment ago is not counted yet": {
-        "test_a_key_whose_budget_is_spent_is_refused_before_the_provider_is_asked",
-        "test_what_no_model_answered_costs_nothing",
-    },
-    "two requests of one conversation at the same moment do not see each other": {
-        "test_20_parallel_requests_of_one_conversation",
-        "test_an_agent_at_work_is_told_between_two_of_its_rounds",
-        "test_of_two_requests_at_once_one_is_told",
-    },
-}
-"""Why scenarios, or modules of them, are left out with `--replicas`."""
 QUICK_SHARE = 8
 """A quick run takes one scenario of so many."""
 TURNS = (0, 4)
 """Which of a scenario's ways are taken before a release is made: the first, and a second where there are six."""
 BOTH = ("test_call_groups", "test_hidden_rounds", "test_frames", "test_identity", "test_last_rung")
-SPOKEN_IN, ASKED = "spoken_in", "asked"
+SPOKEN_IN, ASKED, ONE_PROCESS = "spoken_in", "asked", "one_process"
 
 
 @dataclass(frozen=True)
@@ -118,6 +45,7 @@ class Manner:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{SPOKEN_IN}(*dialects, reason): a scenario about the bytes of these dialects")
+    config.addinivalue_line("markers", f"{ONE_PROCESS}(why): a scenario that is left out with `--replicas`")
     config.addinivalue_line("markers", f"{ASKED}(form): a scenario for one form of answers, `streamed` or `plain`")
 
 
@@ -180,10 +108,8 @@ def new_database(request: pytest.FixtureRequest) -> Callable[[], str] | None:
     """With `--replicas`: makes an empty PostgreSQL database and returns its URL."""
     if not request.config.getoption("--replicas"):
         return None
-    name, module = request.node.originalname, request.node.module.__name__.rpartition(".")[2]
-    reason = next((why for why, names in NOT_FOR_REPLICAS.items() if names & {name, module}), "")
-    if reason:
-        pytest.skip(f"one process: {reason}")
+    if marker := request.node.get_closest_marker(ONE_PROCESS):
+        pytest.skip(f"one process: {marker.args[0]}")
     server: PostgresServer = request.getfixturevalue("postgres")
     return server.new_database
 

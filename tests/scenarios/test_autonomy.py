@@ -585,6 +585,7 @@ def test_the_tools_are_offered_by_name_only_where_every_tool_is(stage: Stage, pr
 @pytest.mark.spoken_in("chat", reason="about arguments, which every dialect carries alike")
 @pytest.mark.asked("plain")
 # ------------------------------------------------------------------------------------------------------------- starting
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 @pytest.mark.rows("S1-96")
 def test_a_heuristic_nobody_knows_is_a_warning_at_the_start(
     stage: Stage, provider: ScriptedProvider, caplog: pytest.LogCaptureFixture

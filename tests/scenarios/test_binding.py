@@ -150,6 +150,7 @@ def passes(chat: Conversation, words: str, times: int = 1) -> Answered:
     return past
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.asked("plain")
 def test_what_was_thought_while_the_store_was_away_is_left_out(stage: Stage, provider: ScriptedProvider) -> None:
     """It stands in the client's history alone, and comes to us with it."""
@@ -169,6 +170,7 @@ def test_what_was_thought_while_the_store_was_away_is_left_out(stage: Stage, pro
     assert [thoughts(r) for r in provider.asked[-2:]] == [["first"], ["first", "third"]]
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.asked("plain")
 def test_while_the_store_is_away_what_was_thought_behind_our_tools_is_left_out(
     chat: Conversation, provider: ScriptedProvider
@@ -186,6 +188,7 @@ def test_while_the_store_is_away_what_was_thought_behind_our_tools_is_left_out(
     chat.proxy.until_the_store_is_back()
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.spoken_in("chat", reason=SIGNED)
 @pytest.mark.asked("plain")
 def test_while_the_store_is_away_the_clients_bytes_go_where_nothing_is_bound(

@@ -31,6 +31,7 @@ def keys_of(proxy: RunningProxy) -> Path:
     return proxy.config.keys_path
 
 
+@pytest.mark.one_process("what another process answered a moment ago is not counted yet")
 @pytest.mark.parametrize(
     ("limits", "told"),
     [({"tokens": 1_000_000}, "1,001,000 of 1,000,000 tokens a month"), ({"usd": 0.05, "per": "day"}, "of $0.05 a day")],
@@ -82,6 +83,7 @@ def test_a_key_may_ask_for_its_models_alone(stage: Stage, provider: ScriptedProv
     assert len(provider.received) == 2
 
 
+@pytest.mark.one_process("what another process answered a moment ago is not counted yet")
 def test_what_no_model_answered_costs_nothing(stage: Stage, provider: ScriptedProvider, proxy: RunningProxy) -> None:
     chat = client(stage, proxy, "ana", tokens=10_000)
     for trouble in (status(400), status(401), status(500, headers={"x-should-retry": "false"})):

@@ -183,6 +183,7 @@ def test_nothing_is_sent_where_it_is_off_or_cannot_pay(
     stays_quiet(provider)
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.parametrize(
     ("header", "settings"),
     [({"x-stack-cache-keep-alive": "on"}, {}), ({}, {"cache_keep_alive__client_keys": True})],
@@ -250,6 +251,7 @@ def test_a_ping_that_finds_nothing_is_the_last(stage: Stage, provider: ScriptedP
     stays_quiet(provider)
 
 
+@pytest.mark.one_process("each process learns for itself what a provider refuses")
 def test_a_model_that_refuses_them_gets_no_more(stage: Stage, provider: ScriptedProvider, proxy: RunningProxy) -> None:
     refused = 0
     provider.when(is_ping, status(400), loop=True)

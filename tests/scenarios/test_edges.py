@@ -668,6 +668,7 @@ def test_a_line_that_only_we_made_too_long_is_left_to_the_client(stage: Stage, p
     assert provider.received[0].raw == stage.notes[0].body
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 def test_whoever_has_the_answer_can_read_what_was_booked_of_it(provider: ScriptedProvider, chat: Conversation) -> None:
     """Books are kept when nobody waits; that is not seen by whoever reads them a moment later."""
     chat.proxy.receipts()  # the management API is built when it is first asked for, which takes longer than any book

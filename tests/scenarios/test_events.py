@@ -17,6 +17,8 @@ from tests.scenarios.test_summaries import ASKS, SUMMARY, session, summarising, 
 PATIENCE_S = 10.0
 SECRET = "a word that must not be told"
 
+pytestmark = pytest.mark.one_process("each counts, and tells, what it does itself")
+
 
 @pytest.fixture
 def writer() -> Iterator[ScriptedProvider]:

@@ -829,6 +829,7 @@ def test_the_mode_may_change_in_mid_conversation(stage: Stage, provider: Scripte
 
 
 # ------------------------------------------------------------------------------------------------------------- replicas
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 def test_two_replicas_decide_alike(stage: Stage, provider: ScriptedProvider) -> None:
     """P3: on copies of one store, each folds by itself; the lines are the same to the last byte."""
     first = stage.proxy()

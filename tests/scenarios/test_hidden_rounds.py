@@ -164,6 +164,7 @@ def test_a_model_that_alternates_hidden_calls_is_stopped_too(stage: Stage, provi
     assert len(provider.received) == 4
 
 
+@pytest.mark.one_process("each process learns for itself what a provider refuses")
 @pytest.mark.rows("X-39")
 def test_a_model_that_ignores_the_bound_is_not_paid_for_it_again(stage: Stage, provider: ScriptedProvider) -> None:
     """Still a stack call in the round without calls: the client gets what was said, and no error of ours. At the next
@@ -201,6 +202,7 @@ def test_what_was_said_beside_a_call_that_the_client_forbids_is_the_answer(
     assert chat.says("go on").text == "ok"
 
 
+@pytest.mark.one_process("each process learns for itself what a provider refuses")
 @pytest.mark.rows("X-39")
 def test_a_model_that_only_calls_where_the_client_forbids_it_is_told_once(
     stage: Stage, provider: ScriptedProvider
@@ -514,6 +516,7 @@ def test_usage_is_asked_for_and_shown_only_to_who_asked(stage: Stage, provider: 
 NO_QUESTION = {"detail": [{"type": "extra_forbidden", "loc": ["body", "stream_options", "include_usage"]}]}
 
 
+@pytest.mark.one_process("each process learns for itself what a provider refuses")
 @pytest.mark.rows("S4-07")
 @pytest.mark.spoken_in("chat", reason="in the other dialects usage is part of every answer")
 @pytest.mark.asked("streamed")

@@ -481,6 +481,7 @@ def test_an_opening_with_another_temperature_is_another_conversation(stage: Stag
     assert len(chat.proxy.conversations) == 2
 
 
+@pytest.mark.one_process("two requests of one conversation at the same moment do not see each other")
 @pytest.mark.rows("X-18", "D6")
 def test_20_parallel_requests_of_one_conversation(stage: Stage, provider: ScriptedProvider, chat: Conversation) -> None:
     """X-18: every one is answered on its own path, the tree stays whole, and no lock is held while the provider

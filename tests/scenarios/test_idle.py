@@ -69,6 +69,7 @@ class Sessions:
         return {title: f for title, f in self.proxy.frames(self.at).items() if "parentSessionID" in f}
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 @pytest.mark.rows("S1-99")
 def test_a_conversation_that_nobody_asks_goes_idle_once(stage: Stage, provider: ScriptedProvider) -> None:
     """S1-99: told to whoever listens; a further request makes it busy, and it goes idle once more."""

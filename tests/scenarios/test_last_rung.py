@@ -73,6 +73,7 @@ def test_past_us_the_clients_own_bytes_go_at_last(stage: Stage, provider: Script
     assert is_without_thoughts(provider.received[-2])
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 def test_while_the_store_is_away_the_clients_own_bytes_go_at_last(stage: Stage, provider: ScriptedProvider) -> None:
     chat = worked(stage, provider)
 

@@ -57,6 +57,7 @@ def test_a_rule_says_what_stays_of_an_output_that_is_cleared(stage: Stage, provi
     assert told == [m["content"] for m in provider.received[-1].messages if m["role"] == "tool"]
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 def test_a_regret_is_logged_with_the_rule_and_told_by_the_command(
     stage: Stage, provider: ScriptedProvider, caplog: pytest.LogCaptureFixture
 ) -> None:

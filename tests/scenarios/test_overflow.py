@@ -222,6 +222,7 @@ def test_another_error_inside_an_answer_passes_as_it_came(
 
 
 # ------------------------------------------------------------------------------------------------------------- learned
+@pytest.mark.one_process("each process learns for itself what a provider refuses")
 @pytest.mark.rows("S4-20", "S4-21", "S4-05")
 @PLAIN
 @pytest.mark.parametrize("provider", [SMALL], indirect=True)
@@ -344,6 +345,7 @@ def test_old_outputs_are_cleared_before_a_group_leaves(stage: Stage, provider: S
 
 
 # ----------------------------------------------------------------------------------------------------------- stateless
+@pytest.mark.one_process("each process learns for itself what a provider refuses")
 @PLAIN
 @pytest.mark.parametrize("provider", [SMALL], indirect=True)
 @pytest.mark.parametrize("how", ["side", "off"])
@@ -377,6 +379,7 @@ def test_a_history_that_outgrew_the_window_is_shortened_never_refused(
         assert "result 0 " not in line
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @PLAIN
 @pytest.mark.parametrize("provider", [SMALL], indirect=True)
 def test_without_a_store_a_refusal_for_length_is_asked_again_shorter(stage: Stage, provider: ScriptedProvider) -> None:

@@ -217,6 +217,7 @@ def test_a_fork_is_told_nothing_for_nobody_delegated_it(stage: Stage, provider: 
     assert sum(bool(row["parent"]) for row in proxy.conversations) == 2
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 @pytest.mark.spoken_in("chat", reason="about silence, which is the same in every dialect")
 @pytest.mark.asked("plain")
 def test_a_fork_that_got_its_frame_when_it_went_idle_is_told_nothing(stage: Stage, provider: ScriptedProvider) -> None:

@@ -85,6 +85,7 @@ def summarised(chat: Conversation, quote: str, **more: object) -> Answer:
 
 
 # -------------------------------------------------------------------------------------------------------- does not fit
+@pytest.mark.one_process("each process learns for itself what a provider refuses")
 @pytest.mark.rows("X-06")
 @pytest.mark.parametrize("provider", [SMALL], indirect=True)
 @pytest.mark.parametrize("written", [dialogue, in_json])
@@ -171,6 +172,7 @@ def test_only_the_text_with_the_quote_changes(stage: Stage, provider: ScriptedPr
     assert shown["content"][1]["text"].startswith(BEFORE)
 
 
+@pytest.mark.one_process("each process learns for itself what a provider refuses")
 @PLAIN
 @pytest.mark.parametrize("provider", [SMALL], indirect=True)
 def test_the_conversation_is_found_by_its_session_after_a_restart(stage: Stage, provider: ScriptedProvider) -> None:
@@ -205,6 +207,7 @@ def test_a_known_window_is_not_tried(stage: Stage, provider: ScriptedProvider) -
     assert [r.status for r in provider.received[before:]] == [200]
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @PLAIN
 @pytest.mark.parametrize("provider", [SMALL], indirect=True)
 def test_without_a_store_what_is_at_hand_is_told(stage: Stage, provider: ScriptedProvider) -> None:

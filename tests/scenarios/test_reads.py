@@ -76,6 +76,7 @@ def test_what_is_read_again_in_shadow_tells_what_is_usual(stage: Stage, provider
     assert (again["passed_rereads"], again["gone"], total["cost_caused"]) == (2, 0, 0)
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 @pytest.mark.rows("S2-44")
 def test_a_file_read_again_for_want_of_it_is_counted_by_tool(stage: Stage, provider: ScriptedProvider) -> None:
     """S2-44: in the report, and along the way among the figures of the process."""

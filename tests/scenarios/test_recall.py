@@ -63,6 +63,7 @@ def results_in(chat: Conversation) -> list[str]:
     return [written for message, written in pairs if message["role"] == "tool"]
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 def test_every_stored_message_is_what_was_sent(provider: ScriptedProvider, chat: Conversation) -> None:
     """D14: by the API and by `callstack log`; NUL, halves of pairs, five megabytes in one text, and noise."""
     chance = Random(14)

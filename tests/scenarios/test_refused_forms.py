@@ -24,6 +24,7 @@ def ours(provider: ScriptedProvider) -> list[list[str]]:
     return [[name for name in received.tool_names if name.startswith("stack")] for received in provider.received]
 
 
+@pytest.mark.one_process("each process learns for itself what a provider refuses")
 def test_it_is_asked_once_more_with_recall_alone_and_that_is_remembered(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
@@ -47,6 +48,7 @@ def test_where_the_refusal_is_about_tools_none_of_ours_is_offered(stage: Stage, 
     assert [len(names) for names in ours(provider)] == [5, 0]
 
 
+@pytest.mark.one_process("each process learns for itself what a provider refuses")
 def test_at_last_the_clients_own_request_goes_and_from_then_on_at_once(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
@@ -159,6 +161,7 @@ def test_where_a_mixture_is_refused_our_tools_are_offered_as_strict_as_the_clien
     assert any("folded" in event for receipt in chat.proxy.receipts() for event in receipt["events"])
 
 
+@pytest.mark.one_process("each process learns for itself what a provider refuses")
 @pytest.mark.rows("X-48")
 def test_where_none_of_our_tools_is_taken_nothing_is_folded_and_no_text_speaks_of_recall(
     stage: Stage, provider: ScriptedProvider

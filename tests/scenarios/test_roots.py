@@ -97,6 +97,7 @@ def test_the_tree_that_is_drawn_has_both_roots(chat: Conversation, provider: Scr
         assert shown.index("now write the changelog") < shown.index("make a.py round")
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 @pytest.mark.rows("C20", "S1-162")
 def test_a_conversation_opens_once_and_a_further_root_is_a_frame(
     chat: Conversation, provider: ScriptedProvider

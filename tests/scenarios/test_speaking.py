@@ -97,6 +97,7 @@ def test_between_two_hidden_rounds_it_is_told_with_the_second(chat: Conversation
     assert "dequeued" in "".join(chat.proxy.receipts()[-2]["events"])
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 @pytest.mark.rows("S4-41", "S4-43")
 def test_whoever_listens_hears_of_it_and_of_no_word(
     chat: Conversation, provider: ScriptedProvider, caplog: pytest.LogCaptureFixture
@@ -233,6 +234,7 @@ def test_only_the_thread_that_is_named_is_told(chat: Conversation, provider: Scr
     assert [told_in(r.messages) for r in provider.received[-2:]] == [[], [words("use tabs")]]
 
 
+@pytest.mark.one_process("two requests of one conversation at the same moment do not see each other")
 def test_of_two_requests_at_once_one_is_told(stage: Stage, provider: ScriptedProvider) -> None:
     """Two threads of a conversation; which one comes first is nobody's promise."""
     chat = stage.chat()

@@ -83,6 +83,7 @@ def test_a_folded_session_passes_every_strict_provider_of_chat_completions(
     holds(stage, provider)
 
 
+@pytest.mark.one_process("each process learns for itself what a provider refuses")
 @pytest.mark.spoken_in("chat", reason="these providers have no other API")
 @pytest.mark.parametrize(
     ("provider", "profile"), [(STRICT[name], name) for name in TELLING], ids=TELLING, indirect=["provider"]

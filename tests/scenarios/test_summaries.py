@@ -103,6 +103,7 @@ def test_without_a_model_nothing_is_asked_and_nothing_is_told(
     assert outcomes(proxy) == {}
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 @pytest.mark.rows("S1-70a", "S4-65")
 def test_a_summary_stands_in_the_next_trace_and_changes_none_before(
     stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
@@ -127,6 +128,7 @@ def test_a_summary_stands_in_the_next_trace_and_changes_none_before(
     assert f"<results>{SUMMARY}" in merged[-1]
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 @pytest.mark.rows("S1-66", "S1-67")
 def test_a_summary_is_asked_with_the_operators_key_and_says_what_left(
     stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
@@ -154,6 +156,7 @@ def test_a_summary_is_asked_with_the_operators_key_and_says_what_left(
     assert question["max_tokens"] == 1_000
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 @pytest.mark.rows("S0-18", "S2-21")
 def test_what_a_frame_returned_is_in_the_question_and_beside_the_summary(
     stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
@@ -195,6 +198,7 @@ def test_what_a_frame_returned_is_in_the_question_and_beside_the_summary(
     assert told.count("gen_tables makes them.") == 1
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 @pytest.mark.rows("S2-21")
 def test_a_second_summary_goes_on_from_the_first(
     stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
@@ -214,6 +218,7 @@ def test_a_second_summary_goes_on_from_the_first(
     assert "make lexer again" not in record.partition("# Record")[2]
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 @pytest.mark.rows("S1-67")
 def test_the_instructions_can_be_configured(stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider) -> None:
     """S1-67: and the name of the field that bounds the answer."""
@@ -233,6 +238,7 @@ def test_the_instructions_can_be_configured(stage: Stage, provider: ScriptedProv
 
 # ---------------------------------------------------------------------------------------------------------------
 # falling
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 @pytest.mark.rows("S1-70c", "S4-65", "S1-165")
 @pytest.mark.parametrize(
     ("answer", "outcome"),
@@ -261,6 +267,7 @@ def test_without_a_usable_summary_the_trace_says_what_it_always_said(
     assert "word word" not in as_one_text(provider.received[-1].messages)
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 @pytest.mark.rows("S1-70a")
 def test_no_request_waits_for_a_summary_and_the_proxy_stops_without_it(
     stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
@@ -306,6 +313,7 @@ def test_a_pop_of_the_model_waits_for_no_summary_and_is_told_in_its_own_words(
 
 # -----------------------------------------------------------------------------------------------------------------
 # money
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 def test_what_the_day_may_not_cost_is_not_asked(
     stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
 ) -> None:
@@ -316,6 +324,7 @@ def test_what_the_day_may_not_cost_is_not_asked(
     assert not paid(proxy)
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 def test_a_summary_has_a_receipt_of_its_own_and_is_all_our_cost(
     stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
 ) -> None:
@@ -336,6 +345,7 @@ def test_a_summary_has_a_receipt_of_its_own_and_is_all_our_cost(
         assert sent["receipt"]["id"] == receipt["id"]
 
 
+@pytest.mark.one_process("each counts, and tells, what it does itself")
 def test_a_restart_remembers_what_was_spent_and_what_was_written(
     stage: Stage, provider: ScriptedProvider, writer: ScriptedProvider
 ) -> None:

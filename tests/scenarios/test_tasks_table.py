@@ -86,6 +86,7 @@ def worked(provider: ScriptedProvider, chat: Conversation) -> Conversation:
     return chat
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.rows("S2-39", "C6")
 def test_every_frame_is_a_task_that_others_can_read_by_sql(stage: Stage, worked: Conversation) -> None:
     """S2-39: the eleven columns, in three statuses (C6)."""
@@ -100,6 +101,7 @@ def test_every_frame_is_a_task_that_others_can_read_by_sql(stage: Stage, worked:
     assert worked.proxy.statuses()["Docs"] == "invalidated"
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.rows("S2-40")
 @pytest.mark.spoken_in("chat", reason="what the database does with a question")
 @pytest.mark.asked("plain")
@@ -116,6 +118,7 @@ def test_children_and_open_tasks_are_found_by_an_index(stage: Stage, worked: Con
     assert ", ".join(columns) == ELEVEN
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.rows("S2-39")
 def test_the_tasks_are_those_of_the_path_that_grew_last(
     stage: Stage, provider: ScriptedProvider, worked: Conversation
@@ -138,6 +141,7 @@ def test_the_tasks_are_those_of_the_path_that_grew_last(
     holds_the_frames(stage)
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.rows("S2-39")
 @pytest.mark.spoken_in("chat", reason="about what is deleted")
 @pytest.mark.asked("plain")

@@ -146,6 +146,7 @@ def test_an_overflow_of_an_asleep_thread_is_the_clients(stage: Stage, provider: 
 
 
 # ---------------------------------------------------------------------------------------------------------- bookkeeping
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.rows("X-14", "S1-43")
 def test_a_corrupt_store_lets_requests_pass(stage: Stage, provider: ScriptedProvider) -> None:
     """X-14, S1-43, D7: the original bytes go up, the header says why, the next start works."""
@@ -212,6 +213,7 @@ def named(chat: Conversation) -> str:
     return chat.last.headers["x-stack-conversation"]
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_a_conversation_that_cannot_be_read_is_told_beside_the_others(
     stage: Stage, provider: ScriptedProvider, damage: str
@@ -235,6 +237,7 @@ def test_a_conversation_that_cannot_be_read_is_told_beside_the_others(
     assert proxy.manage("DELETE", f"/stack/conversations/{broken}")["conversations"] == 1
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.rows("S1-43")
 def test_a_damaged_letter_in_an_id_costs_that_conversation_alone(stage: Stage, provider: ScriptedProvider) -> None:
     """The file is whole for SQLite. Lists have all other rows, `/health` says it, and nothing stored is quoted."""
@@ -268,6 +271,7 @@ def test_a_damaged_letter_in_an_id_costs_that_conversation_alone(stage: Stage, p
     assert named(broken)[4:] not in str(health)
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_a_conversation_goes_on_that_opens_like_one_that_cannot_be_read(
     stage: Stage, provider: ScriptedProvider, damage: str
@@ -285,6 +289,7 @@ def test_a_conversation_goes_on_that_opens_like_one_that_cannot_be_read(
     assert passed.stack_status.startswith("bypass; reason=")
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_beside_a_subagent_that_cannot_be_read_what_the_other_did_is_recalled(
     stage: Stage, provider: ScriptedProvider, damage: str
@@ -318,6 +323,7 @@ def test_beside_a_subagent_that_cannot_be_read_what_the_other_did_is_recalled(
     assert "Mended with a quince." in then
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.rows("X-14")
 def test_a_locked_store_lets_requests_pass_and_says_so(stage: Stage, provider: ScriptedProvider) -> None:
     """X-14, D5: another process holds the file. A request that has seen nothing of its
@@ -345,6 +351,7 @@ def test_a_locked_store_lets_requests_pass_and_says_so(stage: Stage, provider: S
     assert (second.status, second.stack_status) == (200, "bypass; reason=store_locked")
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 def test_a_closed_fail_policy_answers_an_error_instead(stage: Stage, provider: ScriptedProvider) -> None:
     """DESIGN 11: nothing passes that we could not keep the books of, where the operator says so."""
     proxy = stage.proxy(fail_policy="closed")
@@ -558,6 +565,7 @@ def test_an_answer_after_a_failed_attempt_and_a_restart_is_kept(stage: Stage, pr
     assert chat.last.stack_status == "full"
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.rows("S3-29", "S3-30")
 @pytest.mark.parametrize("made", [(bash(),), ()], ids=["calls", "words"])
 def test_a_first_answer_that_went_with_its_process_costs_the_thread_nothing(

@@ -554,6 +554,7 @@ def test_the_model_is_told_of_a_plan_of_a_model_and_a_person_alike(stage: Stage,
 
 
 # -------------------------------------------------------------------------------------------------------------- trouble
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 @pytest.mark.asked("plain")
 @pytest.mark.parametrize("mode", ["active", "off"])
 def test_without_a_store_a_person_is_told_so_and_the_agent_not_asked(

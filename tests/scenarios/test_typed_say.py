@@ -45,6 +45,7 @@ def test_a_retry_says_nothing_twice_and_the_same_words_typed_again_do(stage: Sta
     assert beside(chat).states == ["delivered", "delivered"]
 
 
+@pytest.mark.one_process("two requests of one conversation at the same moment do not see each other")
 def test_an_agent_at_work_is_told_between_two_of_its_rounds(stage: Stage, provider: ScriptedProvider) -> None:
     """S4-41: typed in a second window of the same chat, while the first one waits for its answer."""
     chat = begun(stage, provider)

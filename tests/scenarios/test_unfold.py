@@ -240,6 +240,7 @@ def test_a_provider_that_binds_reasoning_does_not_refuse_what_came_back(
     assert session.outputs_sent() == list(range(1, 13))
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 def test_the_frames_say_which_of_them_are_folded_and_which_were_asked_back(
     session: Session, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -260,6 +261,7 @@ def test_the_frames_say_which_of_them_are_folded_and_which_were_asked_back(
     assert f"✓ {TITLE} [{frame_of(session)}] request, brought back\n" in capsys.readouterr().out
 
 
+@pytest.mark.one_process("it looks into SQLite's file, or damages it")
 def test_the_command_does_it_where_no_proxy_runs(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
     proxy, frame = session.chat.proxy, frame_of(session)
     proxy.stop()
