@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from proxy.accounting.o200k import load_o200k
+from proxy.core.text import shorten_base64
 
 DATA_URL_TOKENS = 1000
 SLICE_CHARACTERS = 16 * 1024
@@ -177,6 +178,7 @@ def sliced(text: str) -> Iterator[str]:
 def _remove_base64_files(text: str) -> tuple[str, int]:
     """The text without its base64 files, and the number of these."""
     urls = bare = 0
+    text = shorten_base64(text)
     if ";base64," in text:
         text, urls = _DATA_URL.subn("", text)
     if 'data":"' in text:

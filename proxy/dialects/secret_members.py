@@ -20,6 +20,10 @@ MIN_SECRET_BYTES = 10
 MAX_DEPTH = 8
 """Levels below a member that are looked through."""
 MAX_NAME_CHARS = 64
+MAX_SEARCHED_BYTES = 128 << 10
+"""Bytes of a member that is searched: half a million small values took 2.5 s, and everybody waited."""
+MAX_SEARCHED_TOOLS_BYTES = 1 << 20
+"""A tool is long, so there are few."""
 
 _CONTENT_MEMBERS = frozenset({"messages", "input", "system", "instructions", "prompt"})
 _SCHEMA_MEMBERS = frozenset({"properties", "parameters", "input_schema", "inputSchema", "schema", "json_schema"})
@@ -51,11 +55,15 @@ def without_secrets(body: tuple[bytes, ...], fields: Mapping[str, bytes]) -> tup
 
 
 def secrets_in(fields: Mapping[str, bytes]) -> Iterator[bytes]:
-    """The secrets of a request as JSON strings, as they are written."""
+    """The secrets of a request as JSON strings, as they are written; a member that is too long to be searched counts as
+    one, whole."""
     for name, raw in fields.items():
         if name in _CONTENT_MEMBERS or raw[:1] not in b'"{[':
             continue
         if name == "tools" and not any(sign in raw for sign in _SIGNS_IN_TOOLS):
+            continue
+        if len(raw) > (MAX_SEARCHED_TOOLS_BYTES if name == "tools" else MAX_SEARCHED_BYTES):
+            yield raw
             continue
         yield from _secrets_of(raw, is_secret=_is_secret_name(name))
 

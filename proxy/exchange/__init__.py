@@ -14,7 +14,7 @@ from proxy.exchange.client_response import AsgiReply, HeldReply, Reply, send_err
 from proxy.exchange.previous_responses import stored_extras_at
 from proxy.exchange.requested_compaction import is_compaction_endpoint
 from proxy.exchange.resolver import tool_settings
-from proxy.exchange.rounds import ClientRequest, Services
+from proxy.exchange.rounds import ClientRequest, Services, names_in
 from proxy.exchange.services import AppServices, build_services, learned_traits
 from proxy.exchange.thread.activation import forbids_user_after_result
 from proxy.exchange.thread.attach_subagent import is_long_enough
@@ -46,6 +46,7 @@ __all__ = [
     "is_long_enough",
     "learned_traits",
     "load_plans",
+    "names_in",
     "on_idle",
     "passthrough_without_turn",
     "pipeline",

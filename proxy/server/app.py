@@ -58,6 +58,7 @@ from proxy.exchange import (
     is_compaction_endpoint,
     learned_traits,
     load_plans,
+    names_in,
     on_idle,
     passthrough_without_turn,
     pipeline,
@@ -584,7 +585,8 @@ class App:
             refuse_other_api(api, self._routes.choose(None, client_request.path).upstream.settings.url, host)
         await stored_responses.refuse_anothers_names(self._services[OPENAI_RESPONSES.name], client_request)
         some = next(iter(self._services.values()))
-        await passthrough_without_turn.pass_through(some, client_request, reply, _model_of(client_request.body))
+        model = await _model_of(client_request.body)
+        await passthrough_without_turn.pass_through(some, client_request, reply, model)
 
 
 def _asking_for_plain(headers: RawHeaders) -> RawHeaders:
@@ -602,7 +604,9 @@ def _load_metrics_renderer() -> Callable[[Metrics, Health, int, int], tuple[byte
     return render_metrics
 
 
-def _model_of(body: bytes) -> str | None:
+async def _model_of(body: bytes) -> str | None:
+    if len(body) >= CHECKED_APART_BYTES:
+        return (await names_in(body))[0]
     try:
         named = raw_json.parse(raw_json.members(body).get("model", b"null"))
     except raw_json.JsonSplitError:

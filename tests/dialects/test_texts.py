@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from proxy.dialects.body import NOTHING, decode_text, holds_text_alone, longest_text, replace_text
+from proxy.dialects.chat import message as chat_message
 
 LONG = 'größe and "more"\n' * 3
 WRITTEN = json.dumps(LONG).encode()
@@ -56,3 +58,15 @@ def test_a_message_without_text_has_none(wire: bytes) -> None:
 )
 def test_which_messages_hold_text_alone(wire: bytes, is_text: bool) -> None:
     assert holds_text_alone(wire) is is_text
+
+
+@pytest.mark.parametrize("odd", ["", "\x7f", "é", "\ud800", "\n\t\x00\x1b\\/", '"'])
+@pytest.mark.parametrize("kind", ["image_url", "source", "file", "number"])
+def test_a_long_file_has_the_text_that_the_slow_writer_gives_it(kind: str, odd: str) -> None:
+    """By this text a message is known again, also by those who stored it before."""
+    inner: dict[str, Any] = {"url": "A" * 100_000 + odd, "detail": "high", odd or "b": "x"}
+    part = {"type": kind, kind: 1.5e300 if kind == "number" else inner, "z": "B" * 70_000}
+
+    text = chat_message.text_of([part])
+
+    assert text == json.dumps(part, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

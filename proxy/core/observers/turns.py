@@ -19,6 +19,7 @@ from itertools import islice
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
 from proxy.core.memo import TextCache
 from proxy.core.observers import phrases
+from proxy.core.text import shorten_base64
 
 MAX_TURN_TEXT_LENGTH = 4_000  # of each text; of the closing text the end
 MAX_CACHED_CHARACTERS = 1 << 20  # of user messages without their markup: each is asked for with every request
@@ -240,6 +241,7 @@ def without_media(text: str, *, named: bool = False) -> str:
 def _without_media(text: str, *, named: bool) -> str:
     if '"type":"' not in text:
         return text
+    text = shorten_base64(text)
     pieces, copied_until, part_end = [], 0, 0
     for match in islice(_MEDIA_PART.finditer(text), MAX_MEDIA_PARTS):
         if match.start() < part_end:
@@ -321,7 +323,8 @@ def first_user_text(texts: Iterable[str], max_characters: int) -> str:
     texts = tuple(texts)
     said = (without_media(text) for text in texts if not _CLIENT_MESSAGE.match(text))
     own_texts = (without_client_elements(text, max_characters) for text in said)
-    return next((words for words in own_texts if words), without_media("".join(texts[:1]), named=True)[:max_characters])
+    words = next((words for words in own_texts if words), None)
+    return without_media("".join(texts[:1]), named=True)[:max_characters] if words is None else words
 
 
 def task_text_of(text: str) -> str:

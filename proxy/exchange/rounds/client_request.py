@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import msgspec
@@ -32,6 +31,7 @@ from proxy.exchange.background.scheduler import in_slices
 from proxy.exchange.background.summarizer import Summarizer
 from proxy.exchange.notes.people_messages import MessageDelivery
 from proxy.exchange.resolver import Resolver
+from proxy.exchange.rounds.names_in_body import NamesInBody, read_names, read_names_in_child
 from proxy.exchange.rounds.provider_turns import ProviderTurns
 from proxy.exchange.turn import Toolkit
 from proxy.store import ConversationCache
@@ -46,12 +46,12 @@ from proxy.upstream import (
 HUGE_BODY_BYTES = 24 << 20
 """Bodies from this size are parsed in a thread and not cached: 60 MiB on the event loop would block everybody for 0.4
 s, and two such bodies would push all else out of the cache."""
-MAX_MESSAGES = 50_000
+MAX_MESSAGES = 12_000
 """Messages of a request that is placed. Placing a new message blocks for 40 us, and a body may hold two million; the
-longest conversation in a window of a million tokens has a tenth of these."""
-MAX_PLACED_TEXT_BYTES = 16 << 20
-"""Text of a request that is placed: over four million tokens, and no model reads two. Each step over a text of 60 MB
-holds up everybody else for a tenth of a second, and there are dozens."""
+longest conversation in a window of a million tokens has 5,000."""
+MAX_PLACED_TEXT_BYTES = 8 << 20
+"""Text of a request that is placed: two million tokens, and no model reads more. Each step over a text holds up
+everybody else for 2 to 8 ms for each MB, and there are dozens."""
 MAX_PLACED_BODY_BYTES = 48 << 20
 """Bytes of a request that is placed, files included. Providers take 20 to 50 MB."""
 MIN_FILE_BYTES = 1200
@@ -66,6 +66,12 @@ ROLE_KEY = b'"role"'
 HASHED_APART_BYTES = 1 << 20
 """Bodies from this size are hashed in a thread: 40 MiB take 0.1 s."""
 MIN_MESSAGE_BYTES = 16
+READ_APART_BYTES = 64 << 10
+"""Bodies from this size are read for their names in a thread."""
+READ_BY_CHILD_BYTES = 4 << 20
+"""And from this size in a process: the parser holds the interpreter for up to 2.5 ms for each MB."""
+_long_bodies = ThreadPoolExecutor(1, "long-body")
+"""One at a time: each takes as much memory again, and there are few threads for all else."""
 
 
 ReserveRound = Callable[[Sequence[Usage], int], Awaitable[None]]
@@ -165,49 +171,19 @@ async def _file_bytes(body: bytes) -> int:
     return total
 
 
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
-
-
-class _NamedMembers(msgspec.Struct):
-    model: msgspec.Raw = msgspec.Raw(b"null")
-    previous_response_id: msgspec.Raw = msgspec.Raw(b"null")
-
-
-async def names_in(body: bytes) -> tuple[str | None, str]:
+async def names_in(body: bytes) -> NamesInBody:
     """The model and the earlier answer that a body names, read without the rest of it; None and "" where it names
     none."""
-    return await asyncio.to_thread(_names_in, body)
+    if len(body) < READ_APART_BYTES:
+        return read_names(body)
+    return await asyncio.get_running_loop().run_in_executor(_long_bodies, _names_in_long, body)
 
 
-def _names_in(body: bytes) -> tuple[str | None, str]:
-    body = raw_json.without_fillings(body)
-    try:
-        found = msgspec.json.decode(body, type=_NamedMembers)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return _names_read_loosely(body)
-    return _text_in(found.model), _text_in(found.previous_response_id) or ""
-
-
-def _text_in(value: msgspec.Raw) -> str | None:
-    """None for what is no text, or none that can be decoded."""
-    try:
-        return msgspec.json.decode(value, type=str)
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return None
-
-
-def _names_read_loosely(body: bytes) -> tuple[str | None, str]:
-    """As many servers read: with a byte order mark, in UTF-16, with half of a surrogate pair."""
-    try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
-        return None, ""
-    named = found if isinstance(found, dict) else {}
-    model, previous = (
-        name if isinstance(name := named.get(key), str) and not _HALF_PAIR.search(name) else None
-        for key in ("model", "previous_response_id")
-    )
-    return model, previous or ""
+def _names_in_long(body: bytes) -> NamesInBody:
+    shorter = raw_json.without_fillings(body)
+    if len(shorter) >= READ_BY_CHILD_BYTES and (names := read_names_in_child(shorter)) is not None:
+        return names
+    return read_names(shorter)
 
 
 async def parse_client_request(services: Services, body: bytes) -> Request:
