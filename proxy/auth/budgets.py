@@ -142,6 +142,10 @@ class BudgetChecks:
         self._released: dict[str, int] = {}
         """How often something was released, by tenants with reservations."""
 
+    def now(self) -> int:
+        """In ms since 1970."""
+        return self._now()
+
     def today(self) -> int:
         return self._now() // (DAY_S * 1000)
 

@@ -3,7 +3,8 @@ ends the reservation when the request is over.
 
 A receipt counts what the exchange answers. What passes without one (completions, embeddings, a bypass) is counted from
 the usage in its answer, or from the size of the answer where it tells none. A response that the provider makes in the
-background is counted with its bound when it is asked for, and with its own figures once the client fetches it.
+background is counted with its bound when it is asked for, and with its own figures once the client fetches it. What it
+was counted with stands in the store until then, so any process may settle it, also after a restart.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
 
 from proxy.accounting import Tariff, estimate_request_tokens
 from proxy.auth import BudgetChecks, CostEstimate, LimitedRequest, Reservation, UsageLimits, check_countable, holder_of
@@ -22,7 +24,7 @@ from proxy.core.ledger import Usage
 from proxy.dialects import merge_usage, usage_of
 from proxy.errors import NotCounted, StoreError
 from proxy.exchange import Reply
-from proxy.store import Store, UsageRecord
+from proxy.store import Record, SettingRecord, Settlement, Store, UsageRecord
 from proxy.upstream import RawHeaders
 
 log = logging.getLogger(__name__)
@@ -33,8 +35,11 @@ DEFAULT_OUTPUT = 32_000
 """Tokens that an answer may have whose model is not named."""
 KEPT_BYTES = 256 * 1024
 """Of the beginning and of the end of an answer; usage stands in one of them."""
-MAX_BACKGROUND_RESPONSES = 10_000
-"""Responses made in the background whose figures are awaited."""
+BACKGROUND_SETTING = "background/"
+"""Before the id of a response, the name under which the store has what it was counted with."""
+AWAITED_MS = 60 * 24 * 60 * 60 * 1000
+"""How long the figures of a response are awaited: twice as long as providers keep it."""
+KEPT_WITHIN_S = 2.0
 MAX_USAGE_BYTES = 16 * 1024
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
 _RESPONSE_ID = re.compile(rb'"id"\s*:\s*"(resp[^"\\]{0,200})"')
@@ -43,8 +48,7 @@ _FINISHED = re.compile(rb'"response\.(?:completed|incomplete|failed|cancelled)"'
 _UNFINISHED = re.compile(rb'"status"\s*:\s*"(?:queued|in_progress)"')
 
 
-@dataclass(frozen=True)
-class Charge:
+class Charge(msgspec.Struct, frozen=True):
     """What a response in the background was counted with."""
 
     tokens: int
@@ -60,15 +64,16 @@ class Metering:
         self._store = store
         self._budgets = budgets
         self._flush = flush
-        self._background: dict[tuple[str, str], Charge] = {}
 
     async def admit(self, tenant: str, limits: UsageLimits, asked: LimitedRequest) -> Meter | None:
         """None where there is no budget, or the request can cost nothing. Raises NotCounted, BudgetSpent,
         BudgetReserved or BudgetUnknown."""
         if not limits.has_budget:
             return None
-        if asked.kind == "free" and (tenant, _response_in(asked.path)) in self._background:
-            return Meter(self, tenant, asked, None, None)
+        if asked.kind == "free" and (name := _response_in(asked.path)):
+            looking = Meter(self, tenant, asked, None, None)
+            looking.charge = await self._find_charge(tenant, name)
+            return looking if looking.charge else None
         if len(asked.body) >= CHECKED_APART_BYTES:
             estimate = await asyncio.to_thread(self._checked_estimate, limits, tenant, asked)
         else:
@@ -83,6 +88,20 @@ class Metering:
         if limits.has_budget:
             self._flush()
             self._budgets.release(await self._budgets.reserve(tenant, limits, None))
+
+    async def _find_charge(self, tenant: str, response: str) -> Charge | None:
+        """What a response in the background was counted with; None where it was none, or is settled."""
+        self._flush()
+        try:
+            stored = [s for s in await self._store.settings(tenant) if s.name.startswith(BACKGROUND_SETTING)]
+            since = self._budgets.now() - AWAITED_MS
+            if old := [s.name for s in stored if s.created < since]:
+                self._store.write(tenant, [Settlement(name, UsageRecord(self._budgets.today())) for name in old])
+        except StoreError as error:
+            log.warning("a response in the background is not settled", extra={"reason": error.code})
+            return None
+        found = next((s for s in stored if s.name == BACKGROUND_SETTING + response), None)
+        return msgspec.json.decode(found.value, type=Charge) if found else None
 
     def _checked_estimate(self, limits: UsageLimits, tenant: str, asked: LimitedRequest) -> CostEstimate | None:
         check_countable(limits, asked, holder_of(tenant))
@@ -131,52 +150,60 @@ class Metering:
         model = asked.model or asked.deployment
         return self._config.tariff_of(self._config.upstream_model_of(model)) if model else None
 
-    def settle(self, meter: Meter, answer: KeptAnswer) -> None:
-        """Count what was used, then end the reservation."""
+    def settle(self, meter: Meter, answer: KeptAnswer) -> int:
+        """Count what was used, then end the reservation. Returns the ticket of the write, 0 without one."""
         self._flush()
         try:
-            if (used := self._used(meter, answer)) is not None:
-                self._store.write(meter.tenant, (used,))
+            if records := self._records_of(meter, answer):
+                return self._store.write(meter.tenant, records)
         except StoreError as error:
             log.warning("usage not kept", extra={"reason": error.code})
         finally:
             if meter.reservation is not None:
                 self._budgets.release(meter.reservation)
+        return 0
 
-    def _used(self, meter: Meter, answer: KeptAnswer) -> UsageRecord | None:
-        """What no receipt has counted, or None."""
+    async def wait_until_kept(self, ticket: int) -> None:
+        """So that any other process finds it. What cannot be kept soon is not waited for."""
+        try:
+            async with asyncio.timeout(KEPT_WITHIN_S):
+                await self._store.wait_until_durable(ticket)
+        except (StoreError, TimeoutError) as error:
+            log.warning("usage not kept in time", extra={"reason": getattr(error, "code", "too_slow")})
+
+    def _records_of(self, meter: Meter, answer: KeptAnswer) -> tuple[Record, ...]:
+        """What no receipt has counted."""
         if not answer.is_success:
-            return None
+            return ()
         if meter.estimate is None:
             return self._settled_background(meter, answer)
         if meter.asked.runs_in_background and not answer.is_finished:
             return self._charged_background(meter, meter.estimate, answer)
         if answer.has_receipt:
-            return None
+            return ()
         usage = answer.usage() or Usage(estimate_request_tokens(meter.asked.body), answer.estimated_output)
         cost = cost_of(self.tariff_of(meter.asked), usage)
-        return UsageRecord(self._budgets.today(), 1, usage.input + usage.output, cost, cost)
+        return (UsageRecord(self._budgets.today(), 1, usage.input + usage.output, cost, cost),)
 
-    def _charged_background(self, meter: Meter, estimate: CostEstimate, answer: KeptAnswer) -> UsageRecord:
+    def _charged_background(self, meter: Meter, estimate: CostEstimate, answer: KeptAnswer) -> tuple[Record, ...]:
         """The bound of a response that is being made. Its input is counted by the receipt, where there is one."""
         reserved = meter.reservation
         tokens, usd = (reserved.tokens, reserved.usd) if reserved else (estimate.tokens, estimate.usd)
-        if name := answer.response_id():
-            while len(self._background) >= MAX_BACKGROUND_RESPONSES:
-                del self._background[next(iter(self._background))]
-            self._background[meter.tenant, name] = Charge(tokens, usd, meter.asked.model or "")
-        return UsageRecord(self._budgets.today(), 0, tokens, usd, usd)
+        counted = UsageRecord(self._budgets.today(), 0, tokens, usd, usd)
+        if not (name := answer.response_id()):
+            return (counted,)
+        charge = msgspec.json.encode(Charge(tokens, usd, meter.asked.model or ""))
+        return counted, SettingRecord(BACKGROUND_SETTING + name, charge, self._budgets.now())
 
-    def _settled_background(self, meter: Meter, answer: KeptAnswer) -> UsageRecord | None:
+    def _settled_background(self, meter: Meter, answer: KeptAnswer) -> tuple[Record, ...]:
         """The difference between what a response used and what it was counted with, once it is finished."""
-        place = meter.tenant, _response_in(meter.asked.path)
-        charged, usage = self._background.get(place), answer.usage()
+        charged, usage = meter.charge, answer.usage()
         if charged is None or usage is None or not answer.is_finished:
-            return None
-        del self._background[place]
+            return ()
         tariff = self._config.tariff_of(self._config.upstream_model_of(charged.model)) if charged.model else None
         cost = cost_of(tariff, usage) - charged.usd
-        return UsageRecord(self._budgets.today(), 0, usage.input + usage.output - charged.tokens, cost, cost)
+        used = UsageRecord(self._budgets.today(), 0, usage.input + usage.output - charged.tokens, cost, cost)
+        return (Settlement(BACKGROUND_SETTING + _response_in(meter.asked.path), used),)
 
 
 def _response_in(path: str) -> str:
@@ -281,26 +308,41 @@ class Meter:
         self.asked = asked
         self.estimate = estimate
         self.reservation = reservation
+        self.charge: Charge | None = None
+        """What the response in the background that the request looks at was counted with."""
         self._answer = KeptAnswer()
+        self._is_settled = False
 
     def around(self, reply: Reply) -> MeteredReply:
-        return MeteredReply(reply, self._answer)
+        holds = self.asked.runs_in_background and self.asked.value("stream") is not True
+        return MeteredReply(reply, self._answer, self._settle_first if holds else None)
+
+    async def _settle_first(self) -> None:
+        if ticket := self.settle():
+            await self._metering.wait_until_kept(ticket)
 
     async def reserve_round(self, used: Sequence[Usage], sent: int) -> None:
         """Make room for another round of the request, which sends so many tokens, behind those that used this. Raises
         BudgetSpent, BudgetReserved or BudgetUnknown."""
         await self._metering.reserve_round(self, used, sent)
 
-    def settle(self) -> None:
-        self._metering.settle(self, self._answer)
+    def settle(self) -> int:
+        """Count what was used, once. Returns the ticket of the write, 0 without one."""
+        if self._is_settled:
+            return 0
+        self._is_settled = True
+        return self._metering.settle(self, self._answer)
 
 
 class MeteredReply:
-    """Passes everything on, and keeps what has figures."""
+    """Passes everything on, and keeps what has figures. Where an answer is followed by a question for what it names,
+    `before_end` runs before the client has any of its body."""
 
-    def __init__(self, reply: Reply, kept: KeptAnswer) -> None:
+    def __init__(self, reply: Reply, kept: KeptAnswer, before_end: Callable[[], Awaitable[None]] | None = None) -> None:
         self._reply = reply
         self._kept = kept
+        self._before_end = before_end
+        self._held: list[bytes] = []
 
     @property
     def started(self) -> bool:
@@ -316,11 +358,16 @@ class MeteredReply:
 
     async def send(self, chunk: bytes) -> None:
         self._kept.add(chunk)
-        await self._reply.send(chunk)
+        if self._before_end is None:
+            await self._reply.send(chunk)
+        else:
+            self._held.append(chunk)
 
     async def end(self, last: bytes = b"") -> None:
         self._kept.add(last)
-        await self._reply.end(last)
+        if self._before_end is not None:
+            await self._before_end()
+        await self._reply.end(b"".join([*self._held, last]))
 
     def abort(self) -> None:
         self._reply.abort()

@@ -28,6 +28,7 @@ from proxy.store.interface import (
     ReservationEnd,
     SentRecord,
     SettingRecord,
+    Settlement,
     UsageRecord,
     WrittenRows,
 )
@@ -53,7 +54,8 @@ class Batch(msgspec.Struct, frozen=True):
         """Whether it holds only request records, sent bodies, usage and ends of reservations, on which no context
         depends."""
         return all(
-            isinstance(record, RequestRecord | SentRecord | UsageRecord | ReservationEnd) for record in self.records
+            isinstance(record, RequestRecord | SentRecord | UsageRecord | ReservationEnd | Settlement)
+            for record in self.records
         )
 
 
@@ -133,6 +135,7 @@ def commit(
             if owner in going.own_writes and going.own_writes[owner].upto != done.written[owner].after:
                 going.task_updater.forget_conversation(owner)  # another process wrote to it
         _write_bodies(driver, statements, gathered)
+        _settle(driver, statements, gathered)
         done.bytes = sum(len(blob["data"]) for blob in gathered.rows[schema.blobs])
         with going.pipelined(connection):
             for table, values in gathered.rows.items():
@@ -169,7 +172,7 @@ def conversation_keys_of(batch: Batch) -> set[ConversationKey]:
                 owners.add((batch.tenant, record.conversation))
             case Conversation():
                 owners.add((batch.tenant, record.id))
-            case RequestRecord() | SentRecord() | SettingRecord() | UsageRecord() | ReservationEnd():
+            case RequestRecord() | SentRecord() | SettingRecord() | UsageRecord() | ReservationEnd() | Settlement():
                 pass
     return owners
 
@@ -252,6 +255,7 @@ class _RowsByTable:
         self.drafts: list[rows.RowValues] = []
         self.finished_drafts: dict[str, list[bytes]] = defaultdict(list)
         self.ended_reservations: dict[str, list[str]] = defaultdict(list)
+        self.settlements: dict[str, dict[str, UsageRecord]] = defaultdict(dict)
         self._blobs: set[tuple[str, bytes]] = set()
         self._holds: set[tuple[str, str, bytes]] = set()
 
@@ -289,9 +293,14 @@ class _RowsByTable:
                 case SettingRecord():
                     self.rows[schema.settings].append({"tenant": tenant, **rows.setting_row(record)})
                 case UsageRecord():
-                    self.rows[schema.usage_days].append({"tenant": tenant, **msgspec.structs.asdict(record)})
+                    self.add_usage(tenant, record)
+                case Settlement():
+                    self.settlements[tenant].setdefault(rows.escape_text(record.setting), record.used)
                 case ReservationEnd():
                     self.ended_reservations[tenant].append(record.id)
+
+    def add_usage(self, tenant: str, used: UsageRecord) -> None:
+        self.rows[schema.usage_days].append({"tenant": tenant, **msgspec.structs.asdict(used)})
 
     def newest_rows(self) -> list[rows.RowValues]:
         return [
@@ -392,6 +401,16 @@ class _RowsByTable:
         owner = (tenant, conversation)
         if created >= self.newest.get(owner, 0):
             self.newest[owner] = created
+
+
+def _settle(driver: Driver, statements: Statements, gathered: _RowsByTable) -> None:
+    """Remove the settings that are settled, and add what was used by those that were there. Others who would settle
+    them wait for the lock of the tenant."""
+    for tenant, asked in gathered.settlements.items():
+        there = list(statements.existing_settings.first_column(driver, tenant, asked))
+        for name in dict.fromkeys(there):
+            gathered.add_usage(tenant, asked[name])
+        statements.setting_deletion.run(driver, tenant, there)
 
 
 def _write_bodies(driver: Driver, statements: Statements, gathered: _RowsByTable) -> None:

@@ -100,6 +100,13 @@ class ReservationEnd(msgspec.Struct, frozen=True):
     id: str
 
 
+class Settlement(msgspec.Struct, frozen=True):
+    """Removes a setting, and adds `used`; neither where the setting is gone, because another process settled it."""
+
+    setting: str
+    used: UsageRecord
+
+
 class BudgetState(NamedTuple):
     """What a tenant used since a day, and what its requests that are under way have reserved, on all proxies."""
 
@@ -122,6 +129,7 @@ Record = (
     | SettingRecord
     | UsageRecord
     | ReservationEnd
+    | Settlement
 )
 
 

@@ -24,6 +24,7 @@ from proxy.store.interface import (
     ReservationEnd,
     SentRecord,
     SettingRecord,
+    Settlement,
     StoredRequest,
     UsageRecord,
 )
@@ -100,13 +101,24 @@ class MemoryStore:
                 self._update_newest((tenant, record.conversation), record.created)
             case SentRecord():
                 self._sent.setdefault((tenant, record.request), {})[record.round] = record
+            case SettingRecord() | UsageRecord() | Settlement() | ReservationEnd():
+                self._apply_account(tenant, record)
+
+    def _apply_account(self, tenant: str, record: SettingRecord | UsageRecord | Settlement | ReservationEnd) -> None:
+        match record:
             case SettingRecord():
                 self._settings[tenant, record.name] = record
             case UsageRecord():
-                there = self._usage_days.get((tenant, record.day), UsageRecord(record.day))
-                self._usage_days[tenant, record.day] = there.plus(record)
+                self._add_usage(tenant, record)
+            case Settlement():
+                if self._settings.pop((tenant, record.setting), None) is not None:
+                    self._add_usage(tenant, record.used)
             case ReservationEnd():
                 pass  # nothing is reserved here
+
+    def _add_usage(self, tenant: str, used: UsageRecord) -> None:
+        there = self._usage_days.get((tenant, used.day), UsageRecord(used.day))
+        self._usage_days[tenant, used.day] = there.plus(used)
 
     @staticmethod
     def _append_value(values: list[LedgerItem], value: LedgerItem) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from proxy.store.commit import Batch
-from proxy.store.interface import BudgetState, ReservationEnd, ReservationRecord, UsageRecord
+from proxy.store.interface import BudgetState, ReservationEnd, ReservationRecord, Settlement, UsageRecord
 from proxy.store.rows import escape_text
 from proxy.store.statements import pipelined
 
@@ -95,7 +95,7 @@ class ReservationTable:
 def _uses_of(tenant: str) -> Callable[[Batch], bool]:
     """What this process has still to write of what the tenant used: until then, the reservation of it counts."""
     return lambda batch: (
-        batch.tenant == tenant and any(isinstance(r, UsageRecord | ReservationEnd) for r in batch.records)
+        batch.tenant == tenant and any(isinstance(r, UsageRecord | Settlement | ReservationEnd) for r in batch.records)
     )
 
 

@@ -49,6 +49,7 @@ from proxy.store.interface import (
     Record,
     RequestRecord,
     SettingRecord,
+    Settlement,
     Store,
     StoredRequest,
     UsageRecord,
@@ -256,7 +257,9 @@ class SqlStore:
 
     async def usage_days(self, tenant: str | None, since: int = 0) -> tuple[tuple[str, UsageRecord], ...]:
         def uses(batch: Batch) -> bool:
-            return tenant in (None, batch.tenant) and any(isinstance(r, UsageRecord) for r in batch.records)
+            return tenant in (None, batch.tenant) and any(
+                isinstance(r, UsageRecord | Settlement) for r in batch.records
+            )
 
         return await self._read(lambda c: reading.usage_days(c, tenant, since), concerns=uses, is_one_query=True)
 

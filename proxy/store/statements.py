@@ -270,6 +270,9 @@ class Statements:
         self.existing_conversations = KeyedStatement(select(table.c.id, table.c.written), table, table.c.id, dialect)
         table = schema.reservations
         self.reservation_deletion = KeyedStatement(delete(table), table, table.c.id, dialect)
+        table = schema.settings
+        self.existing_settings = KeyedStatement(select(table.c.name), table, table.c.name, dialect)
+        self.setting_deletion = KeyedStatement(delete(table), table, table.c.name, dialect)
         table = schema.anchors
         owner = schema.conversations
         existing = and_(owner.c.tenant == table.c.tenant, owner.c.id == table.c.conversation)

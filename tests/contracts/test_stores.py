@@ -29,6 +29,7 @@ from proxy.store.interface import (
     RequestRecord,
     SentRecord,
     SettingRecord,
+    Settlement,
     Store,
     UsageRecord,
 )
@@ -471,6 +472,18 @@ async def test_what_a_tenant_used_in_a_day_is_added_up_and_stays_when_it_deletes
     assert await store.usage_days("a", 8) == (("a", UsageRecord(9, 1, 1)),)
     assert [owner for owner, _ in await store.usage_days(None)] == ["a", "a", "b"]
     assert await store.usage_days("nobody") == ()
+
+
+async def test_a_setting_is_settled_once(store: Store) -> None:
+    store.write("a", [SettingRecord("charge", b"1", 5), SettingRecord("other", b"2", 5), UsageRecord(7, 0, 100, 1.0)])
+    store.write("b", [SettingRecord("charge", b"3", 5)])
+    settled = Settlement("charge", UsageRecord(7, 1, -90, -0.5))
+    store.write("a", [settled, settled])
+    await store.wait_until_durable(store.write("a", [settled, Settlement("none", UsageRecord(7, 1, 1))]))
+
+    assert await store.settings("a") == (SettingRecord("other", b"2", 5),)
+    assert await store.settings("b") == (SettingRecord("charge", b"3", 5),)
+    assert await store.usage_days("a") == (("a", UsageRecord(7, 1, 10, 0.5)),)
 
 
 async def test_amounts_of_many_days_may_be_whole_numbers(store: Store) -> None:

@@ -218,6 +218,50 @@ def test_a_response_in_the_background_counts_with_its_bound_and_then_with_its_fi
     assert 0 < used(keyed)[1] < 1_000
 
 
+BACKGROUND: Json = {"model": "gpt-5-mini", "input": "x", "background": True, "max_output_tokens": 50_000}
+FINISHED = in_background("completed", {"input_tokens": 30, "output_tokens": 70, "total_tokens": 100})
+
+
+@pytest.mark.rows("X-57")
+def test_a_response_in_the_background_is_settled_after_a_restart(start: Starting, provider: ScriptedProvider) -> None:
+    provider.reply("/v1/responses", in_background("queued"))
+    provider.reply("/v1/responses/resp_bg", FINISHED)
+    proxy = start(tenancy="key", upstreams__default__key="k")
+    key = issue_key(proxy.app.config.keys_path, "ana", limits=UsageLimits(tokens=100_000))
+    headers = {"authorization": f"Bearer {key}"}
+    assert ask(proxy.origin, BACKGROUND, path="/v1/responses", headers=headers).status == 200
+    assert used(proxy)[1] >= 50_000
+    proxy.__exit__(None, None, None)
+
+    again = start(tenancy="key", upstreams__default__key="k")
+    for _ in range(3):  # it counts once
+        ask(again.origin, None, path="/v1/responses/resp_bg", method="GET", headers=headers)
+    assert 0 < used(again)[1] < 1_000
+
+
+@pytest.mark.long
+@pytest.mark.rows("X-57")
+def test_a_response_in_the_background_is_settled_once_by_whichever_replica_tells_it(
+    start: Starting, provider: ScriptedProvider, postgres: PostgresServer
+) -> None:
+    provider.reply("/v1/responses", in_background("queued"))
+    provider.reply("/v1/responses/resp_bg", FINISHED)
+    store = postgres.new_database()
+    one, other = (start(tenancy="key", upstreams__default__key="k", store=store) for _ in range(2))
+    key = issue_key(one.app.config.keys_path, "ana", limits=UsageLimits(tokens=100_000))
+    headers = {"authorization": f"Bearer {key}"}
+    assert ask(one.origin, BACKGROUND, path="/v1/responses", headers=headers).status == 200
+
+    def fetch(number: int) -> int:
+        origin = (other, one)[number % 2].origin
+        return ask(origin, None, path="/v1/responses/resp_bg", method="GET", headers=headers).status
+
+    with ThreadPoolExecutor(12) as pool:
+        assert set(pool.map(fetch, range(24))) == {200}
+    assert 0 < used(other)[1] < 1_000
+    assert used(one) == used(other)
+
+
 @pytest.mark.rows("X-57")
 def test_a_response_in_the_background_that_took_more_than_was_thought_counts_whole(
     keyed: ServedProxy, provider: ScriptedProvider
@@ -229,7 +273,7 @@ def test_a_response_in_the_background_that_took_more_than_was_thought_counts_who
     asked = {"model": "gpt-5-mini", "input": "x", "background": True}
 
     assert send(asked, "/v1/responses").status == 200
-    send(None, "/v1/responses/resp_bg", "GET")
+    assert send(None, "/v1/responses/resp_bg", "GET").status == 200
 
     assert 100_000 <= used(keyed)[1] < 101_000
     assert code_of(send(asked, "/v1/responses")) == (429, "budget_spent")
