@@ -23,6 +23,7 @@ STREAMS = 4
 GAP_MS = 2
 FEW_CHUNKS, MANY_CHUNKS, BURST_CHUNKS = 10, 210, 1000
 HEALTH = "/health"
+VERY_LARGE_MB = (4, 30)
 HOSTILE_COUNT = 500
 """Twice of it, too, is too small to wake a conversation, so both sizes are the same kind of work."""
 SHORTEST_CPU_S = 0.01
@@ -51,10 +52,13 @@ class Effort:
     streams: int
     first_sights: int
     hostile: int
+    very_large: int
 
 
-FULL = Effort(5, {"small": 200, "medium": 60, "large": 20}, {"small": 1500, "medium": 800, "large": 200}, 3, 24, 8, 16)
-QUICK = Effort(3, {"medium": 25}, {"small": 800, "medium": 400}, 2, 48, 0, 8)
+FULL = Effort(
+    5, {"small": 200, "medium": 60, "large": 20}, {"small": 1500, "medium": 800, "large": 200}, 3, 24, 8, 16, 8
+)
+QUICK = Effort(3, {"medium": 25}, {"small": 800, "medium": 400}, 2, 48, 0, 8, 3)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -189,6 +193,23 @@ def first_sight(subjects: Sequence[Subject], effort: Effort) -> Figures:
         unseen = [payloads.request("large", seed=7000 + number) for number in range(effort.first_sights)]
         if subject.name != DIRECT:
             figures[subject.name]["loop_stall_ms"] = asyncio.run(stall(subject, unseen))
+    return figures
+
+
+def large_bodies(subjects: Sequence[Subject], effort: Effort, parsing: Subject) -> Figures:
+    """`cpu_times_parsing 4_mb|30_mb`: the CPU of each subject as a multiple of what `parsing` takes, which parses each
+    body and writes it anew. The proxy knows the history of 4 MB from the request before, and passes 30 MB unread."""
+    figures: Figures = {subject.name: {} for subject in subjects}
+    for megabytes in VERY_LARGE_MB:
+        body = payloads.large_request(megabytes)
+        measured = [subject for subject in (parsing, *subjects) if subject.pid]
+        for subject in measured:
+            repeat(body, 1, 1, subject, 0)
+        taken = interleaved(measured, effort.very_large, partial(repeat, body, 1, 1))
+        for subject in measured[1:]:
+            figures[subject.name][f"cpu_times_parsing {megabytes}_mb"] = taken[subject.name].cpu_s / max(
+                taken[parsing.name].cpu_s, SHORTEST_CPU_S
+            )
     return figures
 
 

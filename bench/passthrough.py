@@ -1,4 +1,5 @@
 """The floor: the least a proxy on this server and this client can do. Bytes in, bytes out, nothing looked at.
+With `--parse` each body is parsed and written anew, as the least that rewrites requests must do.
 
 What the product costs above this is what it does; what this costs above a direct connection is the hop. It is no
 product: it has no timeouts, no errors of its own, no limits.
@@ -9,6 +10,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import aiohttp
+import msgspec
 import uvicorn
 
 Message = MutableMapping[str, Any]
@@ -22,8 +24,9 @@ KEPT = {b"content-type", b"content-length"}
 class Passthrough:
     """An ASGI application that hands each request to `upstream` and each byte of the answer back."""
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, *, parses: bool = False) -> None:
         self._upstream = upstream
+        self._parses = parses
         self._client: aiohttp.ClientSession | None = None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -34,6 +37,8 @@ class Passthrough:
         while (message := await receive()).get("more_body"):
             parts.append(message["body"])
         body = b"".join([*parts, message.get("body", b"")])
+        if self._parses and body:
+            body = msgspec.json.encode(msgspec.json.decode(body))
         headers = {
             name.decode("latin1"): value.decode("latin1") for name, value in scope["headers"] if name not in DROPPED
         }
@@ -60,6 +65,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--upstream", required=True)
+    parser.add_argument("--parse", action="store_true")
     arguments = parser.parse_args()
-    served = Passthrough(arguments.upstream)
+    served = Passthrough(arguments.upstream, parses=arguments.parse)
     uvicorn.run(served, host="127.0.0.1", port=arguments.port, log_level="warning", access_log=False)

@@ -14,6 +14,7 @@ from typing import Any
 
 TOOL_COUNT = 15
 LARGE_MESSAGES = 300
+LARGE_MB = 0.68
 MEDIUM_MESSAGES = 60
 RESULT_BYTES = 3_600
 """Mean size of a tool result; with it the medium body is about 135 KB and the large one about 684 KB."""
@@ -146,6 +147,15 @@ def request(size: str, *, seed: int = 1) -> bytes:
             [{"role": "user", "content": f"What is a {NOUNS[seed % len(NOUNS)]}?"}], "bench-text", offered=False
         )
     return body(conversation({"medium": MEDIUM_MESSAGES, "large": LARGE_MESSAGES}[size], seed), "bench-text")
+
+
+def large_request(megabytes: int) -> bytes:
+    """An unstreamed request of about that many megabytes: long histories, one behind the other."""
+    histories: list[dict[str, Any]] = []
+    history = conversation(LARGE_MESSAGES, 1)
+    for _ in range(round(megabytes / LARGE_MB)):
+        histories += history
+    return body(histories, "bench-text")
 
 
 def stream_request(chunks: int, gap_ms: int) -> bytes:

@@ -20,6 +20,8 @@ import payloads
 
 CPU_CLOCK_OF_PROCESS = 2
 """How Linux numbers the clock that counts what all threads of a process ran (clock_getcpuclockid(3))."""
+ENDED_CHILDREN = slice(13, 15)
+"""Where a process's stat has user and system time of children that it waited for, counted behind its name."""
 START_LIMIT_S = 30
 STOP_LIMIT_S = 10
 
@@ -110,8 +112,17 @@ def stat_fields(pid: int) -> list[str]:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds the process and its children have used, user and system."""
-    return sum(map(_cpu_clock, family(pid)))
+    """CPU seconds the process and its children have used, user and system, also children that have ended."""
+    return sum(map(_cpu_clock, family(pid))) + _cpu_of_ended_children(pid)
+
+
+def _cpu_of_ended_children(pid: int) -> float:
+    """In hundredths of a second; 0 where the process is gone."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return sum(map(int, told[ENDED_CHILDREN])) / os.sysconf("SC_CLK_TCK")
 
 
 def _cpu_clock(pid: int) -> float:

@@ -82,6 +82,14 @@ def measured(target: str, settings: list[str], effort: measure.Effort, folder: P
             print(f"  {step.__name__.replace('_', ' ')} ...", file=sys.stderr, flush=True)
             for name, values in step(subjects, effort).items():
                 figures[name] |= values
+        print("  large bodies ...", file=sys.stderr, flush=True)
+        port = processes.free_port()
+        line = [*command("passthrough", port, provider.base, folder, []), "--parse"]
+        running = start(line, port, "parsing")
+        for name, values in measure.large_bodies(
+            subjects, effort, measure.Subject("parsing", running.base, running.pid)
+        ).items():
+            figures[name] |= values
         note_memory(figures, subjects, "loaded")
         for name, seconds in cold.items():
             figures[name]["start_s"] = seconds

@@ -107,6 +107,9 @@ GATES = [
     # CPU at twice the size of a hostile history or answer: 2 where it is linear, 4 where it is not. What it is at the
     # floor does not matter.
     Gate("growth", 0.0, plus=3.0),
+    # A multiple already, of a pass-through that parses each body and writes it anew: 6.1 to 6.4, and 1.5.
+    Gate("cpu_times_parsing 4_mb", 0.0, plus=10.0),
+    Gate("cpu_times_parsing 30_mb", 0.0, plus=2.5),
 ]
 
 
