@@ -83,7 +83,7 @@ TEXT_MEMBERS = frozenset(
 )
 """Not searched for names of models: they hold words and schemas. `tools` and `prompt` are looked at by themselves."""
 NAMING_MEMBERS = frozenset({"model", "models", "model_id", "modelid", "model_name", *OTHER_MODEL_MEMBERS} - {"route"})
-FUNCTION_TYPES = (None, "function", "custom")
+FUNCTION_TYPES = ("function", "custom")
 TOOLS_THAT_RUN_A_MODEL = ("image_generation", "advisor")
 """Hosted tools that run a model of their own where none is named."""
 OUTPUT_MEMBERS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
@@ -145,7 +145,8 @@ class LimitedRequest:
 
     @property
     def runs_in_background(self) -> bool:
-        return self.value("background") is True
+        """Also where it says so in another way than the API asks for: some servers read "true" and 1 as true."""
+        return self.value("background") not in (None, False)
 
     def value(self, name: str) -> Any:
         """The value of a member; None if it is missing or no parser takes it."""
@@ -219,8 +220,8 @@ class _ListCheck:
                 raise self.error(f"by its member {name!r} another model may answer; leave it out")
             if name not in KNOWN_MEMBERS and raw[:1] not in b"-0123456789tfn":
                 raise self.error(f"its member {name[:60]!r} may name another model; leave it out")
-            if name not in TEXT_MEMBERS and name != MODEL and raw[:1] in (b"{", b"["):
-                self._named_in(asked.value(name))
+            if name not in TEXT_MEMBERS and name != MODEL:
+                self._named_in(raw)
         if asked.members.get("prompt", b"")[:1] == b"{":
             raise self.error("a stored prompt may name another model; send the text of the prompt instead")
         if (tools := asked.members.get("tools", b"null")) != b"null":
@@ -234,38 +235,45 @@ class _ListCheck:
             raise self.error("the tools of the request cannot be read") from None
 
     def _tool(self, raw: bytes) -> None:
-        names = [name for name, _ in raw_json.all_members(raw)]
-        if len(set(names)) != len(names):
+        members = [(name.strip().casefold(), value) for name, value in raw_json.all_members(raw)]
+        by_name = dict(members)
+        if len(by_name) != len(members):
             raise self.error("a tool of the request has a member twice, and it is not known which of them counts")
-        tool = raw_json.parse(raw)
-        kind = tool.get("type")
-        if kind in FUNCTION_TYPES:
+        kind = raw_json.parse(by_name.get("type", b"null"))
+        if kind is None or kind in FUNCTION_TYPES:
             return
-        if isinstance(tool.get("tools"), list):  # a namespace
-            self._tools(raw_json.members(raw)["tools"])
-            tool = {name: value for name, value in tool.items() if name != "tools"}
-        named = list(_models_in(tool))
-        for model in named:
-            self.allow(model)
+        named = False
+        for name, value in members:
+            if name == "tools" and value[:1] == b"[":  # a namespace
+                self._tools(value)
+            else:
+                named = self._named_in(raw_json.join_object({name: value})) or named
         if not named and any(word in str(kind).lower() for word in TOOLS_THAT_RUN_A_MODEL):
             raise self.error(f"the tool {str(kind)[:60]!r} runs a model of its own; name one of the list in it")
 
-    def _named_in(self, value: object) -> None:
-        for model in _models_in(value):
+    def _named_in(self, raw: bytes) -> bool:
+        """Whether a value names a model, at any depth. Each must be on the list."""
+        try:
+            named = list(_models_in(raw))
+        except (raw_json.JsonSplitError, RecursionError):
+            raise self.error("a part of the request cannot be read, and may name another model") from None
+        for model in named:
             self.allow(model)
+        return bool(named)
 
 
-def _models_in(value: object) -> Iterator[str]:
-    """Names of models at any depth of a parsed value."""
-    if isinstance(value, list):
-        for item in value:
+def _models_in(raw: bytes) -> Iterator[str]:
+    """Names of models at any depth of a value. Of members with the same name each counts: servers differ in which they
+    take."""
+    if raw[:1] == b"[":
+        for item in raw_json.items(raw):
             yield from _models_in(item)
-    elif isinstance(value, dict):
-        for name, inner in value.items():
+    elif raw[:1] == b"{":
+        for name, inner in raw_json.all_members(raw):
             if name.strip().lower() in NAMING_MEMBERS:
-                yield from (each for each in (inner if isinstance(inner, list) else [inner]) if isinstance(each, str))
-            if isinstance(inner, list | dict):
-                yield from _models_in(inner)
+                said = raw_json.parse(inner)
+                yield from (each for each in (said if isinstance(said, list) else [said]) if isinstance(each, str))
+            yield from _models_in(inner)
 
 
 def _refuse_ambiguous_members(asked: LimitedRequest, error: Callable[[str], ProxyError]) -> None:

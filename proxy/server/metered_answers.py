@@ -173,6 +173,8 @@ class Metering:
 
     def _records_of(self, meter: Meter, answer: KeptAnswer) -> tuple[Record, ...]:
         """What no receipt has counted."""
+        if meter.is_left_unanswered:
+            return self._left_unanswered(meter)
         if not answer.is_success:
             return ()
         if meter.estimate is None:
@@ -184,6 +186,15 @@ class Metering:
         usage = answer.usage() or Usage(estimate_request_tokens(meter.asked.body), answer.estimated_output)
         cost = cost_of(self.tariff_of(meter.asked), usage)
         return (UsageRecord(self._budgets.today(), 1, usage.input + usage.output, cost, cost),)
+
+    def _left_unanswered(self, meter: Meter) -> tuple[Record, ...]:
+        """A client that leaves before the answer begins has asked all the same: the provider has read its input, and
+        what runs in the background runs on."""
+        if (estimate := meter.estimate) is None:
+            return ()
+        is_whole = meter.asked.runs_in_background
+        tokens, usd = (estimate.tokens, estimate.usd) if is_whole else (estimate.input_tokens, estimate.input_usd)
+        return (UsageRecord(self._budgets.today(), 0, tokens, usd, usd),)
 
     def _charged_background(self, meter: Meter, estimate: CostEstimate, answer: KeptAnswer) -> tuple[Record, ...]:
         """The bound of a response that is being made. Its input is counted by the receipt, where there is one."""
@@ -312,8 +323,15 @@ class Meter:
         """What the response in the background that the request looks at was counted with."""
         self._answer = KeptAnswer()
         self._is_settled = False
+        self._reply: Reply | None = None
+
+    @property
+    def is_left_unanswered(self) -> bool:
+        """Whether the client left before it was told a status."""
+        return self._reply is not None and self._reply.client_left and not self._answer.status
 
     def around(self, reply: Reply) -> MeteredReply:
+        self._reply = reply
         holds = self.asked.runs_in_background and self.asked.value("stream") is not True
         return MeteredReply(reply, self._answer, self._settle_first if holds else None)
 

@@ -4,6 +4,7 @@ refused, what runs in the background is counted before it is fetched, and reques
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -279,6 +280,37 @@ def test_a_response_in_the_background_that_took_more_than_was_thought_counts_who
     assert code_of(send(asked, "/v1/responses")) == (429, "budget_spent")
 
 
+def leave_unanswered(proxy: ServedProxy, provider: ScriptedProvider, key: str, path: str, body: Json) -> None:
+    """Ask, and go as soon as the provider was asked."""
+    sent, known = json.dumps(body).encode(), len(provider.received)
+    head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\nauthorization: Bearer {key}\r\n"
+    with socket.create_connection(("127.0.0.1", proxy.port)) as connection:
+        connection.sendall(
+            f"{head}content-type: application/json\r\ncontent-length: {len(sent)}\r\n\r\n".encode() + sent
+        )
+        provider.wait_for(known + 1)
+    provider.wait_until(lambda: provider.received[known].left_at is not None)
+    proxy.catch_up()
+
+
+@pytest.mark.rows("X-57")
+def test_who_leaves_before_an_answer_has_spent_the_input_and_what_runs_on(
+    keyed: ServedProxy, provider: ScriptedProvider
+) -> None:
+    provider.when(lambda _: True, says("late", delay_s=WAIT_S), loop=True)
+    key = issue_key(keyed.app.config.keys_path, "ana", limits=UsageLimits(tokens=200_000))
+    words = "please read this " * 1_000
+
+    leave_unanswered(
+        keyed, provider, key, CHAT, {"model": "gpt-5-mini", "messages": [{"role": "user", "content": words}]}
+    )
+    spent = used(keyed)[1]
+    assert 1_000 < spent < 10_000
+
+    leave_unanswered(keyed, provider, key, "/v1/responses", BACKGROUND)
+    assert used(keyed)[1] >= spent + 50_000
+
+
 @pytest.mark.rows("X-58")
 @pytest.mark.parametrize(
     ("path", "body"),
@@ -291,8 +323,16 @@ def test_a_response_in_the_background_that_took_more_than_was_thought_counts_who
         ("/openai/deployments/gpt-9/chat/completions", HELLO),
         ("/v1/responses", {"model": "gpt-5-mini", "input": "x", "tools": [{"type": "image_generation"}]}),
         ("/v1/responses", {"model": "gpt-5-mini", "prompt": {"id": "pmpt_1"}}),
+        (CHAT, b'{"model":"gpt-5-mini","messages":[],"reasoning":{"model":"gpt-9","model":"gpt-5-mini"}}'),
+        (CHAT, HELLO | {"provider": {"order": [{"MODEL": ["gpt-9"]}]}}),
+        ("/v1/responses", b'{"model":"gpt-5-mini","input":"x","tools":[{"Type":"image_generation"}]}'),
+        ("/v1/responses", b'{"model":"gpt-5-mini","input":"x","tools":[{"type":"x","type":"function"}]}'),
+        (
+            "/v1/responses",
+            b'{"model":"gpt-5-mini","input":"x","tools":[{"type":"advisor","of":{"model":"gpt-9","model":"gpt-5-mini"}}]}',
+        ),
     ],
-    ids=range(8),
+    ids=range(13),
 )
 def test_a_list_of_models_holds_at_every_door(
     keyed: ServedProxy, provider: ScriptedProvider, path: str, body: object
