@@ -53,7 +53,7 @@ def answered(port: int, sent: bytes) -> tuple[int, bytes, bool]:
 
 
 @pytest.mark.parametrize("size", [60_000_000, 10, None], ids=["large", "small", "chunked"])
-@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses", "/stack/config", "/v1/whatever"])
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses", "/stack/config", "/health", "/v1/whatever"])
 def test_without_a_key_the_headers_are_enough(
     provider: ScriptedProvider, tmp_path: Path, size: int | None, path: str
 ) -> None:

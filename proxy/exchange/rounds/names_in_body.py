@@ -63,7 +63,7 @@ def _answer_of(child: subprocess.Popen[bytes], body: bytes) -> NamesInBody:
     """Raises OSError and ValueError where the child ended early."""
     if child.stdin is None or child.stdout is None:
         raise ValueError("a child without pipes")
-    # One write lets go of the interpreter until the child has read all of it; `communicate` would take 4 KB at a time.
+    # One write lets go of the interpreter until the child has read all of it; Popen.communicate takes 4 KB at a time.
     child.stdin.write(body)
     child.stdin.close()
     model, previous = json.loads(child.stdout.read())
