@@ -448,15 +448,17 @@ class _Connection(ResponseHandler):
 
     async def read_answer_head(self, idle_timeout_s: float) -> tuple[RawResponseMessage, StreamReader]:
         """Head of the answer, and its body to come. Raises TimeoutError if for `idle_timeout_s` none came and nothing
-        of the request left, and HttpProcessingError if the provider switches protocols: nobody asked for it, and a
-        client would wait for an answer for ever."""
-        while True:
-            message, content = await self._read_head(idle_timeout_s)
-            if message.code == SWITCHING_PROTOCOLS:
-                raise HttpProcessingError(code=SWITCHING_PROTOCOLS, message="another protocol that nobody asked for")
-            if not 100 <= message.code <= 199:
-                self._open_body = content
-                return message, content
+        of the request left, or for as long behind a first head that only says to wait, and HttpProcessingError if the
+        provider switches protocols: nobody asked for it, and a client would wait for an answer for ever."""
+        message, content = await self._read_head(idle_timeout_s)
+        if 100 <= message.code <= 199:
+            async with asyncio.timeout(idle_timeout_s):  # else further ones would make it last for ever
+                while 100 <= message.code <= 199:
+                    if message.code == SWITCHING_PROTOCOLS:
+                        raise HttpProcessingError(code=SWITCHING_PROTOCOLS, message="a protocol that nobody asked for")
+                    message, content = await self._read_head(idle_timeout_s)
+        self._open_body = content
+        return message, content
 
     async def _read_head(self, idle_timeout_s: float) -> tuple[RawResponseMessage, StreamReader]:
         while True:

@@ -249,6 +249,24 @@ async def test_framing_that_drips_is_silence(wronged: ServedProxy, behind: int, 
     assert not looks_good(heard, stream=True)
 
 
+async def puts_off(writer: asyncio.StreamWriter) -> None:
+    """One head after the other says that the answer is yet to come."""
+    while True:
+        writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
+        await writer.drain()
+        await asyncio.sleep(IDLE_S / 4)
+
+
+@pytest.mark.rows("X-54")
+@STREAM
+async def test_heads_that_put_off_the_answer_are_silence(wronged: ServedProxy, behind: int, stream: bool) -> None:
+    async with provider_at(behind, lambda body: (b"", puts_off)):
+        heard = await hear(wronged.port, request_of("chat", "put off", awake=True, stream=stream))
+
+    assert heard.status == 504
+    assert b"idle_timeout_s" in heard.body
+
+
 @pytest.mark.rows("X-54")
 async def test_a_provider_that_reads_no_request_is_silent(wronged: ServedProxy, behind: int) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
