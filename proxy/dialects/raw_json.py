@@ -18,11 +18,6 @@ import msgspec
 SCAN_LIMIT = 8 * 1024 * 1024
 """Bytes the slow scanner takes on (about a second); the fast reader has no limit of its own."""
 
-RUN_BYTES = 64 * 1024
-_RUN_ENDS = 16
-"""Bytes that stay of both ends of a run: what was escaped before it, or goes on behind it, is as it was."""
-_MARKS = tuple(bytes([mark]) for mark in b'"\\{}[]:,')
-
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\],:]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 SPACE = b" \t\r\n"
@@ -75,17 +70,6 @@ def items(raw: bytes) -> list[bytes]:
         return [bytes(item) for item in _ITEMS.decode(raw)]
     except _DECODE_ERRORS:
         return [value for _, value in _scan(raw, b"[", b"]")]
-
-
-def without_fillings(raw: bytes) -> bytes:
-    """JSON with the same members and items, in which long runs of a string (of one letter, or base64) are a few bytes
-    long. The parser holds the interpreter for as long as it reads, 75 ms for 60 MB, and this does not."""
-    kept: list[bytes] = []
-    for at in range(0, len(raw), RUN_BYTES):
-        run = raw[at : at + RUN_BYTES]
-        is_filling = run.isascii() and not any(mark in run for mark in _MARKS)
-        kept += (run[:_RUN_ENDS], run[-_RUN_ENDS:]) if is_filling and len(run) == RUN_BYTES else (run,)
-    return b"".join(kept)
 
 
 def parse(raw: bytes, *, mend: bool = True) -> Any:

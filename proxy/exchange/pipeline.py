@@ -55,8 +55,6 @@ from proxy.upstream import AskedElsewhere
 
 log = logging.getLogger(__name__)
 
-MAX_MESSAGE_TOKENS = 8_000_000
-"""Tokens of one message of a request that is placed; each step over a longer one holds up everybody else."""
 UNCHANGED_STATUSES = ("off", "shadow")
 """Statuses of requests that go upstream as the client wrote them, slash commands included."""
 
@@ -142,8 +140,6 @@ async def _resolve_placement(services: Services, client_request: ClientRequest, 
             patience_s, resolve_references(services, client_request, unresolved, earlier)
         )
     request = await count_request_tokens(services, request)
-    if any(message.tokens > MAX_MESSAGE_TOKENS for message in request.messages):
-        raise ContextRejected("a message is too long to place", code="too_long")
     if len(request.body) >= HASHED_APART_BYTES:
         await asyncio.to_thread(getattr, request, "digest")  # computes the cached property in a thread
     parsed = ParsedRequest(client_request.tenant, client_request.headers, request, services.now(), client_request.mode)

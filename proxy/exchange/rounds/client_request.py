@@ -19,7 +19,6 @@ from proxy.dialects import (
     DialectComposer,
     ParseCache,
     countable_texts,
-    raw_json,
     token_count_steps,
     with_token_counts,
 )
@@ -180,10 +179,8 @@ async def names_in(body: bytes) -> NamesInBody:
 
 
 def _names_in_long(body: bytes) -> NamesInBody:
-    shorter = raw_json.without_fillings(body)
-    if len(shorter) >= READ_BY_CHILD_BYTES and (names := read_names_in_child(shorter)) is not None:
-        return names
-    return read_names(shorter)
+    names = read_names_in_child(body) if len(body) >= READ_BY_CHILD_BYTES else None
+    return names or read_names(body)
 
 
 async def parse_client_request(services: Services, body: bytes) -> Request:
