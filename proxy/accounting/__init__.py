@@ -94,7 +94,13 @@ from proxy.accounting.text_tables import (
     format_statement,
     format_table,
 )
-from proxy.accounting.token_counter import TokenCounter, TokenCounterProtocol, estimate_request_tokens, estimate_tokens
+from proxy.accounting.token_counter import (
+    RememberedCounts,
+    TokenCounter,
+    TokenCounterProtocol,
+    estimate_request_tokens,
+    estimate_tokens,
+)
 from proxy.accounting.totals import (
     Balance,
     GroupBy,
@@ -159,6 +165,7 @@ __all__ = [
     "ReasoningBinding",
     "Receipt",
     "ReceiptTotals",
+    "RememberedCounts",
     "RequestAccount",
     "RequestOutcome",
     "RoleOrder",

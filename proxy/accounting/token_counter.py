@@ -4,17 +4,19 @@ A text has the same count as long as the process lives, and `TokenCounter.name` 
 Of a text longer than `MAX_COUNTED_CHARACTERS`, evenly spread parts are counted, and stand for the rest.
 A data URL counts as 1,000 tokens whatever its length: as text its count would mean nothing, and cost time.
 The same holds for an image, document or recording that a message carries as bare base64, as most wire formats do.
-Nothing is remembered here: callers cache counts by content.
+`TokenCounter` remembers nothing: callers cache counts by content, those without an entry by `RememberedCounts`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from proxy.accounting.o200k import load_o200k
+from proxy.core.memo import RecentCache
 from proxy.core.text import shorten_base64
 
 DATA_URL_TOKENS = 1000
@@ -26,6 +28,9 @@ COUNTED_APART_CHARACTERS = 128 * 1024
 MAX_COUNTED_CHARACTERS = 1024 * 1024
 """Characters of one text that are counted: more than the windows of most models. All of 60 MB would take half a
 minute."""
+
+MAX_REMEMBERED = 20_000
+"""Counts, of about 150 bytes each."""
 
 _DATA_URL = re.compile(r"data:[^;,\s\"']{0,100}(?:;[^;,\s\"']{1,100}){0,5};base64,[A-Za-z0-9+/=_\-]+")
 _BARE = re.compile(r"(\"(?:file_)?data\":\")[A-Za-z0-9+/=_\-]{1200,}(?=\")")
@@ -110,6 +115,23 @@ class TokenCounter:
             except (ImportError, OSError):
                 self._count, self._name = estimate_tokens, "estimate (characters / 4)"
         return self._count
+
+
+class RememberedCounts:
+    """Counts each text once, for histories whose messages come again with every request. Texts are not kept."""
+
+    def __init__(self, counter: TokenCounterProtocol) -> None:
+        self._counter = counter
+        self._counts = RecentCache[bytes, int](MAX_REMEMBERED)
+
+    async def total(self, texts: Iterable[str]) -> int:
+        """Tokens of all texts together, which hold no halves of surrogate pairs."""
+        by_digest = [(hashlib.blake2b(text.encode(), digest_size=16).digest(), text) for text in texts]
+        counts = {digest: self._counts.find(digest) for digest, _ in by_digest}
+        unknown = {digest: text for digest, text in by_digest if counts[digest] is None}
+        for digest, count in zip(unknown, await self._counter.count_all(unknown.values()), strict=True):
+            counts[digest] = self._counts.keep(digest, count, 1)
+        return sum(counts[digest] or 0 for digest, _ in by_digest)
 
 
 _ASCII = re.compile("[\x00-\x7f]+")

@@ -32,6 +32,7 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec.structs import replace as replace_struct
 
+from proxy.accounting import RememberedCounts
 from proxy.config import UpstreamSettings
 from proxy.core.frames import PathState
 from proxy.core.ledger import Ledger
@@ -120,6 +121,7 @@ class CompressApi:
             learned_forms=LearnedForms(),
         )
         self._process = process
+        self._counts = RememberedCounts(process.counter)
         services = build_services(own, OPENAI_CHAT)
         # Only what the proxy itself decides: the model cannot call our tools.
         self._services: Services = replace(services, resolver=replace(services.resolver, has_active=False))
@@ -141,7 +143,7 @@ class CompressApi:
         messages, whole, body = await _apart(size, lambda: _completed(asked.body))
         taken = await self._body_for(asked, body) if messages else None
         compressed, before, after = await _apart(size, lambda: _compared(messages, whole, taken))
-        tokens_before, tokens_after = await self._tokens(before), await self._tokens(after)
+        tokens_before, tokens_after = await self._counts.total(before), await self._counts.total(after)
         return {
             "messages": compressed,
             "tokens_before": tokens_before,
@@ -167,9 +169,6 @@ class CompressApi:
         if not taken and held.started:
             raise _RefusedThereError(held)
         return taken[0] if taken else None
-
-    async def _tokens(self, texts: Sequence[str]) -> int:
-        return sum(await self._process.counter.count_all(texts)) if texts else 0
 
     # ------------------------------------------------------------------------------------------------------- retrieve
     async def _retrieve(self, asked: ClientRequest) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from proxy.accounting.token_counter import (
     DATA_URL_TOKENS,
     MAX_COUNTED_CHARACTERS,
     SLICE_CHARACTERS,
+    RememberedCounts,
     TokenCounter,
     sliced,
 )
@@ -209,6 +210,20 @@ def test_half_characters_are_counted_and_do_not_fail() -> None:
 async def test_many_texts_are_counted_in_order() -> None:
     texts = ["", "hello world", prose(50_000), "data:;base64,AAAA", "a"]
     assert await COUNTER.count_all(texts) == [COUNTER.count(text) for text in texts]
+
+
+async def test_a_history_that_comes_again_is_counted_once() -> None:
+    counted: list[str] = []
+
+    def count(text: str) -> int:
+        counted.append(text)
+        return len(text)
+
+    counts = RememberedCounts(TokenCounter(lambda: count))
+    totals = [await counts.total(texts) for texts in (["ab", "c", "ab"], ["ab", "c", "ab", "defg"], [])]
+
+    assert totals == [5, 9, 0]
+    assert counted == ["ab", "c", "defg"]
 
 
 @pytest.mark.parametrize(
