@@ -70,6 +70,7 @@ COMMANDS = {
     "user": ("settings", "Limits of the users whom a proxy in front names: limit, list, usage."),
     "doctor": ("doctor", "Check port, upstream, store, tokenizer and configuration."),
     "statusline": ("statusline.command", "One line for Claude Code's status line, or tmux."),
+    "hook": ("statusline.command", "Answers the hooks of Claude Code and Codex."),
     "mcp": ("mcp.command", "Tools for agents: search, recall and tree of a project, over MCP."),
     "provider": ("programs", "Serve a scripted model, to try things against."),
 }
@@ -120,6 +121,7 @@ EXAMPLES = {
     "user": "user limit ana@example.org --usd 50",
     "doctor": "doctor --upstream https://api.example.com",
     "statusline": "statusline --settings",
+    "hook": "hook --settings",
     "mcp": "mcp --project ~/shop",
     "provider": "provider scenario.yaml --port 9000",
 }
@@ -133,7 +135,7 @@ OVERVIEW = {
 }
 """What the first screen of help shows, in its order."""
 
-UNLISTED = ("provider", "migrate", "user", "statusline", "mcp", "on", "off")
+UNLISTED = ("provider", "migrate", "user", "statusline", "hook", "mcp", "on", "off")
 """Commands that only docs name: for trying the proxy without a model, for teams, for other programs, and for good."""
 
 _INSPECT = ("resume", "explain", "map", "loops", "regrets", "tariffs")

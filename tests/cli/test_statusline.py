@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from callstack_proxy.cli.context import ServerInfo, write_server_file
-from callstack_proxy.cli.statusline.line import cut_to_width, line_text, read_options
+from callstack_proxy.cli.statusline.ask_proxy import read_options
+from callstack_proxy.cli.statusline.line import cut_to_width, line_text
 from llm_test_provider import ScriptedProvider, says
 from tests.cli.conftest import Shell
 from tests.crash.killable import KillableProxy
@@ -155,6 +156,8 @@ def test_the_line_loads_nothing_of_the_product(shell: Shell) -> None:
         "callstack_proxy.__main__",
         "callstack_proxy.cli",
         "callstack_proxy.cli.statusline",
+        "callstack_proxy.cli.statusline.ask_proxy",
+        "callstack_proxy.cli.statusline.hook",
         "callstack_proxy.cli.statusline.line",
     ]
     assert done.stdout.decode() == f"{loaded}\n"

@@ -1,6 +1,16 @@
-"""`callstack statusline`: one line for a client that shows one. `line` is the whole work and imports nothing of this
-package; `command` has its help."""
+"""What clients run all the time: `callstack statusline` prints one line for a client that shows one, `callstack hook`
+answers its hooks. `line`, `hook` and `ask_proxy` are the whole work and import nothing of this package outside this
+folder; `command` has the help."""
 
-from callstack_proxy.cli.statusline.line import NAME, Options, print_status_line, read_options
+from collections.abc import Callable, Mapping
 
-__all__ = ["NAME", "Options", "print_status_line", "read_options"]
+from callstack_proxy.cli.statusline import hook, line
+from callstack_proxy.cli.statusline.ask_proxy import Options, read_options
+
+PRINTED: Mapping[str, Callable[[Options], None]] = {
+    line.NAME: line.print_status_line,
+    hook.NAME: hook.print_hook_answer,
+}
+"""Command -> what prints its output."""
+
+__all__ = ["PRINTED", "read_options"]

@@ -4,10 +4,11 @@ asks several times a second, so everything is kept until another request is stor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import takewhile
+from typing import NamedTuple
 
 from typing_extensions import TypedDict
 
@@ -41,7 +42,7 @@ class StatusLineView(TypedDict):
     client sent; both 0 where the session has none yet. `frame` is the title of the frame that is worked on, or empty.
     `saved` and `untouched` are USD of today's requests of all sessions, in the time zone of the proxy, that were paid
     by the token; `plan_saved` and `plan_untouched` are of those that a plan paid for, in USD of fresh input that weigh
-    as much there."""
+    as much there. The last four are the same of this session alone, and of what it delegated."""
 
     tokens_sent: int
     tokens_in: int
@@ -50,12 +51,25 @@ class StatusLineView(TypedDict):
     untouched: float
     plan_saved: float
     plan_untouched: float
+    session_saved: float
+    session_untouched: float
+    session_plan_saved: float
+    session_plan_untouched: float
 
 
 _Amounts = tuple[float, float, float, float]
-"""As the last four of the view."""
-_Told = tuple[_Amounts, tuple[str, int, int, float]]
-"""Of a receipt: its amounts, and what it says of files that were read again."""
+"""Saved and untouched in USD, and both of plans."""
+
+
+class _Told(NamedTuple):
+    """What a receipt says."""
+
+    conversation: str
+    amounts: _Amounts
+    reads: tuple[str, int, int, float]
+    """Of files that were read again."""
+
+
 _Newest = tuple[tuple[str, int], ...]
 """The ids of the newest requests, and how long their receipts are."""
 
@@ -66,7 +80,7 @@ class _Today:
     read."""
 
     day: str = ""
-    amounts: dict[str, _Told] = field(default_factory=dict)
+    receipts: dict[str, _Told] = field(default_factory=dict)
     read_to: int = 0
 
 
@@ -86,8 +100,15 @@ class StatusLines:
         known = self.answers.get((scope, session))
         if known is not None and known[0] == newest and self._is_today(scope):
             return known[1]
-        saved, untouched, plan_saved, plan_untouched = await self._sums(store, scope)
-        receipt, title = await self._context(store, scope, session)
+        await self._read_today(store, scope)
+        recent = await store.recently_active(scope, MAX_CONVERSATIONS)
+        own = [each for each in recent if (each.hint == session if session else not each.parent)]
+        receipt, title = await self._context(store, own)
+        named = {each.id for each in (own if session else own[:1])}
+        named |= {each.id for each in recent if each.parent in named}
+        receipts = self.today[scope].receipts.values()
+        saved, untouched, plan_saved, plan_untouched = _sums(receipts)
+        of_session = _sums(each for each in receipts if each.conversation in named)
         view: StatusLineView = {
             "tokens_sent": receipt.tokens_last if receipt else 0,
             "tokens_in": receipt.tokens_in if receipt else 0,
@@ -96,6 +117,10 @@ class StatusLines:
             "untouched": untouched,
             "plan_saved": plan_saved,
             "plan_untouched": plan_untouched,
+            "session_saved": of_session[0],
+            "session_untouched": of_session[1],
+            "session_plan_saved": of_session[2],
+            "session_plan_untouched": of_session[3],
         }
         if len(self.answers) >= MAX_SESSIONS:
             self.answers.clear()
@@ -105,8 +130,8 @@ class StatusLines:
     def _is_today(self, scope: TenantScope) -> bool:
         return scope in self.today and self.today[scope].day == _day()
 
-    async def _sums(self, store: Store, scope: TenantScope) -> _Amounts:
-        """Of today, what was saved and what it would have cost: in USD, and of plans."""
+    async def _read_today(self, store: Store, scope: TenantScope) -> None:
+        """Read what today's receipts say."""
         if not self._is_today(scope):
             self.today[scope] = _Today(_day())
         today, since = self.today[scope], read_period("today").starts_ms
@@ -115,26 +140,19 @@ class StatusLines:
             records = await store.requests(scope, "", PAGE, page * PAGE)
             newest = max(newest, records[0].created if records else 0)
             for record in records:
-                if record.created < since or record.id in today.amounts:
+                if record.created < since or record.id in today.receipts:
                     continue
                 if (receipt := decode_receipt(record)) is not None:
-                    today.amounts[record.id] = _amounts(receipt)
+                    today.receipts[record.id] = _told(record.conversation, receipt)
                 else:
                     under_way.append(record.created)
             if len(records) < PAGE or records[-1].created < max(since, today.read_to):
                 break
         today.read_to = min([newest - STORED_LATE_MS, *(each for each in under_way if each > newest - UNDER_WAY_MS)])
-        again, sums = ReadAgain(), [0.0] * 4
-        for amounts, reads in today.amounts.values():
-            again.add(*reads)
-            sums = [so_far + more for so_far, more in zip(sums, amounts, strict=True)]
-        return sums[0] - again.cost_caused, sums[1], sums[2], sums[3]
 
-    async def _context(self, store: Store, scope: TenantScope, session: str) -> tuple[Receipt | None, str]:
+    async def _context(self, store: Store, own: Sequence[Conversation]) -> tuple[Receipt | None, str]:
         """The newest receipt of the session's own thread, and the title of the frame that is worked on. What the
         session delegated has conversations of its own."""
-        recent = await store.recently_active(scope, MAX_CONVERSATIONS)
-        own = [each for each in recent if (each.hint == session if session else not each.parent)]
         for conversation in own:
             records = await store.requests(conversation.tenant, conversation.id, REQUESTS_READ)
             decoded = [receipt for record in records if (receipt := decode_receipt(record)) is not None]
@@ -159,12 +177,21 @@ class StatusLines:
         return title
 
 
-def _amounts(receipt: Receipt) -> _Told:
+def _sums(receipts: Iterable[_Told]) -> _Amounts:
+    """What was saved and what it would have cost: in USD, and of plans."""
+    again, sums = ReadAgain(), [0.0] * 4
+    for _, amounts, reads in receipts:
+        again.add(*reads)
+        sums = [so_far + more for so_far, more in zip(sums, amounts, strict=True)]
+    return sums[0] - again.cost_caused, sums[1], sums[2], sums[3]
+
+
+def _told(conversation: str, receipt: Receipt) -> _Told:
     """What a plan paid for has list prices too, which nobody pays."""
     if (plan := receipt.plan) is not None:
-        return (0.0, 0.0, plan.cost_untouched - plan.cost, plan.cost_untouched), ("", 0, 0, 0.0)
+        return _Told(conversation, (0.0, 0.0, plan.cost_untouched - plan.cost, plan.cost_untouched), ("", 0, 0, 0.0))
     reads = (receipt.status, receipt.rereads, receipt.rereads_gone, receipt.cost_rereads)
-    return (receipt.saved, receipt.cost_untouched, 0.0, 0.0), reads
+    return _Told(conversation, (receipt.saved, receipt.cost_untouched, 0.0, 0.0), reads)
 
 
 def _working_frame(ledger: Ledger) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from callstack_proxy.management.api.status_line import PAGE, StatusLines
 from proxy.accounting import PlanCost, Receipt
+from proxy.core.ledger import Conversation
 from proxy.store.interface import RequestRecord
 from proxy.store.memory import MemoryStore
 from tests.management.api.small_ledger import records_of
@@ -34,8 +35,8 @@ class Day:
         request = msgspec.structs.replace(self.usual, id=name, created=created, receipt=told)
         self.store.write("local", [request])
 
-    async def told(self) -> dict[str, object]:
-        return {**await self.lines.view(self.store, "local", "")}
+    async def told(self, session: str = "") -> dict[str, object]:
+        return {**await self.lines.view(self.store, "local", session)}
 
 
 @pytest.fixture
@@ -82,3 +83,17 @@ async def test_a_question_beside_the_work_says_nothing_of_the_context(day: Day) 
     told = await day.told()
 
     assert (told["tokens_sent"], told["tokens_in"]) == (40_000, 100_000)
+
+
+async def test_what_a_session_saved_is_told_apart_with_what_it_delegated(day: Day) -> None:
+    for name, about in (("ours", {"hint": "s"}), ("delegated", {"hint": "", "parent": "ours"}), ("other", {})):
+        day.store.write("local", [Conversation(name, "local", **about)])
+    for number, conversation in enumerate(("ours", "delegated", "other")):
+        day.usual = msgspec.structs.replace(day.usual, conversation=conversation)
+        day.asked(number, saved=0.25 * (number + 1), cost_untouched=1.0)
+
+    told = await day.told("s")
+
+    assert (told["saved"], told["untouched"]) == (1.5, 3.0)
+    assert (told["session_saved"], told["session_untouched"]) == (0.75, 2.0)
+    assert (await day.told("never seen"))["session_untouched"] == 0
