@@ -176,7 +176,12 @@ def litellm_callback(watch: Stopwatch, steps: list[Step]) -> list[Figures]:
             without, watch.engine_ms = await ask(step, []), 0.0
             figures.append(Figures(await ask(step, [callback]) - without, watch.engine_ms))
 
-    callback, recorded, tools, figures = CallstackCallback(settings=SETTINGS), Recorded(), payloads.tools(), list[Figures]()
+    callback, recorded, tools, figures = (
+        CallstackCallback(settings=SETTINGS),
+        Recorded(),
+        payloads.tools(),
+        list[Figures](),
+    )
     litellm.custom_provider_map = [{"provider": "recorded", "custom_handler": recorded}]
     asyncio.run(play())
     callback.engine.close()

@@ -1,8 +1,9 @@
-"""Measures `callstack statusline` with a proxy that runs, against an interpreter that does nothing, in one run.
+"""Measures `callstack statusline` and `callstack hook` with a proxy that runs, against an interpreter that does nothing,
+in one run.
 
-python bench/statusline.py          20 rounds; exit code 1 when it takes more than 5 times the CPU of `python -c pass`
+python bench/statusline.py          20 rounds; exit code 1 when one takes more than 5 times the CPU of `python -c pass`
 
-A client runs this several times a second and wants its line within 50 ms; only the ratio can be compared between
+A client runs the first several times a second and wants its line within 50 ms; only the ratio can be compared between
 machines.
 """
 
@@ -20,8 +21,9 @@ import processes
 
 HERE = Path(__file__).resolve().parent
 MAX_RATIO = 5.0
-NOTHING, LINE = "python -c pass", "callstack statusline"
-TYPED = b'{"session_id": "never seen"}'
+NOTHING, LINE, HOOK = "python -c pass", "callstack statusline", "callstack hook"
+TYPED = b'{"session_id": "never seen", "hook_event_name": "SessionStart", "source": "startup"}'
+SAID = {NOTHING: b"", LINE: b"callstack nothing saved today\n", HOOK: b""}
 
 
 def run_ms(command: Sequence[str]) -> tuple[float, float, bytes]:
@@ -37,6 +39,7 @@ def measured(rounds: int, data: Path) -> dict[str, list[tuple[float, float]]]:
     commands = {
         NOTHING: [sys.executable, "-c", "pass"],
         LINE: [sys.executable, "-m", "callstack_proxy", "statusline", "--data", str(data)],
+        HOOK: [sys.executable, "-m", "callstack_proxy", "hook", "--data", str(data)],
     }
     figures: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
     for number in range(rounds + 1):
@@ -44,7 +47,7 @@ def measured(rounds: int, data: Path) -> dict[str, list[tuple[float, float]]]:
             cpu, wall, said = run_ms(command)
             if number:  # the first builds the API of the proxy, and compiles
                 figures[name].append((cpu, wall))
-                if name == LINE and not said.startswith(b"callstack nothing saved"):
+                if said != SAID[name]:
                     sys.exit(f"the proxy was not asked: {said.decode()}")
     return figures
 
@@ -76,9 +79,9 @@ def main() -> None:
     )
     for name in figures:
         print(f"{name:22} {cpu[name]:6.1f} ms CPU {wall[name]:6.1f} ms")
-    ratio = cpu[LINE] / cpu[NOTHING]
-    print(f"{ratio:.1f} times the CPU, at most {MAX_RATIO:.0f}; {wall[LINE] / wall[NOTHING]:.1f} times the time")
-    sys.exit(ratio > MAX_RATIO)
+    ratios = [cpu[name] / cpu[NOTHING] for name in (LINE, HOOK)]
+    print(f"{ratios[0]:.1f} and {ratios[1]:.1f} times the CPU, at most {MAX_RATIO:.0f}")
+    sys.exit(max(ratios) > MAX_RATIO)
 
 
 if __name__ == "__main__":

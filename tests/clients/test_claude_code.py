@@ -4,6 +4,8 @@ mid-history, deferred tools, and subagents.
 Where it cannot be installed, sessions of it that were captured are replayed by `tests/yardstick` all the same.
 """
 
+import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import pytest
 
 from llm_test_provider import Model, ReceivedRequest, ScriptedCall, ScriptedProvider, answers, call, says
 from tests.clients.job import ERRAND, FILE, THOUGHT, ClientJob, assert_it_was_done, lines, tell
-from tests.clients.serving import Served
+from tests.clients.serving import ROOT, Served
 from tests.clients.story import CLOSING, GREETING
 
 PACKAGE = "@anthropic-ai/claude-code@2.1.330"
@@ -106,6 +108,25 @@ def test_it_goes_on_with_a_session_of_an_earlier_process(
     [conversation] = proxy.page("/stack/conversations")["conversations"]
     frames = proxy.page(f"/stack/conversations/{conversation['id']}/state")["frames"].values()
     assert ("Stay", "completed") in [(frame["title"], frame["status"]) for frame in frames]
+
+
+@pytest.mark.rows("X-69")
+def test_its_hook_tells_the_user_of_a_compaction_and_the_model_nothing(
+    provider: ScriptedProvider, proxy: Served, claude: Claude, tmp_path: Path
+) -> None:
+    command = f"PYTHONPATH={ROOT} {sys.executable} -m callstack_proxy hook --data {tmp_path / 'data'}"
+    runs = [{"hooks": [{"type": "command", "command": command}]}]
+    hooks = ["--settings", json.dumps({"hooks": {"SessionStart": runs, "Stop": runs}})]
+    provider.will(says("Begun."), says("All was said."), says("All was said."))
+    proxy.page("/stack/statusline")  # the first question takes longer than a hook waits
+
+    claude("Begin.", *hooks)
+    said = claude("/compact", "--continue", *hooks)
+
+    words = "what the compaction left out is kept"
+    [told] = [str(each["content"]) for each in lines(said) if words in str(each.get("content"))]
+    assert told.startswith("SessionStart:compact says: callstack: ")
+    assert [each.number for each in provider.asked if words.encode() in each.raw] == []
 
 
 def blocks(told: dict[str, object]) -> list[dict[str, str]]:

@@ -1,9 +1,11 @@
-"""The hooks of Claude Code and Codex: run when a session starts, before it is compacted, and when a turn ends.
+"""The hooks of Claude Code and Codex: run when a session starts, is compacted, or ends a turn.
 
-Both write a JSON object to stdin, of which `hook_event_name` and `session_id` are read, and show their user the
-`systemMessage` of the object that is answered (https://code.claude.com/docs/en/hooks, "JSON output";
-https://developers.openai.com/codex/hooks). The model sees none of it. A hook must never stand in an agent's way: every
-outcome is exit code 0, and where there is nothing to say, silence.
+Both write a JSON object to stdin, of which `hook_event_name`, `source` and `session_id` are read, and show their user
+the `systemMessage` of the object that is answered (https://code.claude.com/docs/en/hooks, "JSON output";
+https://developers.openai.com/codex/hooks). The model sees none of it, but what a hook of `PreCompact` prints: Claude
+Code 2.1.330 hands that to the model as an instruction for its summary. So a compaction is told of behind it, when both
+start the session anew. A hook must never stand in an agent's way: every outcome is exit code 0, and where there is
+nothing to say, silence.
 """
 
 from __future__ import annotations
@@ -26,15 +28,21 @@ from callstack_proxy.cli.statusline.ask_proxy import (
 from callstack_proxy.cli.statusline.line import NOTHING_SAVED, saved_money, saved_of_plan, tokens_text
 
 NAME = "hook"
-EVENTS = ("SessionStart", "PreCompact", "Stop")
+EVENTS = ("SessionStart", "Stop")
+COMPACTED = "compact"
+"""The source of a session that starts anew with a summary."""
+LEAST_USD = 0.01
+"""Less is not worth a line at the end of each turn."""
 FOLDED_ENOUGH = 0.7
 """Of what the client sent; where more than that is sent, its context may really be full."""
 SETTINGS = """\
-Claude Code, in ~/.claude/settings.json, and Codex, in ~/.codex/hooks.json:
+Claude Code, into ~/.claude/settings.json; Codex, into ~/.codex/hooks.json, which it asks you once to trust (/hooks):
 
+{
   "hooks": {
 %s
   }
+}
 """
 
 
@@ -54,17 +62,13 @@ def settings_text(options: Options) -> str:
 
 def hook_words(told: dict[str, object], data: str) -> str:
     """What the user is to read at this event; empty for nothing."""
-    event = as_text(told.get("hook_event_name"))
-    if event == "SessionStart":
-        return _start_words(data)
+    event, is_compacted = as_text(told.get("hook_event_name")), told.get("source") == COMPACTED
     if event not in EVENTS:
         return ""
-    return answer_words(event, _answer_for(as_text(told.get("session_id")), data))
-
-
-def answer_words(event: str, answer: dict[str, object]) -> str:
-    """The same of a session that began before, by what the proxy tells of it."""
-    return _compaction_words(answer) if event == "PreCompact" else _stop_words(answer)
+    if event == "SessionStart" and not is_compacted:
+        return _start_words(data)
+    answer = _answer_for(as_text(told.get("session_id")), data)
+    return compaction_words(answer) if is_compacted else stop_words(answer)
 
 
 def _start_words(data: str) -> str:
@@ -107,21 +111,23 @@ def _answer_for(session: str, data: str) -> dict[str, object]:
     return {}
 
 
-def _compaction_words(answer: dict[str, object]) -> str:
+def compaction_words(answer: dict[str, object]) -> str:
+    """By what the proxy tells of the session; empty where it does not know it."""
     sent, came = as_number(answer.get("tokens_sent")), as_number(answer.get("tokens_in"))
     if not came:
         return ""
-    keeps = "all of this session is kept, and the model can recall what a summary leaves out"
+    words = "what the compaction left out is kept, and the model can recall it."
     if sent > FOLDED_ENOUGH * came:
-        return f"{keeps}."
-    return f"only {tokens_text(sent)} of {tokens_text(came)} tokens are sent, so nothing has to be compacted; {keeps}."
+        return words
+    return f"{words} It was not needed: of {tokens_text(came)} tokens only {tokens_text(sent)} were sent."
 
 
-def _stop_words(answer: dict[str, object]) -> str:
+def stop_words(answer: dict[str, object]) -> str:
+    """By what the proxy tells of the session; empty where it saved and lost hardly anything."""
     saved, untouched = as_number(answer.get("session_saved")), as_number(answer.get("session_untouched"))
     of_plan = as_number(answer.get("session_plan_untouched"))
     if of_plan and not untouched:
         words = saved_of_plan(as_number(answer.get("session_plan_saved")), of_plan)
     else:
-        words = saved_money(saved, untouched)
+        words = saved_money(saved, untouched) if abs(saved) >= LEAST_USD else NOTHING_SAVED
     return "" if words == NOTHING_SAVED else f"this session {words}"
