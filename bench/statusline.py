@@ -1,4 +1,4 @@
-"""Measures `callstack statusline` and `callstack hook` with a proxy that runs, against an interpreter that does nothing,
+"""Measures `callstack statusline` and `callstack hook` with a proxy that runs, beside an interpreter that does nothing,
 in one run.
 
 python bench/statusline.py          20 rounds; exit code 1 when one takes more than 5 times the CPU of `python -c pass`
