@@ -8,8 +8,8 @@ from callstack_proxy.cli.statusline import hook, line
 from callstack_proxy.cli.statusline.ask_proxy import Options, read_options
 
 PRINTED: Mapping[str, Callable[[Options], None]] = {
-    line.NAME: line.print_status_line,
-    hook.NAME: hook.print_hook_answer,
+    "statusline": line.print_status_line,
+    "hook": hook.print_hook_answer,
 }
 """Command -> what prints its output."""
 

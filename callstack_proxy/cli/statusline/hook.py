@@ -2,10 +2,10 @@
 
 Both write a JSON object to stdin, of which `hook_event_name`, `source` and `session_id` are read, and show their user
 the `systemMessage` of the object that is answered (https://code.claude.com/docs/en/hooks, "JSON output";
-https://developers.openai.com/codex/hooks). The model sees none of it, but what a hook of `PreCompact` prints: Claude
-Code 2.1.330 hands that to the model as an instruction for its summary. So a compaction is told of behind it, when both
-start the session anew. A hook must never stand in an agent's way: every outcome is exit code 0, and where there is
-nothing to say, silence.
+https://developers.openai.com/codex/hooks). The model sees none of it. What a hook prints before a compaction, Claude
+Code 2.1.330 does hand to the model, as an instruction for its summary: so a compaction is told of behind it, when both
+clients start the session anew. A hook must never stand in an agent's way: every outcome is exit code 0, and where there
+is nothing to say, silence.
 """
 
 from __future__ import annotations

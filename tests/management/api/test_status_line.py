@@ -86,8 +86,8 @@ async def test_a_question_beside_the_work_says_nothing_of_the_context(day: Day) 
 
 
 async def test_what_a_session_saved_is_told_apart_with_what_it_delegated(day: Day) -> None:
-    for name, about in (("ours", {"hint": "s"}), ("delegated", {"hint": "", "parent": "ours"}), ("other", {})):
-        day.store.write("local", [Conversation(name, "local", **about)])
+    ours, delegated = Conversation("ours", "local", hint="s"), Conversation("delegated", "local", parent="ours")
+    day.store.write("local", [ours, delegated, Conversation("other", "local")])
     for number, conversation in enumerate(("ours", "delegated", "other")):
         day.usual = msgspec.structs.replace(day.usual, conversation=conversation)
         day.asked(number, saved=0.25 * (number + 1), cost_untouched=1.0)
