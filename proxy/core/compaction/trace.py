@@ -661,13 +661,8 @@ def _first_names_that_fit(names: Sequence[str], budget: int, count: CountTokens)
 
 def _own_numbers(messages: Iterable[Message]) -> frozenset[str]:
     """Long numbers that the assistant itself used (an id, a port, a limit); an output's are mostly lines and sizes."""
-    messages = tuple(message for message in messages if message.role == "assistant")
-    limits = {found for m in messages for call in m.calls for found in _LIMIT.findall(call.arguments)}
-    return frozenset(filter(_is_long_number, names_in_messages(messages))) - limits
-
-
-_LIMIT = re.compile(r'"\w*(?:timeout|limit|offset|tokens|_ms|lines?)\w*"\s*:\s*(\d+)\b', re.IGNORECASE)
-"""How long a call may take, or how much it may bring: nothing of the work."""
+    own = names_in_messages(message for message in messages if message.role == "assistant")
+    return frozenset(filter(_is_long_number, own))
 
 
 def _is_long_number(name: str) -> bool:

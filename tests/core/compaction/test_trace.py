@@ -340,15 +340,6 @@ def test_the_last_step_is_told_whatever_stands_beside_it() -> None:
 
 
 @pytest.mark.rows("S0-54")
-def test_how_long_a_call_may_take_is_no_name_of_the_work() -> None:
-    arguments = '{"command": "serve --port 48123", "timeout": 120000, "yield_time_ms": 15000}'
-    names = sections(traced(messages=(*WORK, said("assistant", "", 9, arguments)), results=""))["names-you-can-query"]
-
-    assert "48123" in names
-    assert not {"120000", "15000"} & set(names.split())
-
-
-@pytest.mark.rows("S0-54")
 def test_an_edit_of_a_small_frame_says_what_became_of_the_text() -> None:
     old, new = (f'fmt.Fprintf(w, "Using the {name} strategy for all of them", {name})' for name in ("first", "other"))
     edit = f"setup.go, runEnableInteractive: {old} (and 16 more lines) -> {new}"
