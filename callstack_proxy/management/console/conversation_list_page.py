@@ -1,9 +1,9 @@
-"""`/console/conversations`: the conversations with their titles, clients and states, and a search through what finished
-frames said. Filter, order, period and page stand in the address."""
+"""`/console/conversations`: the conversations with their titles, clients and states, and a search through titles and
+through what finished frames said. Filter, order, period and page stand in the address."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import cast
 from urllib.parse import urlencode
@@ -15,24 +15,27 @@ from starlette.routing import Route
 
 from callstack_proxy.management.api import now_ms
 from callstack_proxy.management.console.overview_filter import PERIOD_WORDS, WHOSE, client_options
-from callstack_proxy.management.console.rendering import LENGTH_REASONS, Visitor, render, visitor_of
+from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
 from callstack_proxy.management.console.running import running_now
-from callstack_proxy.management.console.too_short import help_begins, newest_telling, tells_standing
 from callstack_proxy.management.views import (
     ConversationRow,
     conversation_rows_of,
     conversations,
     decode_receipt,
+    help_begins,
+    is_too_short,
     load_receipts,
+    newest_telling,
     only_of_client,
     search_frames,
     task_title,
+    tells_standing,
 )
 from proxy.accounting import Period, PeriodName, Receipt, client_of, read_period
 from proxy.auth import name_of_tenant
 from proxy.core.ledger import Conversation
 from proxy.errors import BadRequest
-from proxy.store import ConversationUnreadable, lookup
+from proxy.store import ConversationUnreadable, Store, lookup
 
 ROWS_PER_PAGE = 40
 MAX_SEARCH_RESULTS = 50
@@ -48,6 +51,8 @@ STATES = ("all", "working", "waiting", "too short", "passed on", "failed", "stop
 PASSED_ON = frozenset({"asleep", "off", "shadow", "bypass", "stateless", "side"})
 NEWEST_REQUESTS = 20
 """Of a conversation, among which the one is looked for that tells how it stands."""
+MAX_TITLES_SEARCHED = 100
+"""The most recently active conversations of those that could be shown, since a title is read from the conversation."""
 RECENT_REQUESTS = 1_000
 """Newest of all, whose clients can be chosen while no filter is set."""
 
@@ -110,6 +115,7 @@ async def show(request: Request) -> Response:
     store, scope = visitor.context.store, visitor.scope
     working = frozenset(each.conversation for each in running_now(visitor.context, scope))
     first = (chosen.page - 1) * ROWS_PER_PAGE
+    hits = await search_frames(store, scope, chosen.words, MAX_SEARCH_RESULTS) if chosen.words else None
     if chosen.needs_receipts:
         everything = await load_receipts(store, scope, period=chosen.days)
         clients = client_options(everything.receipts, chosen.client)
@@ -118,17 +124,19 @@ async def show(request: Request) -> Response:
             standings = {each: Standing(None, now_ms(), 1, 0.0) for each in sorted(working)} | dict(standings)
         known = {each.id: each for each in await store.recently_active(scope, MAX_CONVERSATIONS)}
         found = _chosen([known[each] for each in standings if each in known], standings, chosen, working)
-        shown, has_more = found[first : first + ROWS_PER_PAGE], len(found) > first + ROWS_PER_PAGE
     else:
         newest = await load_receipts(store, scope, limit=RECENT_REQUESTS)
         clients = client_options(newest.receipts, "")
-        recent = await store.recently_active(scope, first + ROWS_PER_PAGE + 1)
-        shown, has_more = list(recent[first : first + ROWS_PER_PAGE]), len(recent) > first + ROWS_PER_PAGE
+        most = MAX_CONVERSATIONS if hits else first + ROWS_PER_PAGE + 1
+        found = list(await store.recently_active(scope, most))
+    if hits:
+        found = await _with_words(store, found, chosen.words, {hit["conversation"] for hit in hits["frames"]})
+    shown, has_more = found[first : first + ROWS_PER_PAGE], len(found) > first + ROWS_PER_PAGE
     return render(
         request,
         "conversations.html",
         rows=[await _listed(visitor, each, working) for each in shown],
-        found=await search_frames(store, scope, chosen.words, MAX_SEARCH_RESULTS) if chosen.words else None,
+        found=hits,
         chosen=chosen,
         sorts=SORTS,
         states=STATES,
@@ -138,6 +146,28 @@ async def show(request: Request) -> Response:
         running=running_now(visitor.context, scope),
         done=request.query_params.get("done", ""),
     )
+
+
+async def _with_words(
+    store: Store, found: Sequence[Conversation], words: str, with_hits: Collection[str]
+) -> list[Conversation]:
+    """Those whose title has all the words, or in which a finished frame was found; in the order of `found`."""
+    wanted = words.casefold().split()
+    kept = []
+    for number, each in enumerate(found):
+        title = "" if each.id in with_hits or number >= MAX_TITLES_SEARCHED else await _title(store, each)
+        if each.id in with_hits or (title and all(word in title.casefold() for word in wanted)):
+            kept.append(each)
+    return kept
+
+
+async def _title(store: Store, conversation: Conversation) -> str:
+    """Empty for one that cannot be read."""
+    try:
+        ledger = await lookup.load_ledger(store, conversation)
+    except ConversationUnreadable:
+        return ""
+    return task_title(ledger) if ledger else ""
 
 
 def _read_filter(request: Request) -> ListFilter:
@@ -200,7 +230,7 @@ def state_of(conversation: Conversation, newest: Receipt | None, is_working: boo
         return "waiting"
     if newest.status == "error":
         return "failed" if tells_standing(newest) else "waiting"
-    return "too short" if newest.status == "asleep" and newest.reason in LENGTH_REASONS else "passed on"
+    return "too short" if is_too_short(newest) else "passed on"
 
 
 async def _listed(visitor: Visitor, conversation: Conversation, working: frozenset[str]) -> ListedConversation:

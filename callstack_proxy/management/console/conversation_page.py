@@ -18,8 +18,14 @@ from callstack_proxy.management.console.parts.icicle import Icicle, lay_out, tok
 from callstack_proxy.management.console.parts.request_sentence import request_sentence, sentence_facts
 from callstack_proxy.management.console.rendering import render, visitor_of
 from callstack_proxy.management.console.running import call_words, running_now
-from callstack_proxy.management.console.too_short import help_begins, newest_telling
-from callstack_proxy.management.views import conversations, decode_receipt, message_rows, task_title
+from callstack_proxy.management.views import (
+    conversations,
+    decode_receipt,
+    help_begins,
+    message_rows,
+    newest_telling,
+    task_title,
+)
 from proxy.accounting import Receipt, without_plan_prices
 from proxy.config import Config
 from proxy.core.frames import PathState, path_to
@@ -30,6 +36,8 @@ from proxy.store import RequestRecord, lookup, newest_path_state, path_state_of_
 MAX_REQUESTS = 3_000
 """Requests of one conversation in the row; the newest."""
 MAX_TIMELINE_COLUMNS = 240
+MAX_COLUMN_WIDTH = 50
+"""Of the 1000 that the timeline is wide."""
 ROWS_IN_TABLE = 30
 FATE_WORDS = {
     "sent": "in context",
@@ -230,13 +238,13 @@ def columns_of(steps: Sequence[Step]) -> list[Column]:
     """At most `MAX_TIMELINE_COLUMNS`, the newest."""
     shown = steps[-MAX_TIMELINE_COLUMNS:]
     largest = max((max(step.came, step.sent) for step in shown), default=0) or 1
-    width = 1000 / max(1, len(shown))
+    width = min(MAX_COLUMN_WIDTH, 1000 / max(1, len(shown)))
     scale = TIMELINE_HEIGHT / largest
     return [
         Column(
             step,
             round(at * width, 2),
-            round(max(0.5, min(width * 0.8, 40)), 2),
+            round(max(0.5, width * 0.8), 2),
             round(step.came * scale, 1),
             round(step.sent * scale, 1),
             round(min(step.cached, step.sent) * scale, 1),

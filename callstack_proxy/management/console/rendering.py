@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callstack_proxy.management.api import ApiContext
+from callstack_proxy.management.views import BROKEN_OFF, LENGTH_REASONS
 from proxy import __version__
 from proxy.accounting import dollar_decimals, outcome_meaning, shown_key
 from proxy.auth import Tenant
@@ -129,8 +130,17 @@ def time_element(at_ms: int) -> Markup:
 
 
 def one_line(text: str, most: int = 120) -> str:
+    """At most `most` characters; a cut ends with `…`, behind a word unless that would take a third of the line."""
     line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+    if len(line) <= most:
+        return line
+    border = line.rfind(" ", 0, most)
+    return f"{line[: border if border >= most * 2 / 3 else most - 1].rstrip(' ,;:')}…"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 frame`, `2 frames`."""
+    return f"{format_tokens(count)} {noun}{'' if count == 1 else 's'}"
 
 
 STATUS_WORDS = {
@@ -155,10 +165,6 @@ FRAME_STATUS_WORDS = {
     "completed": "done",
     "invalidated": "given up",
 }
-BROKEN_OFF = frozenset({"client_left", "cancelled", "stopped", "shutdown"})
-"""Reasons of errors that say nothing of how the next request fares."""
-LENGTH_REASONS = frozenset({"", "small", "no_gain", "in_loop"})
-"""Reasons for which a conversation is left alone that pass by as it grows."""
 
 
 def status_words(status: str, reason: str = "") -> str:
@@ -228,6 +234,7 @@ def _environment() -> Environment:
         "bytes": format_bytes,
         "time": time_element,
         "line": one_line,
+        "counted": counted,
         "sentence": as_sentence,
         "named": shown_key,
     }

@@ -33,7 +33,7 @@ from callstack_proxy.management.console.parts.body_diff import (
 from callstack_proxy.management.console.parts.icicle import message_of
 from callstack_proxy.management.console.parts.request_sentence import SentenceFacts, request_sentence, sentence_facts
 from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
-from callstack_proxy.management.views import ReceiptView, decode_receipt, requests
+from callstack_proxy.management.views import ReceiptView, decode_receipt, requests, task_title
 from proxy.accounting import PlanCost, decision_meaning, plan_lines
 from proxy.config import Config
 from proxy.core.context import owner_of
@@ -49,8 +49,8 @@ VIEWS = {
 }
 LAST_ROUND = "last"
 MAX_ROWS = 400
-FOLDED = "folded "
-"""How the event of a receipt begins that names the frame behind it."""
+PUTTING_AWAY = frozenset({"folded", "popped"})
+"""Words of the events of a receipt with which the work of the frame behind them leaves, or left when it ended."""
 MAX_TEXT = 60_000
 """Characters of one message that are shown; the bytes are behind the link to the raw body."""
 DECISION_WORDS = {
@@ -123,13 +123,14 @@ async def show(request: Request) -> Response:
         receipt=receipt,
         sentence=await run_in_threadpool(_sentence, visitor.context.config, stored, ledger),
         about=about_request(ledger, stored.record.entry) if ledger else "",
+        task=task_title(ledger) if ledger else "",
         balance_words=balance_words(receipt) if receipt else "",
         plan=plan_lines(msgspec.convert(paid, PlanCost)) if receipt and (paid := receipt.get("plan")) else [],
         views=VIEWS,
         view=view,
         round=round_number,
         body=body,
-        folded_with=place.folded_with,
+        put_away_with=place.put_away_with,
         number=place.number,
         of=place.of,
         before=place.before,
@@ -186,14 +187,14 @@ def _sentence(config: Config, stored: StoredRequest, ledger: Ledger | None) -> s
 @dataclass(frozen=True, slots=True)
 class RequestPlace:
     """Where a request stands. `number` counts the answered requests of its conversation from 1, 0 where that is not
-    known; `before` and `after` are the ids of its neighbours in its thread, or empty. `folded_with` has the numbers of
-    the requests up to this one with which frames were put away last, by the frame."""
+    known; `before` and `after` are the ids of its neighbours in its thread, or empty. `put_away_with` has the number
+    of the request up to this one with which the work of a frame was put away last, by the frame."""
 
     number: int = 0
     of: int = 0
     before: str = ""
     after: str = ""
-    folded_with: Mapping[str, int] = field(default_factory=dict)
+    put_away_with: Mapping[str, int] = field(default_factory=dict)
 
 
 async def _place(visitor: Visitor, stored: StoredRequest) -> RequestPlace:
@@ -203,12 +204,8 @@ async def _place(visitor: Visitor, stored: StoredRequest) -> RequestPlace:
     known = await visitor.context.store.requests(visitor.scope, record.conversation, MAX_REQUESTS)
     steps = await run_in_threadpool(steps_of, known)
     number = next((step.number for step in steps if step.receipt.id == record.id), 0)
-    folded_with = {
-        event.removeprefix(FOLDED): step.number
-        for step in steps[:number]
-        for event in step.receipt.events
-        if event.startswith(FOLDED)
-    }
+    events = ((step.number, event.partition(" ")) for step in steps[:number] for event in step.receipt.events)
+    put_away_with = {frame: count for count, (word, _, frame) in events if word in PUTTING_AWAY}
     ids = [each.id for each in reversed(known) if each.thread == record.thread]
     at = ids.index(record.id) if record.id in ids else len(ids)
     return RequestPlace(
@@ -216,7 +213,7 @@ async def _place(visitor: Visitor, stored: StoredRequest) -> RequestPlace:
         len(steps),
         ids[at - 1] if 0 < at < len(ids) else "",
         ids[at + 1] if at + 1 < len(ids) else "",
-        folded_with,
+        put_away_with,
     )
 
 
@@ -291,7 +288,7 @@ def balance_words(receipt: ReceiptView) -> str:
         causes.append(f"{anew:,} more tokens were paid in full or written to the cache instead of being read from it")
     if own := receipt["own_tools"] + receipt["own_texts"]:
         causes.append(f"{own:,} tokens are our tools and texts")
-    return f"Dearer than without us: {'; '.join(causes)}." if causes else ""
+    return f"Dearer with us: {'; '.join(causes)}." if causes else ""
 
 
 def _decision(decision: Mapping[str, Any]) -> dict[str, object]:

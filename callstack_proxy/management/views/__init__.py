@@ -87,6 +87,14 @@ from callstack_proxy.management.views.subagents import (
     tracking_view,
 )
 from callstack_proxy.management.views.tasks import Edge, TaskFrame, task_frame
+from callstack_proxy.management.views.too_short import (
+    BROKEN_OFF,
+    LENGTH_REASONS,
+    help_begins,
+    is_too_short,
+    newest_telling,
+    tells_standing,
+)
 from callstack_proxy.management.views.totals import (
     LoadedReceipts,
     compare_sessions,
@@ -104,11 +112,13 @@ from callstack_proxy.management.views.totals import (
 
 __all__ = [
     "API_NAMES",
+    "BROKEN_OFF",
     "CHANGES",
     "FIRST_BYTES",
     "INSERTED",
     "KEPT",
     "LEFT_OUT",
+    "LENGTH_REASONS",
     "MAX_RESULTS",
     "MAX_TIMESTAMP_MS",
     "AncestorView",
@@ -167,8 +177,10 @@ __all__ = [
     "explain",
     "explanation_view",
     "frame_detail",
+    "help_begins",
     "in_flight_rows",
     "is_error",
+    "is_too_short",
     "ledger_at",
     "load_receipts",
     "local_time",
@@ -179,6 +191,7 @@ __all__ = [
     "loop_warnings",
     "message_position_of",
     "message_rows",
+    "newest_telling",
     "only_dollars_paid",
     "only_of_client",
     "only_of_project",
@@ -197,6 +210,7 @@ __all__ = [
     "task_frame",
     "task_title",
     "tasks",
+    "tells_standing",
     "totals",
     "totals_view",
     "tracking_view",

@@ -11,7 +11,7 @@ from callstack_proxy.management.console.parts.frame_tree import long_title, mark
 from callstack_proxy.management.console.parts.request_sentence import SentenceFacts, request_sentence
 from callstack_proxy.management.console.rendering import status_words
 from callstack_proxy.management.console.running import call_words
-from callstack_proxy.management.console.too_short import help_begins
+from callstack_proxy.management.views import help_begins
 from proxy.accounting import GateDecision, Receipt
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.frames import Frame, PathState, Status, Tree

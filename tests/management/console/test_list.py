@@ -51,8 +51,27 @@ def test_a_row_says_the_task_who_asked_and_how_it_stands(tmp_path: Path, monkeyp
         assert "stopped Resume" in stopped
 
         monkeypatch.setattr(conversation_list_page, "ROWS_PER_PAGE", 1)  # a page of one row, not of forty
-        page = unescape(person.get("/console/conversations?client=codex_cli_rs&sort=requests&q=x").body.decode())
-        assert 'href="/console/conversations?q=x&sort=requests&client=codex_cli_rs&page=2"' in page
+        page = unescape(person.get("/console/conversations?client=codex_cli_rs&sort=requests&q=the").body.decode())
+        assert 'href="/console/conversations?q=the&sort=requests&client=codex_cli_rs&page=2"' in page
+
+
+@pytest.mark.rows("S4-50", "X-65")
+def test_a_search_finds_conversations_by_title_and_by_finished_work(tmp_path: Path) -> None:
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data") as proxy:
+        person = Person(proxy.origin)
+        person.open_link()
+        for task in ("Mend the login form.", "Write the changelog."):
+            provider.will(says("done"))
+            ask(proxy.origin, body_of(task, awake=True))
+        provider.will(calls("stack_frame_push", title="Count cents", successCriteria="counted"), says("counting"))
+        answer = ask(proxy.origin, body_of("Look at the ledger.", awake=True))
+        provider.will(calls("stack_frame_pop", status="completed", results="49 invoices are off"), says("49"))
+        history = [*body_of("Look at the ledger.")["messages"], {"role": "assistant", "content": answer.text}]
+        ask(proxy.origin, body_of(awake=True, messages=[*history, {"role": "user", "content": "go on"}]))
+
+        for words, found in (("FORM login", ["Mend the lo"]), ("invoices", ["Look at the"]), ("nowhere", [])):
+            assert [row[:11] for row in rows(person, f"?q={words.replace(' ', '+')}")] == found, words
+            assert [row[:11] for row in rows(person, f"?q={words.replace(' ', '+')}&period=today")] == found, words
 
 
 @pytest.mark.rows("S4-50", "X-65")

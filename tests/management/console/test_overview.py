@@ -151,9 +151,7 @@ def test_three_questions_are_answered_in_a_line_each(tmp_path: Path) -> None:
         provider.will(says("done"))
         ask(running.origin, body_of("Hello! Mend the login form."))
         told = answers(page_of(person))
-        assert re.search(
-            r"\$0\.\d+ of \$0\.\d+ .*Dearer than without us: none of 1 conversation\.", told["Saved this week"]
-        )
+        assert re.search(r"\$0\.\d+ of \$0\.\d+ .*Dearer with us: none of 1 conversation\.", told["Saved this week"])
         assert (told["Running now"], told["What to do"]) == ("Nothing.", "Nothing.")
 
         provider.will(calls("bash", command="pytest -q"))
@@ -186,7 +184,7 @@ def test_a_period_can_be_chosen_by_a_word_or_by_dates(person: Person) -> None:
 
     assert options(week, "period") == ["all time", "today", "*last 7 days", "last 30 days"]
     assert requests_in(week) == 2
-    assert "Dearer than without us: none (1 conversation in the last 7 days)." in week
+    assert "Dearer with us: none (1 conversation in the last 7 days)." in week
     assert 'href="/console?by=model&amp;client=claude-cli&amp;period=week"' in week
     assert "There is no request until 2001-01-01" in before
     assert (options(before, "period")[0], 'value="2001-01-01"' in before) == ("*all time", True)

@@ -47,8 +47,19 @@ def _short(values: Mapping[str, object]) -> Mapping[str, object]:
 
 def _short_line(item: tuple[str, object]) -> str:
     key, value = item
+    if isinstance(value, list) and value and all(isinstance(each, dict) for each in value):
+        items = "\n".join(f"    - {_item_words(each)}" for each in value)
+        return f"  {key}:\n{items[:MAX_TEXT]}"
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return f"  {key}: {text[:MAX_TEXT]}"
+
+
+def _item_words(item: Mapping[str, object]) -> str:
+    """One item of a list, such as a step of a plan: `content: Mend the form, status: pending`."""
+    values = {
+        key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for key, value in item.items()
+    }
+    return ", ".join(f"{key}: {value}" for key, value in values.items())
 
 
 def _block(text: str, label: str = "") -> Markup:

@@ -218,7 +218,12 @@ function drawChart() {
   const points = { show: place.dataset.points.length < 120 };
   const value = (_, v) => (v === null ? "–" : full(v));
   const [untouched, sent, own] = place.dataset.lines.split("|");
+  // Where the pointer is elsewhere, the legend has the newest figures.
+  const tellNewest = (plot) => {
+    if (plot.cursor.idx == null) plot.setLegend({ idx: series[0].length - 1 });
+  };
   chart = new window.uPlot({
+    hooks: { ready: [tellNewest], setCursor: [tellNewest] },
     width,
     height: 260,
     axes: [axis, { ...axis, values: (_, values) => values.map(short), size: 64 }],

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from callstack_proxy.management.console.rendering import BROKEN_OFF, LENGTH_REASONS, format_short_tokens
 from proxy.accounting import OWN_REQUEST_STATUSES, Receipt
 
+BROKEN_OFF = frozenset({"client_left", "cancelled", "stopped", "shutdown"})
+"""Reasons of errors that say nothing of how the next request fares."""
+LENGTH_REASONS = frozenset({"", "small", "no_gain", "in_loop"})
+"""Reasons for which a conversation is left alone that pass by as it grows."""
 SMALLEST_TOKENS = 4_000
 """About so many tokens a request has where our smallest offer of tools is small beside it (`docs/how-it-works.md`)."""
 
@@ -24,10 +27,14 @@ def newest_telling(newest_first: Iterable[Receipt]) -> Receipt | None:
     return next(filter(tells_standing, newest_first), None)
 
 
+def is_too_short(receipt: Receipt) -> bool:
+    return receipt.status == "asleep" and receipt.reason in LENGTH_REASONS
+
+
 def help_begins(receipt: Receipt | None, wake_at: int | None) -> str:
     """For example `begins at about 16k tokens; 9k now`; empty where the length is not the reason, or nothing is known.
     `wake_at` is the setting `wake_at_tokens`."""
-    if receipt is None or receipt.status != "asleep" or receipt.reason not in LENGTH_REASONS:
+    if receipt is None or not is_too_short(receipt):
         return ""
     now = f"{_about(receipt.tokens_in)} now"
     if wake_at is not None and receipt.tokens_in >= wake_at:  # amid tool calls it does not begin
@@ -48,4 +55,6 @@ def help_begins(receipt: Receipt | None, wake_at: int | None) -> str:
 
 def _about(tokens: float) -> str:
     """Whole thousands, and below ten of them a decimal."""
-    return f"{tokens / 1000:.0f}k" if tokens >= 10_000 else format_short_tokens(tokens).replace(".0k", "k")
+    if tokens < 1_000:
+        return f"{tokens:.0f}"
+    return f"{tokens / 1000:.0f}k" if tokens >= 10_000 else f"{tokens / 1000:.1f}k".replace(".0k", "k")
