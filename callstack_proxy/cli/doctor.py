@@ -146,7 +146,7 @@ def _check_recent_bypasses(server: ServerInfo) -> Check:
         return Check("unsure", "last 5 minutes", str(error))
     except (KeyError, ValueError):
         return Check("unsure", "last 5 minutes", f"the proxy at {server.url} is of another version")
-    text = f"{sum(around.values())} of {int(requests.value)} requests went around us"
+    text = f"{sum(around.values())} of {int(requests.value)} requests were passed on because our own work failed"
     words = "; ".join(f"{reason} {count}: {reason_meaning(reason)}" for reason, count in sorted(around.items()))
     state: CheckState = "finding" if alarm.value else "ok"
     return Check(state, "last 5 minutes", f"{text} ({words})" if words else text)
@@ -167,10 +167,14 @@ def _check_refused_forms(server: ServerInfo) -> Iterator[Check]:
 # ----------------------------------------------------------------------------------------------------------- upstream
 async def _check_upstreams(config: Config, server: ServerInfo | None) -> list[Check]:
     if not config.upstreams and server is not None:
-        text = f"the proxy at {server.url} was given its own; to have it asked, name the same one with --upstream URL"
+        text = f"not checked: the proxy at {server.url} has it from its own options; name it with --upstream URL"
         return [Check("unsure", "upstream", text)]
     if not config.upstreams:
-        return [Check("unsure", "upstream", "none is configured; name one with --upstream URL or in proxy.yaml")]
+        return [
+            Check(
+                "unsure", "upstream", "not checked: none is configured; name one with --upstream URL or in proxy.yaml"
+            )
+        ]
     pool = ConnectionPool()
     try:
         return [await _check_upstream(name, settings, pool) for name, settings in config.upstreams.items()]
@@ -310,16 +314,23 @@ async def _check_store_distance(store: Store) -> Check:
 
 def _check_damage(damaged: int) -> Iterator[Check]:
     if damaged:
-        text = "a record is damaged (a disk or memory fault?): the conversation it belongs to goes around us, no other"
+        text = "a record is damaged (a disk or memory fault?): requests of its conversation are passed on, of no other"
         yield Check("finding", "store", text)
+
+
+def _newest(count: int) -> str:
+    """`the newest conversation`, `the newest 3 conversations`."""
+    return "the newest conversation" if count == 1 else f"the newest {pluralize(count, 'conversation')}"
 
 
 def _check_readable(rows: Sequence[ConversationRow]) -> Check:
     """Checks that the newest conversations can be read; requests of one that cannot are bypassed."""
     broken = [row["id"] for row in rows if "unreadable" in row]
     if not broken:
-        return Check("ok", "conversations", f"the {len(rows)} worked in last can be read")
-    text = f"{len(broken)} of the {len(rows)} worked in last cannot be read ({', '.join(broken)}), so they go around us"
+        return Check("ok", "conversations", f"{_newest(len(rows))} can be read")
+    text = (
+        f"{len(broken)} of {_newest(len(rows))} cannot be read ({', '.join(broken)}), so their requests are passed on"
+    )
     todo = "damaged, or of a newer callstack; `callstack forget ID` would delete one"
     return Check("finding", "conversations", f"{text}: {todo}")
 
@@ -329,8 +340,8 @@ def check_requests(records: Iterable[RequestRecord], tariff_of: Callable[[str], 
     listed = list(records)
     around = [r for r in listed if r.status.startswith("bypass")]
     share = len(around) / len(listed) if listed else 0.0
-    text = f"{len(around)} of the newest {len(listed)} requests went around us"
-    yield Check("finding" if share > MAX_BYPASS_SHARE else "ok", "bypass", f"{text}{_reasons(around)}")
+    text = f"{len(around)} of the newest {len(listed)} requests were passed on because our own work failed"
+    yield Check("finding" if share > MAX_BYPASS_SHARE else "ok", "passed on", f"{text}{_reasons(around)}")
     yield _check_errors(listed)
     yield from _check_windows(listed, tariff_of)
     yield from _check_prices(listed, tariff_of)
@@ -369,9 +380,7 @@ def _check_windows(records: Iterable[RequestRecord], tariff_of: Callable[[str], 
             words = f"{text} the {row.window:,} assumed for {receipt.model}; set its window under `tariffs`"
             yield Check("unsure", "history", words)
     if not beyond:
-        yield Check(
-            "ok", "history", f"{pluralize(len(newest), 'recent conversation')} would fit the window without us too"
-        )
+        yield Check("ok", "history", f"{_newest(len(newest))} would fit the model's window without us too")
 
 
 def _check_prices(records: Iterable[RequestRecord], tariff_of: Callable[[str], Tariff]) -> Iterator[Check]:

@@ -238,7 +238,7 @@ def diff(
     for line in receipt_text(receipt, settings.tariff_of(receipt.get("model", ""))):
         print_line(line)
     if any(not one["same"] and one["readable"] for one in view["rounds"]):
-        print_line("- left out  + inserted by the proxy  ~ in the bytes first sent for it  B bytes")
+        print_line("- put away  + added by us  ~ sent as it first came  B bytes")
     if not view["rounds"]:
         print_line("It was sent as it came." if receipt.get("rounds") else "Nothing was sent for it.")
     for one in view["rounds"]:
@@ -250,6 +250,12 @@ async def _load_diff(config: Config, request: str) -> RequestDiff:
         return requests.request_diff(await requests.stored_request(store, None, request))
 
 
+CHANGE_WORDS = {
+    KEPT: "unchanged",
+    FIRST_BYTES: "sent as they first came",
+    LEFT_OUT: "put away",
+    INSERTED: "added by us",
+}
 MIN_PRICE_DIFFERENCE = 0.005
 """Share by which bills must differ from the list to be told."""
 
@@ -266,15 +272,15 @@ def receipt_text(receipt: ReceiptView, tariff: Tariff) -> list[str]:
     lost, gone = receipt.get("lost_reasoning", 0), receipt.get("rereads_gone", 0)
     (again,) = format_amounts([receipt.get("cost_rereads", 0.0)])
     files = f"{gone:,} file{'' if gone == 1 else 's'}"
-    priced = [f"it cost ${cost}, and untouched it would have cost ${untouched}: {balance}"]
+    priced = [f"without us ${untouched}, with us ${cost}: {balance}"]
     plan = receipt.get("plan")
     taken = plan_lines(msgspec.convert(plan, PlanCost)) if plan else []
     prices = [_usage_text(receipt), *([] if plan else [_prices_text(receipt, tariff)])]
     return [
         *(taken or priced),
-        f"{receipt['tokens_in']:,} tokens came, {receipt['tokens_sent']:,} were sent",
+        f"{receipt['tokens_in']:,} tokens from the agent, {receipt['tokens_sent']:,} sent",
         *(prices if receipt["rounds"] else []),
-        *([f"{files} had to be read again, for ${again} of what untouched would have cost"] if gone else []),
+        *([f"{files} that had been put away had to be read again: ${again}"] if gone else []),
         *([f"{lost:,} tokens of reasoning had to be left out"] if lost else []),
         *map(_decision_text, receipt.get("decisions", [])),
     ]
@@ -337,9 +343,11 @@ def _decision_text(view: CostDecisionView) -> str:
 
 def _print_round(one: RoundDiff) -> None:
     print_line()
-    print_line(f"round {one['round']}: {one['client_bytes']:,} bytes came, {one['sent_bytes']:,} were sent", "cyan")
+    print_line(
+        f"round {one['round']}: {one['client_bytes']:,} bytes from the agent, {one['sent_bytes']:,} sent", "cyan"
+    )
     if one["same"]:
-        print_line("byte for byte what the client sent")
+        print_line("byte for byte what the agent sent")
     elif not one["readable"]:
         print_line("not both are chat requests; compare the bodies: /stack/requests/ID")
     else:
@@ -348,7 +356,7 @@ def _print_round(one: RoundDiff) -> None:
 
 def _print_changes(one: RoundDiff) -> None:
     counts = one["counts"]
-    print_line(", ".join(f"{counts[what]} {what}" for what in CHANGES))
+    print_line(", ".join(f"{counts[what]} {CHANGE_WORDS[what]}" for what in CHANGES))
     print_line(f"tools: {_name_changes_text(one['tools'])}")
     print_line(f"fields: {_name_changes_text(one['fields'])}")
     shown = [(f"head {row['role']}", row) for row in one["head"]] + [(row["role"], row) for row in one["messages"]]
@@ -358,7 +366,7 @@ def _print_changes(one: RoundDiff) -> None:
 
 
 def _name_changes_text(changes: NamedChanges) -> str:
-    names_by_change = {"changed": changes["changed"], "inserted": changes["inserted"], "left out": changes["left_out"]}
+    names_by_change = {"changed": changes["changed"], "added": changes["inserted"], "left out": changes["left_out"]}
     return "; ".join(f"{what} {', '.join(names)}" for what, names in names_by_change.items() if names) or "the same"
 
 

@@ -233,7 +233,7 @@ def _print_answer(whole: ReceiptTotals, receipts: Sequence[Receipt], period: Per
 
 
 def totals_line(row: ReceiptTotals) -> str:
-    tokens = f"{row.tokens_in:,} tokens came, {row.tokens_sent:,} were sent, {row.tokens_saved:,} saved"
+    tokens = f"{row.tokens_in:,} tokens from the agents, {row.tokens_sent:,} sent"
     return f"total: {pluralize(row.requests, 'request')}; {tokens}"
 
 
@@ -262,7 +262,7 @@ def regrets(
     data: DataDirectory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Files that were read again after they had left the context: by tool, with its rule in `outputs`."""
+    """Files that were read again after they were put away: by tool, with its rule in `outputs`."""
     rows = asyncio.run(_load_rows(settings_at(config, data), conversation))
     if as_json:
         print_json({"regrets": rows})
@@ -286,7 +286,7 @@ async def _load_rows(config: Config, reference: str) -> list[RegretRow]:
 
 def regrets_text(rows: Sequence[RegretRow]) -> Iterator[str]:
     if not rows:
-        yield "Nothing that had left the context was read again."
+        yield "Nothing that was put away was read again."
         return
     cells = [(row["tool"], f"{row['times']:,}", row["rule"] or NO_RULE) for row in rows]
     yield from align_columns([("tool", "read again", "rule"), *cells], right=(1,))

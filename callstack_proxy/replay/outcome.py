@@ -111,6 +111,8 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     """Tokens of system text and tools that the log does not hold and nothing in it tells."""
     folder: str = ""
     """Where the client worked, as its log says."""
+    title: str = ""
+    """What its longest conversation was begun for, in one line."""
     copied: int = 0
     """Requests that were counted with another session, and are in no figure of this one."""
     unpriced_tokens: int = 0

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import msgspec
 
+from callstack_proxy.management.views import task_title
 from callstack_proxy.replay.api.base import ReplayApi
 from callstack_proxy.replay.api.messages import MESSAGES
 from callstack_proxy.replay.api.replay_api_list import APIS
@@ -31,6 +32,9 @@ from proxy.core.ledger import Ledger, Message, Request
 from proxy.dialects import countable_texts, with_token_counts
 from proxy.errors import ProxyError
 from proxy.exchange import ClientRequest, HeldReply, pipeline
+
+MAX_TITLE = 76
+"""Characters of the title of a session: one line of a terminal."""
 
 
 async def play_recording(
@@ -149,6 +153,8 @@ class _Player:
         known = await store.conversations(TENANT, limit=len(self._recording.steps) + 1)
         ledgers = [ledger for one in known if (ledger := await store.load(TENANT, one.id)) is not None]
         played.conversations = len(ledgers)
+        if ledgers:
+            played.title = task_title(max(ledgers, key=lambda ledger: len(ledger.entries)), MAX_TITLE)
         played.events = dict(sum((_event_counts(ledger) for ledger in ledgers), Counter()))
         if self._marked:
             played.by_markers = MarkerCosts(cost=self._marked.cost, cost_untouched=self._marked.cost_untouched)

@@ -152,18 +152,18 @@ def format_table(
 def format_statement(row: ReceiptTotals, *, fixed: bool = True) -> str:
     """All of it: what came, what was sent, what of that is ours, what the provider says, what was saved."""
     cost, untouched, saved, caused = format_amounts([row.cost, row.cost_untouched, row.saved_after, row.cost_caused])
-    came = "came from clients" if fixed else "came, less the fixed part"
+    came = "from the agents" if fixed else "from the agents, less the fixed part"
     known = [
         (came, row.tokens_in, row.untouched_cached, row.untouched_written, row.untouched_uncached, untouched),
-        ("sent upstream", row.tokens_sent, row.sent_cached, row.sent_written, row.sent_uncached, cost),
+        ("sent", row.tokens_sent, row.sent_cached, row.sent_written, row.sent_uncached, cost),
     ]
     cells = [(name, *(f"{count:,}" for count in counts), money) for name, *counts, money in known]
     if row.own:
-        cells.append(("  of that ours", f"{row.own:,}", "", "", "", ""))
+        cells.append(("  added by us", f"{row.own:,}", "", "", "", ""))
     if row.reported_input:
         told = (row.reported_input, row.reported_cached, row.reported_written)
         rest = max(0, row.reported_input - row.reported_cached - row.reported_written)
-        cells.append(("provider's usage", *(f"{count:,}" for count in (*told, rest)), ""))
+        cells.append(("the provider counted", *(f"{count:,}" for count in (*told, rest)), ""))
     if row.cost_caused:
         cells.append(("read again", "", "", "", "", caused))
     cells.append(("saved", f"{row.tokens_saved:,}", "", "", "", saved))
@@ -178,25 +178,24 @@ def format_statement(row: ReceiptTotals, *, fixed: bool = True) -> str:
 def _explanations(row: ReceiptTotals) -> list[str]:
     """What the figures need to be understood."""
     requests = f"{row.requests:,} request{'' if row.requests == 1 else 's'}"
-    words = [f"{requests}, {row.rounds:,} rounds upstream, {row.recalls:,} recalls{_share(row)}"]
+    recalls = f"the model read {_times(row.recalls)} again what was put away" if row.recalls else ""
+    words = [", ".join(filter(None, (f"{requests}, {row.rounds:,} rounds", recalls))) + _share(row)]
     if row.rereads:
         by = ", ".join(f"{tool} {times:,}" for tool, times in (row.rereads_gone_by or {}).items())
         told_by = f" ({by})" if by else ""
-        of_ours = f", {row.rereads_gone:,} of them after it had left the context{told_by}" if row.rereads_gone else ""
+        of_ours = f", {row.rereads_gone:,} of them after it was put away{told_by}" if row.rereads_gone else ""
         words.append(f"{row.rereads:,} reads of what had been read before{of_ours}")
     if row.caused:
-        words.append(f"{caused_words(row.caused, row.cost_caused)}; what was saved is after that")
+        words.append(f"{caused_words(row.caused, row.cost_caused)}; that is taken off what was saved")
     if row.own:
         texts = f"texts {row.own_texts:,}" + (f" (traces {row.own_traces:,})" if row.own_traces else "")
-        words.append(f"ours: tools {row.own_tools:,}, {texts}, hidden rounds {row.own_rounds:,}")
+        words.append(
+            f"added by us: tools {row.own_tools:,}, {texts}, rounds that only the model saw {row.own_rounds:,}"
+        )
     if row.lost_reasoning:
         words.append(f"{row.lost_reasoning:,} tokens of reasoning left out; the model may think them again")
     if row.reported_input:
-        apart = (
-            f": {100 * (row.reported_input / row.reported_sent - 1):+.1f} % to our count" if row.reported_sent else ""
-        )
-        in_full = apart if row.reported == row.requests else ""
-        words.append(f"usage was reported in full for {row.reported:,} of {row.requests:,}{in_full}")
+        words.append(f"the provider told its count for {row.reported:,} of {requests}{_apart(row)}")
     if row.estimated:
         words.append(
             f"cost estimated for {row.estimated:,} of {row.requests:,}: no usage, or no cached tokens, reported"
@@ -208,31 +207,43 @@ def _explanations(row: ReceiptTotals) -> list[str]:
     return words
 
 
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
+
+
+def _apart(row: ReceiptTotals) -> str:
+    """How far the provider's count is from ours; empty where it did not count all of it."""
+    if row.reported < row.requests or not row.reported_sent:
+        return ""
+    percent = 100 * (row.reported_input / row.reported_sent - 1)
+    return f": {abs(percent):.1f} % {'less' if percent < 0 else 'more'} than ours"
+
+
 def format_balance(saved: float, untouched: float, when: str = "so far", caused: float = 0.0) -> str:
     """`saved so far: $0.0312 of $0.2690 (11.6 %)`; a loss has a minus. `caused`: what of it was taken off before."""
-    amount, whole, before = format_amounts([abs(saved), untouched, abs(saved + caused)])
+    amount, whole, taken_off = format_amounts([abs(saved), untouched, caused])
     percent = percent_saved(saved, untouched)
     share = "" if percent is None else f" ({percent:.1f} %)"
-    after = f"; ${before} before what was read again" if caused and before != amount else ""
+    after = f", after ${taken_off} for reading again what was put away" if caused and float(taken_off) else ""
     return f"saved {when}: {'-' if saved < 0 else ''}${amount} of ${whole}{share}{after}"
 
 
 def caused_words(times: float, cost: float) -> str:
-    """`$0.0040 came of 3 files that were read again because they had left`."""
+    """`3 files were read again because they were put away: $0.0040`."""
     (amount,) = format_amounts([cost])
     count = max(1, round(times))
-    words = "file that was read again because it" if count == 1 else "files that were read again because they"
-    return f"${amount} came of {count:,} {words} had left the context"
+    words = "file was read again because it was" if count == 1 else "files were read again because they were"
+    return f"{count:,} {words} put away: ${amount}"
 
 
 def dearer_sentence(rows: Sequence[ReceiptTotals], noun: str) -> str:
     """How many of `rows` cost more with the proxy than untouched, and how much; `noun` is what a row stands for."""
     worse = [row for row in rows if is_dearer(row)]
     if not worse:
-        return "Dearer with the proxy: none."
+        return "Dearer with us: none."
     more = sum(row.cost - row.cost_untouched for row in worse)
     count = f"{len(worse):,} {noun}{'' if len(worse) == 1 else 's'}"
-    told = f"Dearer with the proxy: {count}, ${more:.{dollar_decimals([more])}f} in all"
+    told = f"Dearer with us: {count}, ${more:.{dollar_decimals([more])}f} in all"
     shares = [row.cost / row.cost_untouched - 1 for row in worse if row.cost_untouched]
     return f"{told}, at most {100 * max(shares):.1f} %." if len(shares) == len(worse) else f"{told}."
 

@@ -24,14 +24,14 @@ FIVE, WEEK = PlanWindowUse("5h", scale=0.5), PlanWindowUse("7d", scale=0.05)
 def test_given_both_windows_when_told_then_the_week_with_and_without_us() -> None:
     total = sum_plans([None, paid(0.5, 0.7, FIVE, WEEK), paid(0.32, 0.5, FIVE, WEEK)])
     assert total
-    assert format_plan(total) == "4.1 % of your week, untouched 6.0 %"
+    assert format_plan(total) == "4.1 % of your week, without us 6.0 %"
     assert sum_plans([None]) is None
 
 
 def test_given_a_window_whose_size_is_known_later_when_told_then_earlier_requests_count_by_it() -> None:
     total = sum_plans([paid(0.5, 0.5), paid(0.5, 0.5, PlanWindowUse("5h", scale=0.1)), paid(1.0, 1.0, FIVE)])
     assert total
-    assert format_plan(total) == "100.0 % of your 5 hours, untouched 100.0 %"
+    assert format_plan(total) == "100.0 % of your 5 hours, without us 100.0 %"
 
 
 def test_given_two_accounts_when_told_then_each_counts_by_the_size_of_its_own_window() -> None:
@@ -39,21 +39,21 @@ def test_given_two_accounts_when_told_then_each_counts_by_the_size_of_its_own_wi
     claude = [paid(10.0, 20.0, account="claude"), *[paid(10.0, 20.0, large, account="claude")] * 9]
     total = sum_plans([*claude, paid(0.1, 0.1, small, account="codex")])
     assert total
-    assert format_plan(total) == "10.5 % of your week, untouched 20.5 %"
+    assert format_plan(total) == "10.5 % of your week, without us 20.5 %"
 
 
 @pytest.mark.parametrize(("window", "words"), [("7d", "weeks"), ("5h", "times your 5 hours")])
 def test_given_more_than_a_window_when_told_then_in_windows_and_not_in_percent(window: str, words: str) -> None:
     total = sum_plans([paid(41.0, 60.0, PlanWindowUse(window, scale=0.1))])
     assert total
-    assert format_plan(total) == f"4.1 {words}, untouched 6.0"
+    assert format_plan(total) == f"4.1 {words}, without us 6.0"
 
 
 @pytest.mark.parametrize(
     ("cost", "untouched", "words"),
     [
-        (0.8, 1.0, "20.0 % less of your plan than untouched"),
-        (1.1, 1.0, "10.0 % more of your plan than untouched"),
+        (0.8, 1.0, "20.0 % less of your plan than without us"),
+        (1.1, 1.0, "10.0 % more of your plan than without us"),
         (1.0, 1.0, "as much of your plan as untouched"),
         (0.0, 0.0, "as much of your plan as untouched"),
     ],
@@ -77,7 +77,7 @@ def receipt(plan: PlanCost | None, **more: object) -> dict[str, object]:
 def test_given_a_session_on_a_plan_when_it_ends_then_the_last_line_speaks_of_the_week_alone() -> None:
     session = [receipt(paid(0.82, 1.2, FIVE, WEEK), created=2), receipt(None, status="keep_alive", created=3)]
     told = outcome_text(session, "")
-    assert told == "2 requests, 4.1 % of your week, untouched 6.0 %; look: callstack console"
+    assert told == "2 requests, 4.1 % of your week, without us 6.0 %; look: callstack console"
     assert len(told) <= 80
 
 
@@ -97,8 +97,8 @@ def test_given_mode_shadow_on_a_plan_when_it_ends_then_no_dollars_are_foretold()
 def test_given_a_request_on_a_plan_when_it_is_told_then_it_says_why_nothing_is_folded_for_money() -> None:
     view: ReceiptView = receipt(paid(0.82, 1.2, FIVE, WEEK))  # type: ignore[assignment]
     told = "\n".join(receipt_text(view, None))  # type: ignore[arg-type]
-    assert "it took 41.0 % of your 5 hours, untouched 60.0 %" in told
-    assert "it took 4.1 % of your week, untouched 6.0 %" in told
+    assert "it took 41.0 % of your 5 hours, without us 60.0 %" in told
+    assert "it took 4.1 % of your week, without us 6.0 %" in told
     assert "a cached token weighs 0.7 % of a fresh one, as is expected of plans" in told
     assert "nothing is folded for that alone" in told
     assert "$" not in told
@@ -106,7 +106,7 @@ def test_given_a_request_on_a_plan_when_it_is_told_then_it_says_why_nothing_is_f
 
 def test_given_a_plan_that_charges_cached_reads_when_told_then_folds_do_not_rest() -> None:
     told = "\n".join(plan_lines(paid(0.8, 1.0, read=0.1, rounds=40)))
-    assert "20.0 % less of your plan than untouched" in told
+    assert "20.0 % less of your plan than without us" in told
     assert "a cached token weighs 10.0 % of a fresh one, as measured over 40 answers" in told
     assert "folded" not in told
 

@@ -1,5 +1,6 @@
 """Receipts and totals by value. Every figure is worked out by hand beside its test, from the prices of `PLAIN`."""
 
+import re
 import time
 from collections import Counter
 from datetime import timedelta, timezone
@@ -695,7 +696,7 @@ def test_a_question_to_the_summariser_is_counted_among_no_requests(accountant: A
 
     assert (both.requests, both.rounds, both.reported, both.estimated) == (2, 4, 1, 1)
     assert both.cost == pytest.approx(sum(r.cost for r in (asked, untold, summary, told)))
-    assert "usage was reported in full for 1 of 2" in format_statement(both)
+    assert "the provider told its count for 1 of 2 requests" in format_statement(both)
 
 
 def test_a_model_without_a_price_is_flagged(clock: Clock) -> None:
@@ -816,7 +817,7 @@ def test_what_was_read_again_stands_in_the_rows_and_the_statement(accountant: Ac
     for heading, cells in (("re-reads", ["2", "1"]), ("gone", ["1", "0"])):
         end = headings.index(heading) + len(heading)
         assert [line[:end].split()[-1] for line in shown] == cells
-    assert "3 reads of what had been read before, 1 of them after it had left the context" in format_statement(whole)
+    assert "3 reads of what had been read before, 1 of them after it was put away" in format_statement(whole)
     assert "re-reads" not in format_table(group_receipts(made, "day"))
     assert "read before" not in format_statement(sum_receipts(made))
 
@@ -1016,14 +1017,15 @@ def test_a_statement_says_what_came_what_left_and_what_the_provider_says(account
     )
 
     assert max(map(len, text.splitlines())) <= 80
-    told = {line[:18].strip(): line[18:].split() for line in text.splitlines()}
-    assert told["came from clients"][0] == "2,500"
-    assert told["sent upstream"][0] == "5,100"
-    assert told["provider's usage"][:2] == ["5,300", "512"]
+    rows = (re.split(r" {2,}", line.strip()) for line in text.splitlines())
+    told = {name: cells for name, *cells in rows}
+    assert told["from the agents"][0] == "2,500"
+    assert told["sent"][0] == "5,100"
+    assert told["the provider counted"][:2] == ["5,300", "512"]
     assert told["saved"][0] == "-2,600"
     assert "% of the money lost" in text
-    assert "hidden rounds 2,500" in text
-    assert "usage was reported in full for 1 of 1: +3.9 % to our count" in text
+    assert "rounds that only the model saw 2,500" in text
+    assert "the provider told its count for 1 of 1 request: 3.9 % more than ours" in text
 
 
 def test_a_request_that_we_answered_leaves_no_price_and_no_usage_open(accountant: Accountant) -> None:
@@ -1035,7 +1037,7 @@ def test_a_request_that_we_answered_leaves_no_price_and_no_usage_open(accountant
     both = sum_receipts([asked, typed])
 
     assert (both.requests, both.reported, both.unpriced, both.output_unpriced) == (2, 2, 0, 0)
-    assert "usage was reported in full for 2 of 2" in format_statement(both)
+    assert "the provider told its count for 2 of 2 requests" in format_statement(both)
 
 
 def test_small_amounts_are_shown_with_more_decimals(accountant: Accountant) -> None:

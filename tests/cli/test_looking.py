@@ -108,14 +108,14 @@ def test_a_difference_marks_what_was_left_out_and_inserted(stocked: Stocked) -> 
     assert re.search(r"^ - assistant .* I read billing.py$", shown.out, re.MULTILINE)
     assert re.search(r"^ \+ user .* <stack-context>left</stack-context>$", shown.out, re.MULTILINE)
     assert re.search(r"^ ~ user .* go on$", shown.out, re.MULTILINE)
-    assert "tools: inserted stack_frame_push" in shown.out
-    assert "9,100 tokens came, 2,100 were sent" in shown.out
+    assert "tools: added stack_frame_push" in shown.out
+    assert "9,100 tokens from the agent, 2,100 sent" in shown.out
 
 
 def test_a_difference_says_what_the_request_cost_and_how_that_comes_about(stocked: Stocked) -> None:
     shown = " ".join(stocked.shell.on_data("diff", stocked.older.request).out.split())
 
-    assert "it cost $0.0031, and untouched it would have cost $0.0119: saved $0.0088 (73.7 %)" in shown
+    assert "without us $0.0119, with us $0.0031: saved $0.0088 (73.7 %)" in shown
     counted = "the provider counted 2,100 tokens and none from its cache yet"
     assert f"{counted}; we estimate 2,100 at full price, and 50 of the answer" in shown
     assert "prices of gpt-5: $1.25 a million, 0.1 times that from the cache, $10 for the answer" in shown

@@ -67,7 +67,7 @@ def test_a_report_adds_up_and_says_what_is_estimated(stocked: Stocked) -> None:
     assert shown.code == 0
     assert stocked.older.conversation[:12] in shown.out
     assert "Make the suite" in shown.out
-    assert "total: 2 requests; 18,200 tokens came, 4,200 were sent, 14,000 saved" in shown.out
+    assert "total: 2 requests; 18,200 tokens from the agents, 4,200 sent" in shown.out
     assert "saved so far: $" in shown.out
     assert "cost estimated for 2 of 2" in shown.out
 
@@ -80,7 +80,7 @@ def test_a_report_of_what_a_plan_paid_speaks_of_its_week_and_of_dollars_where_as
 
     told, asked = shell.on_data("report").out, shell.on_data("report", "--dollars").out
 
-    assert "taken so far: 4.1 % of your week, untouched 6.0 %" in told
+    assert "taken so far: 4.1 % of your week, without us 6.0 %" in told
     assert "$" not in told
     assert "USD" not in told
     assert "saved so far: $" in asked
@@ -96,7 +96,7 @@ def test_a_report_of_what_a_plan_paid_speaks_of_its_week_and_of_dollars_where_as
     assert "a plan paid for 1 of 2 requests (2.1 % of your week, untouched 3.0 %)" in tree
     assert "saved so far: $3.0000 of $4.0000" in tree
     rest = shell.on_data("report", "--without-fixed").out
-    assert "untouched 6.0 % (with the client's tools and system text)" in rest
+    assert "without us 6.0 % (with the client's tools and system text)" in rest
 
 
 @pytest.mark.rows("X-62")
@@ -129,11 +129,11 @@ def test_a_report_of_a_period_says_first_what_was_saved_in_it_and_what_was_deare
     shell = stored(tmp_path, *rows)
     lines = {word: shell.on_data("report", *word.split()).out.splitlines() for word in ("", "--week", "--month")}
 
-    assert lines[""][:2] == ["saved so far: $1.7500 of $6.2500 (28.0 %)", "Dearer with the proxy: none."]
+    assert lines[""][:2] == ["saved so far: $1.7500 of $6.2500 (28.0 %)", "Dearer with us: none."]
     assert lines["--month"][0] == "saved in the last 30 days: $0.7500 of $2.2500 (33.3 %)"
     assert lines["--week"][:2] == [
         "saved in the last 7 days: -$0.2500 of $0.2500 (-100.0 %)",
-        "Dearer with the proxy: 1 conversation, $0.2500 in all, at most 100.0 %.",
+        "Dearer with us: 1 conversation, $0.2500 in all, at most 100.0 %.",
     ]
     assert lines["--week"][2].split() == ["aconversatio", "$0.2500", "(100.0", "%)"]
     told = json.loads(shell.on_data("report", "--today", "--json").out)
@@ -150,7 +150,7 @@ def test_what_only_we_asked_in_a_period_is_dearer_by_no_share(tmp_path: Path) ->
     ping: dict[str, object] = {"cost": 0.25, "cost_untouched": 0.0, "saved": -0.25}
     lines = stored(tmp_path, ping, {**ping, "conversation": ""}).on_data("report").out.splitlines()
 
-    assert lines[1] == "Dearer with the proxy: 1 conversation, $0.2500 in all."
+    assert lines[1] == "Dearer with us: 1 conversation, $0.2500 in all."
     assert lines[2].split() == ["aconversatio", "$0.2500"]
 
 

@@ -29,8 +29,10 @@ def test_a_home_with_sessions_is_told_in_five_sentences(home: Shell) -> None:
     assert done.code == 0
     told = " ".join(done.out.split())
     assert re.search(r"2 sessions in \d+ days? \(1 of Claude Code, 1 of Codex\) with 63 requests\.", told)
-    assert re.search(r"They cost \$[\d.]+ as they were, and \$[\d.]+ with the proxy: \$[\d.]+ \(\d+ %\) saved\.", told)
-    assert "Dearer with the proxy: " in told
+    assert re.search(
+        r"They cost \$[\d.]+ without us, and would have cost \$[\d.]+ with us: \$[\d.]+ \(\d+ %\) saved\.", told
+    )
+    assert "Dearer with us: " in told
     assert "input tokens would have been sent" in told
     assert all(len(line) <= 80 for line in done.out.splitlines())
 
@@ -66,7 +68,7 @@ def test_who_pays_by_window_is_told_no_dollars(home: Shell) -> None:
     assert "$" not in done.out
     part = r"(?:as much|\d+\.\d % (?:less|more))"
     assert re.search(rf"{part} where it weighs 0, {part} where it weighs 1/70, {part} where it weighs 1/10\.", told)
-    assert "Over 1 % more than untouched, at 1/70: none of 2 sessions." in told
+    assert "Over 1 % more than without us, at 1/70: none of 2 sessions." in told
     assert page.code == 2
 
 
@@ -239,7 +241,7 @@ def test_a_terminal_shows_the_sum_so_far(capsys: pytest.CaptureFixture[str], mon
     """What is piped has the last sum alone: the line is written for terminals."""
     row = ReceiptTotals(key="", requests=3, cost=1.0, cost_untouched=2.0, saved_after=1.0)
     session = ReplayResult(name="", file="", model="", dialect="chat", row=row)
-    told = "1 of 4 files, 2 sessions so far: $4.00, $2.00 with the proxy, 50 % saved"
+    told = "1 of 4 files, 2 sessions so far: $4.00, $2.00 with us, 50 % saved"
     for is_terminal, shown in ((True, told), (False, "")):
         monkeypatch.setattr(sys.stdout, "isatty", lambda answer=is_terminal: answer)
         with RunningSum(4, 0.0) as running:

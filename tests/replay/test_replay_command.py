@@ -48,7 +48,7 @@ def test_a_recording_is_told_in_tables_and_sentences(shell: Shell) -> None:
     assert done.errors == ""
     assert "Money: $" in done.out
     assert "with the proxy" in done.out
-    assert "Dearer with the proxy: none." in done.out
+    assert "Dearer with us: none." in done.out
     assert "The recorded next step is fixed" in done.out
 
 

@@ -160,8 +160,17 @@ def test_o1_the_doctor_finds_what_went_around_a_running_proxy(tmp_path: Path, pr
         ask(proxy.origin, b'{"messages": [{"role": "user", "content": "x"}]}')  # and answers this, with its own model
         ill = found_recently(proxy.shell)
 
-    assert well == still == {"state": "ok", "about": "last 5 minutes", "text": "0 of 0 requests went around us"}
-    told = "1 of 1 requests went around us (unreadable 1: the body is no request that the proxy can read)"
+    assert (
+        well
+        == still
+        == {
+            "state": "ok",
+            "about": "last 5 minutes",
+            "text": "0 of 0 requests were passed on because our own work failed",
+        }
+    )
+    why = "unreadable 1: the body is no request that the proxy can read"
+    told = f"1 of 1 requests were passed on because our own work failed ({why})"
     assert (ill["state"], ill["text"]) == ("finding", told)
 
 

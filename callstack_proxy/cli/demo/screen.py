@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from callstack_proxy.cli.output import wrap_text
+from callstack_proxy.cli.output import pluralize, wrap_text
 from proxy.accounting import Receipt, ReceiptTotals
 from proxy.core.text import cut_at_word
 
@@ -31,15 +31,22 @@ LEGEND = (
 UNTOUCHED_LEGEND = " So does `without us $`: what the same request would have cost without the proxy."
 
 TREE_LEGEND = (
-    "The work as a call stack. ✓ is done, → goes on. What is put away has left the context; the model can recall it."
+    "The work as a call stack of frames. ✓ is done, → goes on. What is put away is not sent any more; the model can "
+    "ask it back."
 )
 TOP_LEVEL = "→✓├└"
 """How lines of frames begin that are roots or right below one."""
 MAX_TREE_LINES, SHORT_ID = 8, 12
 _ID = re.compile(r" \[f\w+\]( ?)")
-CHECKED = (
-    "Each answer reached the agent as the model gave it. Calls that the agent never saw, as the proxy answers them:"
-)
+CHECKED = "Each answer reached the agent as the model gave it. Beside it, and unseen by the agent, the model"
+CALL_WORDS = {
+    "stack_frame_plan": ("planned frames",),
+    "stack_frame_activate": ("began", "planned frame"),
+    "stack_frame_push": ("began", "new frame"),
+    "stack_frame_pop": ("ended", "frame"),
+    "stack_recall": ("asked back", "text"),
+}
+"""What each of the model's calls to the proxy does, and to what; without the latter it is told how often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +135,7 @@ class Screen:
 
     def show_summary(self, total: ReceiptTotals, last: Receipt, tree: str, hidden: Mapping[str, int]) -> None:
         """The result, in one screen of 80 by 24 unless all rows are shown."""
-        calls = ", ".join(
-            f"{count} {name.removeprefix('stack_frame_').removeprefix('stack_')}" for name, count in hidden.items()
-        )
+        calls = ", ".join(_call_words(name, count) for name, count in hidden.items())
         rows = [
             ("tokens of the last request", last.tokens_in, last.tokens_last),
             ("tokens of the fullest request", total.peak_in, total.peak_sent),
@@ -147,7 +152,7 @@ class Screen:
         shown = lines if self._shows_all else top[:MAX_TREE_LINES]
         for line in shown:
             self.say("\n".join(wrap_text(f"  {line}", self._width)))
-        self.say(f"\n{CHECKED}\n  {calls}.")
+        self.say(f"\n{CHECKED} {calls}.")
 
     def show_next_commands(self, data: Path | None, conversation: str, request: str) -> None:
         if data is None:
@@ -159,6 +164,14 @@ class Screen:
 
     def show_failure(self, words: str) -> None:
         self.say(f"\nThe demo failed: {words}", "bold red")
+
+
+def _call_words(name: str, count: int) -> str:
+    """For example `began 3 planned frames`."""
+    verb, *objects = CALL_WORDS.get(name, (f"called {name}",))
+    if not objects:
+        return f"{verb} {'once' if count == 1 else f'{count} times'}"
+    return f"{verb} {pluralize(count, *objects)}"
 
 
 def _result_line(name: str, untouched: str, proxied: str, less: str) -> str:

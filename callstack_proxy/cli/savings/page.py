@@ -55,8 +55,8 @@ def savings_page(done: Sequence[ReplayResult], summary: Sequence[str], limits: s
 
 def _legend() -> str:
     return (
-        '<p class="soft"><span class="key" style="background:var(--before);margin-left:0"></span>as it was'
-        '<span class="key" style="background:var(--after)"></span>with the proxy</p>'
+        '<p class="soft"><span class="key" style="background:var(--before);margin-left:0"></span>without us'
+        '<span class="key" style="background:var(--after)"></span>with us</p>'
     )
 
 
@@ -80,7 +80,7 @@ def _bars(done: Sequence[ReplayResult]) -> str:
 
 
 def _table(done: Sequence[ReplayResult]) -> str:
-    heading = _line("th", ("session", "began", "requests", "largest", "as it was", "with the proxy", "saved"))
+    heading = _line("th", ("session", "began", "requests", "largest", "without us", "with us", "saved"))
     ordered, costs = sorted(done, key=lambda one: -one.row.cost_untouched), costs_of(done)
     return f'<div class="table"><table>{heading}{"".join(_session(one, costs) for one in ordered)}</table></div>'
 
@@ -90,6 +90,8 @@ def _session(one: ReplayResult, beside: Sequence[float]) -> str:
     began = datetime.fromtimestamp(one.started_s, UTC).strftime("%Y-%m-%d %H:%M") if one.started_s else "-"
     share = f"{100 * row.saved_after / row.cost_untouched:.0f} %" if row.cost_untouched else "-"
     name = f"{one.client or one.dialect} {one.name.partition(' ')[2][:12]}"
+    if one.title:
+        name = f"{one.title} ({name})"
     amounts = (format_dollars(row.cost_untouched, beside), format_dollars(row.cost, beside), share)
     return _line("td", (name, began, f"{row.requests:,}", f"{row.peak_in:,}", *amounts))
 

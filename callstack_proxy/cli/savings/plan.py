@@ -60,10 +60,10 @@ def plan_sentences(done: Sequence[ReplayResult], tariff_of: TariffOf) -> Iterato
     uses = [window_use([one], read, tariff_of) for one in done]
     more = sum(use.taken > MUCH_MORE * use.untouched for use in uses)
     told = f"{pluralize(more, 'session')} of {len(done):,}" if more else f"none of {pluralize(len(done), 'session')}"
-    yield f"Over 1 % more than untouched, at {READ_WEIGHTS[USUAL][0]}: {told}."
+    yield f"Over 1 % more than without us, at {READ_WEIGHTS[USUAL][0]}: {told}."
     yield (
         "How large your windows are no log tells. Once an agent works through the proxy, its answers do: "
-        '`callstack report` then says "4.1 % of your week, untouched 6.0 %", by weights that are measured for you.'
+        '`callstack report` then says "4.1 % of your week, without us 6.0 %", by weights that are measured for you.'
     )
 
 

@@ -63,7 +63,7 @@ class RunningSum:
         before, after = self._row.cost_untouched, self._row.cost
         amounts = [format_dollars(amount, (before, after)) for amount in (before, after)]
         share = f", {100 * self._row.saved_after / before:.0f} % saved" if before else ""
-        return f"{done}{amounts[0]}, {amounts[1]} with the proxy{share}, at list prices ..."
+        return f"{done}{amounts[0]}, {amounts[1]} with us{share}, at list prices ..."
 
     def _write(self, text: str) -> None:
         if self.is_shown:

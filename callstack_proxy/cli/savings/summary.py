@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from callstack_proxy.cli.output import align_columns, format_dollars, one_line, pluralize
 from callstack_proxy.cli.savings.plan import TariffOf, plan_sentences
-from callstack_proxy.replay import ReplayResult, brief_gain, sum_needs, sum_rows
+from callstack_proxy.replay import NameNeeds, ReplayResult, brief_gain, sum_needs, sum_rows
 from proxy.accounting import NO_PROJECT, ReceiptTotals, dearer_sentence, shown_key
 
 DAY_S = 86_400
@@ -33,6 +33,7 @@ def summary_lines(done: Sequence[ReplayResult], copies: int = 0, by_plan: Tariff
         return
     yield _money(row)
     yield dearer_sentence([one.row for one in done], "session")
+    yield from _nothing_to_gain(done)
     yield _context(done)
     yield from _brief_tools(done)
     yield from assumption_lines(done)
@@ -64,29 +65,44 @@ def _money(row: ReceiptTotals) -> str:
     before, after, between, caused = (
         format_dollars(amount, (untouched, cost)) for amount in (untouched, cost, abs(saved), row.cost_caused)
     )
-    told = f"They cost {before} as they were, and {after} with the proxy: {between}{share} {word}"
+    told = f"They cost {before} without us, and would have cost {after} with us: {between}{share} {word}"
     if not row.caused:
         return f"{told}."
     times = f"{row.caused:,.0f} file{'' if row.caused == 1 else 's'}"
-    return f"{told}, after {caused} to read {times} again before an edit, whose text had left the context."
+    return f"{told}, after {caused} for reading {times} again that had been put away."
 
 
 def _context(done: Sequence[ReplayResult]) -> str:
     row, needs = sum_rows(done), sum_needs(done)
     left = sum(one.tokens for result in done for one in result.left)
     if not left:
-        return f"Of {_millions(row.tokens_in)} tokens that came in, nothing would have left the context."
-    gone = needs.behind_ref + needs.lost
-    told = "always" if not needs.lost else f"{needs.behind_ref:,} times"
-    again = (
-        f"{pluralize(gone, 'time')} to a name in it, {told} beside a note that says how to recall it"
-        if gone
-        else "to nothing in it"
-    )
+        return f"Of {_millions(row.tokens_in)} input tokens nothing would have been put away."
     sent = f"{_millions(row.tokens_sent)} of {_millions(row.tokens_in)} input tokens would have been sent"
-    return (
-        f"{sent}; {_millions(left)} tokens of finished work would have left the context. The agent came back {again}."
-    )
+    away = f"{_millions(left)} tokens of finished work would have been put away"
+    return f"{sent}; {away}. {_used_again(needs)}"
+
+
+def _used_again(needs: NameNeeds) -> str:
+    """Whether the agent used a name again that was put away, and whether a note said where it is."""
+    gone = needs.behind_ref + needs.lost
+    if not gone:
+        return "The agent used nothing of that again."
+    if needs.lost:
+        told = f"in {needs.behind_ref:,} of them a note said how to recall it"
+    else:
+        told = "a note said how to recall it" if gone == 1 else "each time a note said how to recall it"
+    return f"The agent used a name of that again {pluralize(gone, 'time')}; {told}."
+
+
+def _nothing_to_gain(done: Sequence[ReplayResult]) -> Iterator[str]:
+    """How many of several sessions nothing would have been put away in, and how large they became."""
+    without = [one for one in done if not one.left]
+    if without and len(without) < len(done):
+        largest = max(one.row.peak_in for one in without)
+        yield (
+            f"Nothing to gain in {len(without):,} of them: nothing would have been put away (largest request "
+            f"{largest:,} tokens)."
+        )
 
 
 def _brief_tools(done: Sequence[ReplayResult]) -> Iterator[str]:
@@ -187,15 +203,20 @@ def group_lines(done: Sequence[ReplayResult], by: Grouping) -> Iterator[str]:
 
 
 def detail_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
-    """One line for each session, the dearest first."""
+    """One line for each session, the dearest first, and below it what it was begun for."""
     yield ""
     heading = ("session", "began", "requests", "largest", "without us", "with us", "saved")
     costs = costs_of(done)
+    ordered = sorted(done, key=lambda each: -each.row.cost_untouched)
     rows = [
-        (*_name_and_day(one), f"{one.row.requests:,}", f"{one.row.peak_in:,}", *_amounts(one, costs))
-        for one in sorted(done, key=lambda each: -each.row.cost_untouched)
+        (*_name_and_day(one), f"{one.row.requests:,}", f"{one.row.peak_in:,}", *_amounts(one, costs)) for one in ordered
     ]
-    yield from align_columns([heading, *rows], right=(2, 3, 4, 5, 6))
+    first, *others = align_columns([heading, *rows], right=(2, 3, 4, 5, 6))
+    yield first
+    for one, line in zip(ordered, others, strict=True):
+        yield line
+        if one.title:
+            yield f"  {one_line(one.title)}"
     yield ""
 
 

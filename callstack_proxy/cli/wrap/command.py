@@ -39,8 +39,10 @@ from callstack_proxy.cli.wrap.explainer import Explainer
 from callstack_proxy.cli.wrap.lasting_settings import read_notes
 from callstack_proxy.cli.wrap.own_settings import OwnProvider, Surroundings
 from callstack_proxy.cli.wrap.shared_proxy import SharedProxy, planned_folder, shared_proxy
+from callstack_proxy.management.views import help_begins, is_too_short, tells_standing
 from proxy.accounting import (
     PaidRequest,
+    Receipt,
     ReceiptTotals,
     format_amounts,
     percent_saved,
@@ -293,6 +295,8 @@ def _print_outcome(running: SharedProxy, began_ms: int) -> None:
     forecast = _forecast(running.settings, receipts) if running.settings.mode == "shadow" else None
     text = escape_unsafe(outcome_text(receipts, flag, forecast))
     typer.secho(f"{_line_begin()}{text}", fg="red" if is_failure(receipts) else "cyan", err=True)
+    if begins := _help_begins(receipts, running.settings.wake_at_tokens):
+        print_note(f"too short to help yet: {begins}")
 
 
 def _line_begin() -> str:
@@ -361,6 +365,13 @@ def _paid_text(receipts: Sequence[Mapping[str, Any]]) -> str:
     by_plan, paid = plan_requests(requests)
     part = f"{by_plan:,} by a plan; the others: " if 0 < by_plan < paid else ""
     return plan_words(requests) or f"{part}{_balance_text(receipts)}"
+
+
+def _help_begins(receipts: Sequence[Mapping[str, Any]], wake_at: int | None) -> str:
+    """When help begins, where no request was long enough for it; else empty. `receipts` are the newest first."""
+    answered = [msgspec.convert(receipt, Receipt, strict=False) for receipt in receipts if receipt]
+    work = [receipt for receipt in answered if tells_standing(receipt)]
+    return help_begins(work[0], wake_at) if work and all(map(is_too_short, work)) else ""
 
 
 def _balance_text(receipts: Sequence[Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""What requests took of a plan's windows, added up and in words: `4.1 % of your week, untouched 6.0 %`."""
+"""What requests took of a plan's windows, added up and in words: `4.1 % of your week, without us 6.0 %`."""
 
 from __future__ import annotations
 
@@ -95,18 +95,18 @@ def format_plan(total: PlanTotals) -> str:
 
 
 def _taken(total: PlanTotals, window: str) -> str:
-    """`4.1 % of your week, untouched 6.0 %`, and `4.1 weeks, untouched 6.0` where that is more than one."""
+    """`4.1 % of your week, without us 6.0 %`, and `4.1 weeks, without us 6.0` where that is more than one."""
     taken, untouched = total.shares[window]
     if max(taken, untouched) <= 1 + SAME_PERCENT / 100:
-        return f"{_percent(100 * taken)} of {window_words(window)}, untouched {_percent(100 * untouched)}"
-    return f"{taken:.1f} {WINDOWS_NAMES.get(window, f'times your {window}')}, untouched {untouched:.1f}"
+        return f"{_percent(100 * taken)} of {window_words(window)}, without us {_percent(100 * untouched)}"
+    return f"{taken:.1f} {WINDOWS_NAMES.get(window, f'times your {window}')}, without us {untouched:.1f}"
 
 
 def _compared(total: PlanTotals) -> str:
     percent = percent_saved(total.cost_untouched - total.cost, total.cost_untouched)
     if percent is None or abs(percent) < SAME_PERCENT:
         return "as much of your plan as untouched"
-    return f"{abs(percent):.1f} % {'less' if percent > 0 else 'more'} of your plan than untouched"
+    return f"{abs(percent):.1f} % {'less' if percent > 0 else 'more'} of your plan than without us"
 
 
 def window_words(name: str) -> str:
