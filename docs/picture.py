@@ -1,7 +1,8 @@
-"""Makes the moving picture of README from the real console: `python docs/picture.py`.
+"""Makes the two pictures of README from the real console: `python docs/picture.py`.
 
 Plays `callstack demo`, opens the page of its conversation in Chromium as of several requests, and writes one SVG that
-shows these pages one after another. Needs chromium and the test requirements; writes docs/images/console.svg.
+shows these pages one after another, and a PNG of the page of one request. Needs chromium and the test requirements;
+writes docs/images/console.svg and docs/images/console-request.png.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ REQUESTS = (12, 24, 36, 48, 60, 73)
 SECONDS_EACH = 2.0
 START_LIMIT_S = 30.0
 TARGET = Path(__file__).parent / "images" / "console.svg"
+REQUEST, REQUEST_TARGET = 64, TARGET.with_name("console-request.png")
+"""A request with which work is put away."""
+REQUEST_SIZE = ViewportSize(width=1280, height=1060)
 
 
 def main() -> None:
@@ -47,12 +51,13 @@ def main() -> None:
                 page = browser.new_page(viewport=ViewportSize(width=WIDTH, height=HEIGHT), device_scale_factor=1)
                 page.goto(link.group())
                 shots = [_shot(page, f"http://127.0.0.1:{port}", number) for number in REQUESTS]
+                REQUEST_TARGET.write_bytes(_request_shot(page))
                 browser.close()
         finally:
             proxy.terminate()
             proxy.wait()
     TARGET.write_text(animated(shots))
-    sys.stdout.write(f"{TARGET}: {len(shots)} pages, {TARGET.stat().st_size / 1000:.0f} kB\n")
+    sys.stdout.write(f"{TARGET}: {len(shots)} pages, {TARGET.stat().st_size / 1000:.0f} kB\n{REQUEST_TARGET}\n")
 
 
 def _shot(page: Page, origin: str, number: int) -> bytes:
@@ -62,6 +67,14 @@ def _shot(page: Page, origin: str, number: int) -> bytes:
     page.goto(f"{page.url.partition('?')[0]}?at={number}")
     top = page.locator("#context-heading").bounding_box()
     page.evaluate("top => window.scrollTo(0, top)", (top["y"] if top else 0) - 12)
+    return page.screenshot()
+
+
+def _request_shot(page: Page) -> bytes:
+    """The page of one request of the conversation that `page` shows."""
+    page.set_viewport_size(REQUEST_SIZE)
+    page.locator("#requests tbody th a", has_text=re.compile(f"^{REQUEST}$")).click()
+    page.locator(".told").wait_for()
     return page.screenshot()
 
 

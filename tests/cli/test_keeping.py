@@ -96,7 +96,7 @@ def test_what_was_never_folded_is_not_unfolded_and_the_answer_says_what_to_do(ow
     assert (unknown.code, pushed.code, whole.code) == (2, 1, 1)
     assert "`callstack tree` shows the frames" in unknown.errors
     assert f"`callstack log {own_stock.older.child}`" in pushed.errors
-    assert "was never folded" in whole.errors
+    assert "was not put away" in whole.errors
 
 
 # ------------------------------------------------------------------------------------------------- what a key may use

@@ -231,7 +231,7 @@ def test_mode_unfold_and_forget_go_through_the_proxy_that_runs(shell: Shell, ser
     assert (asked, set_off.code, forgotten.code, gone) == (200, 0, 0, 404)
     assert forgotten.out.startswith("deleted 1 conversation,")
     assert unfolded.code == 1
-    assert "was pushed by the model" in unfolded.errors
+    assert "was begun by the model" in unfolded.errors
     assert told["mode"] == "off"
 
 

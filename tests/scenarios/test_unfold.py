@@ -296,7 +296,7 @@ def test_what_was_never_folded_cannot_be_unfolded(stage: Stage, provider: Script
 
     assert unknown[0] == 404
     assert (whole[0], whole[1]["error"]["code"]) == (409, "not_folded")
-    assert "was never folded" in whole[1]["error"]["message"]
+    assert "was not put away" in whole[1]["error"]["message"]
     assert model[0] == 409
     assert f"stack_recall ref={pushed}" in model[1]["error"]["message"]
 

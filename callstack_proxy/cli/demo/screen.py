@@ -32,7 +32,7 @@ UNTOUCHED_LEGEND = " So does `without us $`: what the same request would have co
 
 TREE_LEGEND = (
     "The work as a call stack of frames. ✓ is done, → goes on. What is put away is not sent any more; the model can "
-    "ask it back."
+    "recall it."
 )
 TOP_LEVEL = "→✓├└"
 """How lines of frames begin that are roots or right below one."""
@@ -44,7 +44,7 @@ CALL_WORDS = {
     "stack_frame_activate": ("began", "planned frame"),
     "stack_frame_push": ("began", "new frame"),
     "stack_frame_pop": ("ended", "frame"),
-    "stack_recall": ("asked back", "text"),
+    "stack_recall": ("recalled", "text"),
 }
 """What each of the model's calls to the proxy does, and to what; without the latter it is told how often."""
 

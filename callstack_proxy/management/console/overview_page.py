@@ -29,6 +29,7 @@ from callstack_proxy.management.console.overview_filter import (
 from callstack_proxy.management.console.parts.balance import token_balance
 from callstack_proxy.management.console.rendering import render, visitor_of
 from callstack_proxy.management.views import (
+    BROKEN_OFF,
     Totals,
     load_receipts,
     only_dollars_paid,
@@ -36,7 +37,15 @@ from callstack_proxy.management.views import (
     sum_receipts_by,
     totals_view,
 )
-from proxy.accounting import HELD_OUT, Receipt, dearer_conversations, outcome_meaning, plan_part_words, plan_words
+from proxy.accounting import (
+    HELD_OUT,
+    Receipt,
+    dearer_conversations,
+    outcome_meaning,
+    plan_part_words,
+    plan_words,
+    reason_meaning,
+)
 
 MAX_CHART_POINTS = 400
 MAX_ROWS = 200
@@ -120,11 +129,24 @@ def _own_tokens(receipt: Receipt) -> int:
 
 
 def _status_rows(receipts: Sequence[Receipt]) -> list[dict[str, object]]:
-    counted = Counter((receipt.status, receipt.reason if receipt.status == "bypass" else "") for receipt in receipts)
+    """The most frequent first. Reasons are told apart where the proxy stood aside, or somebody ended the request."""
+    counted = Counter(
+        (receipt.status, receipt.reason if receipt.status == "bypass" or _is_broken_off(receipt) else "")
+        for receipt in receipts
+    )
     return [
-        {"status": status, "reason": reason, "count": count, "meaning": outcome_meaning(status, reason)}
+        {
+            "status": status,
+            "reason": reason,
+            "count": count,
+            "meaning": reason_meaning(reason) if status == "error" and reason else outcome_meaning(status, reason),
+        }
         for (status, reason), count in counted.most_common()
     ]
+
+
+def _is_broken_off(receipt: Receipt) -> bool:
+    return receipt.status == "error" and receipt.reason in BROKEN_OFF
 
 
 async def totals_json(request: Request) -> Response:

@@ -24,7 +24,18 @@ from callstack_proxy.management.views.schemas import (
 from proxy.accounting import PaidRequest, plan_part_words, plan_words, sum_balances
 from proxy.core.compaction import unfoldable_frames
 from proxy.core.context import entries_of_frame, with_open_frame_artifacts
-from proxy.core.frames import CHANGED, Frame, PathState, Tree, ancestors, children, descendants, is_kept, siblings
+from proxy.core.frames import (
+    CHANGED,
+    RETURN_STATUSES,
+    Frame,
+    PathState,
+    Tree,
+    ancestors,
+    children,
+    descendants,
+    is_kept,
+    siblings,
+)
 from proxy.core.ledger import Conversation, Ledger
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles, first_user_text, iter_touched_files, task_text_of
 from proxy.core.tools import draw_tree, tree_state
@@ -236,7 +247,7 @@ MARK_MEANINGS = {
     "auto": "parted off by the proxy (`autonomy: auto`)",
     "model": "made by the model",
     "human": "planned or begun by a person",
-    "put away": "no longer in context, `callstack frame unfold ID` brings it back",
+    "put away": "no longer in context, `callstack frame unfold ID` brings it back or says how",
     "coming back": "a person asked for it, and it comes when that is cheap",
     "brought back": "in context again, and never put away again",
 }
@@ -261,14 +272,18 @@ def tree_text(ledger: Ledger, path_state: PathState, *, details: bool = False) -
 
 def _marks(ledger: Ledger, path_state: PathState) -> Mapping[str, Collection[str]]:
     fold_marks, frames = _fold_marks(ledger, path_state), path_state.tree.frames.values()
-    return {f.id: [*([f.origin] if f.origin in MARK_MEANINGS else []), *_mark_words(fold_marks[f.id])] for f in frames}
+    return {
+        f.id: [*([f.origin] if f.origin in MARK_MEANINGS else []), *_mark_words(f, fold_marks[f.id])] for f in frames
+    }
 
 
-def _mark_words(marks: Collection[str]) -> Sequence[str]:
+def _mark_words(frame: Frame, marks: Collection[str]) -> Sequence[str]:
     """The word for where the work of a frame is, as the console has it; none for work that never left."""
     if "folded" in marks:
         return ["coming back" if "kept" in marks else "put away"]
-    return ["brought back"] if "kept" in marks else []
+    if "kept" in marks:
+        return ["brought back"]
+    return ["put away"] if frame.status in RETURN_STATUSES and frame.opening is not None else []
 
 
 @dataclass(frozen=True, slots=True)

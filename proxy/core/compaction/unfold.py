@@ -96,12 +96,12 @@ def _refusal_text(path_state: PathState, frame: str) -> str:
     refused = tree.frames[frame]
     elsewhere = f"`callstack log {frame}` shows all of it, and the model recalls it with stack_recall ref={frame}."
     if is_kept(tree, frame):
-        return f"Frame {frame} is on the line again since it was unfolded, and is not folded any more."
+        return f"Frame {frame} was brought back already, and stays in the context."
     if refused.parent and not refused.has_no_opening_call:
-        return f"Frame {frame} was pushed by the model and leaves the line when it returns, not by a fold. {elsewhere}"
+        return f"Frame {frame} was begun by the model: once it ends, its result alone stays in the context. {elsewhere}"
     if any(not trim.frame and trim.entries & _entry_ids_of(path_state, frame) for trim in tree.removals):
-        return f"Frame {frame} was not folded: it left because the line did not fit the model's window. {elsewhere}"
-    return f"Frame {frame} was never folded: what it did stands on the line. `callstack tree` shows the other frames."
+        return f"Frame {frame} left because the context did not fit the model's window, so it stays away. {elsewhere}"
+    return f"Frame {frame} was not put away: what it did is in the context. `callstack tree` shows the other frames."
 
 
 # ---------------------------------------------------------------------------------------------------------------- come

@@ -166,6 +166,7 @@ def test_three_questions_are_answered_in_a_line_each(tmp_path: Path) -> None:
         assert told["What to do"].startswith("An agent is stopped (“Run the tests.”): its requests are refused until ")
         assert ask(running.origin, body_of("Hello! Run the tests.")).status == 499
         assert len(provider.received) == 2
+        assert '<th scope="row">broken off: stopped</th>' in page_of(person)
 
         for task in ("Tidy the imports", "Count the lines", "Write the changelog"):
             provider.will(calls("bash", command="ls"))

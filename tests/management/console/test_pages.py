@@ -17,9 +17,10 @@ from callstack_proxy.management.console import rendering
 from callstack_proxy.management.console.frame_page import result_words
 from callstack_proxy.management.console.request_page import balance_words
 from callstack_proxy.management.views import ReceiptView
+from llm_test_provider import ScriptedProvider, calls
 from tests.management.console.conftest import Building, Person
-from tests.wire.proxied import TOKEN
-from tests.wire.talking import ask
+from tests.wire.proxied import TOKEN, ServedProxy
+from tests.wire.talking import ask, body_of
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"' onmouseover=alert(3) {{7*7}} \x1b[31m\u202egnp.exe"
 VENDORED = Path(rendering.__file__).parent / "static" / "vendor"
@@ -332,3 +333,25 @@ def test_the_vendored_files_are_those_of_their_packages() -> None:
         for path in VENDORED.iterdir()
         if path.suffix in (".js", ".css")
     }
+
+
+@pytest.mark.rows("S4-50", "X-65")
+def test_a_part_whose_work_a_later_part_took_over_is_put_away_and_not_empty(tmp_path: Path) -> None:
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data") as proxy:
+        person = Person(proxy.origin)
+        person.open_link()
+        messages = list(body_of("Go through every module.")["messages"])
+        for number in range(16):
+            provider.will(calls("read_file", path=f"module_{number}.py"))
+            answer = ask(proxy.origin, body_of(awake=True, messages=messages, model="claude-sonnet-4-5"))
+            said = answer.json["choices"][0]["message"]
+            text = f"word {number} of a line " * 2_500
+            results = [{"role": "tool", "tool_call_id": call["id"], "content": text} for call in said["tool_calls"]]
+            messages += [said, *results]
+        page = person.get(f"/console/conversations/{answer.conversation}").body.decode()
+
+    tree = page.partition('id="frames"')[2].partition('id="requests"')[0]
+    marks = re.findall(r'<span class="mark [^"]*">([^<]*)</span>', tree)
+    assert marks[:2] == ["works here", "in context"]
+    assert marks[2:] == ["put away"] * tree.count("<bdi>Part ")
+    assert len(marks) >= 2 + 3

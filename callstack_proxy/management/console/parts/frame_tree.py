@@ -72,7 +72,8 @@ def tree_rows(
             long_title(frame),
             states[frame.id],
             tree.active == frame.id,
-            mark_of(own if any(own.values()) else of_all, returns=returns) or _mark_without_work(frame),
+            mark_of(own if any(own.values()) else of_all, returns=returns)
+            or _mark_without_work(frame, returning.get(frame.id, "")),
             sum(own.values()) - own.get("folded", 0),
             sum(own.values()),
             costs.get(frame.id, 0.0),
@@ -117,7 +118,10 @@ def mark_of(tokens: Mapping[str, int], *, returns: bool) -> str:
     return "in context" if here else ""
 
 
-def _mark_without_work(frame: Frame) -> str:
+def _mark_without_work(frame: Frame, returns: str) -> str:
+    """Of a frame that has no messages: none yet, or a later frame has taken them over and was put away with them."""
+    if returns:
+        return {"ask": "put away", "hurry": "coming back"}[returns]
     return "" if frame.status is Status.PLANNED else "empty"
 
 
