@@ -88,12 +88,12 @@ def test_a_report_of_what_a_plan_paid_speaks_of_its_week_and_of_dollars_where_as
         tmp_path / "both", {"plan": plan, "cost_untouched": 90.0}, {"cost": 1.0, "cost_untouched": 4.0, "saved": 3.0}
     )
     part = by_both.on_data("report").out
-    assert "taken so far: 2.1 % of your week, untouched 3.0 %" in part
+    assert "taken so far: 2.1 % of your week, without us 3.0 %" in part
     assert "by 1 of 2 requests, for which a plan paid; dollars are those of the others" in part
     assert "saved so far: $3.0000 of $4.0000" in part
     assert "of $94" in by_both.on_data("report", "--dollars").out
     tree = by_both.on_data("tree").out
-    assert "a plan paid for 1 of 2 requests (2.1 % of your week, untouched 3.0 %)" in tree
+    assert "a plan paid for 1 of 2 requests (2.1 % of your week, without us 3.0 %)" in tree
     assert "saved so far: $3.0000 of $4.0000" in tree
     rest = shell.on_data("report", "--without-fixed").out
     assert "without us 6.0 % (with the client's tools and system text)" in rest
