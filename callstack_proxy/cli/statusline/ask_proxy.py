@@ -79,10 +79,10 @@ def told_by_client() -> dict[str, object]:
     try:
         if sys.stdin is None or sys.stdin.isatty():
             return {}
-        told = json.loads(sys.stdin.buffer.read(MAX_STDIN_BYTES))
+        given = json.loads(sys.stdin.buffer.read(MAX_STDIN_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return given if isinstance(given, dict) else {}
 
 
 def client_base() -> str:
@@ -115,10 +115,10 @@ def _address(url: str) -> str:
 def _server_file(folder: str) -> dict[str, object] | None:
     try:
         with open(os.path.join(folder, "server.json"), "rb") as file:
-            told = json.loads(file.read(MAX_ANSWER_BYTES))
+            server = json.loads(file.read(MAX_ANSWER_BYTES))
     except (OSError, ValueError):
         return None
-    return told if isinstance(told, dict) else None
+    return server if isinstance(server, dict) else None
 
 
 def ask(server: dict[str, object], session: str) -> dict[str, object]:
@@ -128,10 +128,10 @@ def ask(server: dict[str, object], session: str) -> dict[str, object]:
     with socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S) as connection:
         # The token is sent only to a program that has it: another one may have the port by now.
         challenge = os.urandom(16).hex()
-        told, _ = _get(connection, host, port, f"/health?challenge={challenge}")
+        headers, _ = _get(connection, host, port, f"/health?challenge={challenge}")
         said = f"proof of a running proxy\n{port}\n{challenge}"
         proof = hmac.digest(token.encode(), said.encode(), "sha256").hex()
-        if not token or not hmac.compare_digest(told.get("x-stack-proof", "").encode(), proof.encode()):
+        if not token or not hmac.compare_digest(headers.get("x-stack-proof", "").encode(), proof.encode()):
             raise ValueError("another program listens there")
         _, body = _get(connection, host, port, f"/stack/{NAME}?session={_in_url(session)}", token)
     answer = json.loads(body)

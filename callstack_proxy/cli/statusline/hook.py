@@ -60,14 +60,14 @@ def settings_text(options: Options) -> str:
     return SETTINGS % ",\n".join(f'    "{event}": {runs}' for event in EVENTS)
 
 
-def hook_words(told: dict[str, object], data: str) -> str:
+def hook_words(given: dict[str, object], data: str) -> str:
     """What the user is to read at this event; empty for nothing."""
-    event, is_compacted = as_text(told.get("hook_event_name")), told.get("source") == COMPACTED
+    event, is_compacted = as_text(given.get("hook_event_name")), given.get("source") == COMPACTED
     if event not in EVENTS:
         return ""
     if event == "SessionStart" and not is_compacted:
         return _start_words(data)
-    answer = _answer_for(as_text(told.get("session_id")), data)
+    answer = _answer_for(as_text(given.get("session_id")), data)
     return compaction_words(answer) if is_compacted else stop_words(answer)
 
 
@@ -85,9 +85,7 @@ def _start_words(data: str) -> str:
             continue
         return ""
     if not base:
-        return (
-            "no proxy runs here. Start the agent with `callstack wrap`, or `callstack serve` if it is set to ask that."
-        )
+        return "no proxy runs here. Start the agent with `callstack wrap`, or run `callstack serve` first."
     host, _, port = base.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S).close()
@@ -113,13 +111,13 @@ def _answer_for(session: str, data: str) -> dict[str, object]:
 
 def compaction_words(answer: dict[str, object]) -> str:
     """By what the proxy tells of the session; empty where it does not know it."""
-    sent, came = as_number(answer.get("tokens_sent")), as_number(answer.get("tokens_in"))
-    if not came:
+    sent, received = as_number(answer.get("tokens_sent")), as_number(answer.get("tokens_in"))
+    if not received:
         return ""
     words = "what the compaction left out is kept, and the model can recall it."
-    if sent > FOLDED_ENOUGH * came:
+    if sent > FOLDED_ENOUGH * received:
         return words
-    return f"{words} It was not needed: of {tokens_text(came)} tokens only {tokens_text(sent)} were sent."
+    return f"{words} It was not needed: of {tokens_text(received)} tokens only {tokens_text(sent)} were sent."
 
 
 def stop_words(answer: dict[str, object]) -> str:
