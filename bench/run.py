@@ -82,6 +82,7 @@ def measured(target: str, settings: list[str], effort: measure.Effort, folder: P
             print(f"  {step.__name__.replace('_', ' ')} ...", file=sys.stderr, flush=True)
             for name, values in step(subjects, effort).items():
                 figures[name] |= values
+        note_memory(figures, subjects, "loaded")
         print("  large bodies ...", file=sys.stderr, flush=True)
         port = processes.free_port()
         line = [*command("passthrough", port, provider.base, folder, []), "--parse"]
@@ -90,7 +91,6 @@ def measured(target: str, settings: list[str], effort: measure.Effort, folder: P
             subjects, effort, measure.Subject("parsing", running.base, running.pid)
         ).items():
             figures[name] |= values
-        note_memory(figures, subjects, "loaded")
         for name, seconds in cold.items():
             figures[name]["start_s"] = seconds
         return figures

@@ -57,6 +57,8 @@ BUDGETS = [
     Budget("stall_ms talk", 10),
     Budget("stall_ms streamed_calls", 10),
     Budget("growth", 2.5),
+    Budget("cpu_times_parsing 4_mb", 8),
+    Budget("cpu_times_parsing 30_mb", 2),
 ]
 
 
