@@ -278,12 +278,12 @@ def results_of_item(texts: Sequence[str], closing: str = "", *, changed_files: b
         return ended
     has_problem = False
     for text in reversed(texts):
-        told, announces = outcome_part(text), bool(announced_part(text))
-        if not told or (changed_files and _is_remark(told)):
+        outcome, announces = outcome_part(text), bool(announced_part(text))
+        if not outcome or (changed_files and _is_remark(outcome)):
             continue
-        is_problem = _PROBLEM.search(told) is not None and not _SETTLED.search(told)
-        if not is_problem and (not announces or (_says_achieved(told) and not has_problem)):
-            return told if announces else text.strip()
+        is_problem = _PROBLEM.search(outcome) is not None and not _SETTLED.search(outcome)
+        if not is_problem and (not announces or (_says_achieved(outcome) and not has_problem)):
+            return outcome if announces else text.strip()
         has_problem = has_problem or is_problem
     return ""
 
