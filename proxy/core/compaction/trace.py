@@ -339,9 +339,8 @@ class _SectionSources(msgspec.Struct, frozen=True):
 def _has_more_than_steps(sources: _SectionSources, around: _TraceEnvelope) -> bool:
     """Whether there is to tell more than what was done to which files."""
     facts = sources.facts
-    said = any(map(outcome_part, facts.said))
     more = (sources.results, sources.planned, sources.broken, sources.failed, facts.decisions, facts.errors)
-    return said or any(more) or bool(around.orders)
+    return any((*more, around.orders, *map(outcome_part, facts.said)))
 
 
 def _tells_nothing(sources: _SectionSources, around: _TraceEnvelope) -> bool:

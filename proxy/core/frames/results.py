@@ -282,14 +282,11 @@ def results_of_item(texts: Sequence[str], closing: str = "", *, changed_files: b
         if not outcome or (changed_files and _is_remark(outcome)):
             continue
         is_problem = _PROBLEM.search(outcome) is not None and not _SETTLED.search(outcome)
-        if not is_problem and (not announces or (_says_achieved(outcome) and not has_problem)):
+        is_achieved = len(outcome) <= MAX_ACHIEVED_CHARACTERS and _ACHIEVED.search(outcome) and not has_problem
+        if not is_problem and (is_achieved or not announces):
             return outcome if announces else text.strip()
         has_problem = has_problem or is_problem
     return ""
-
-
-def _says_achieved(text: str) -> bool:
-    return len(text) <= MAX_ACHIEVED_CHARACTERS and _ACHIEVED.search(text) is not None
 
 
 def _is_remark(text: str) -> bool:

@@ -139,7 +139,6 @@ def is_failure_record(text: str) -> bool | None:
 _OUTPUT_KEYS = ("output", "result", "stdout", "stderr", "error")
 
 
-_HEADER_STARTS = ("Chunk ID: ", "Wall time: ", "Exit code: ", "Process exited with code ")
 _HEADER = re.compile(
     r"(?:(?:Chunk ID|Wall time|Exit code|Process exited with code|Process running with session ID|Original token count"
     r"|Total output lines)\b[^\n]*\n)+Output:(?:\n|\Z)"
@@ -150,7 +149,7 @@ _HEADER_CHARACTERS = 1_000
 
 def output_of(text: str) -> str:
     """A command's output without the record that a client wraps around it, or the lines that it writes above."""
-    if text.startswith(_HEADER_STARTS) and (header := _HEADER.match(text[:_HEADER_CHARACTERS])):
+    if header := _HEADER.match(text[:_HEADER_CHARACTERS]):
         return text[header.end() :]
     if text[:1] not in ("{", "[") or len(text) > MAX_JSON_LENGTH:
         return text

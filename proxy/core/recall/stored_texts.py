@@ -29,6 +29,7 @@ ENTRY_ID_CHARACTERS = 12
 """Characters of an entry id in a marker."""
 SOURCE_CHARACTERS = 60
 LINE_END = "\n"
+_FILE_PRINTERS = frozenset({"cat", "sed", "head", "tail", "nl", "awk", "bat"})
 
 
 class StoredPiece(msgspec.Struct, frozen=True):
@@ -127,9 +128,6 @@ def _pieces_of_message(
     for own_call in message.calls:
         source, of_file = _call_source(own_call, names)
         yield replace(base, source=f"call {source}", text=own_call.arguments, call=own_call, is_of_file=of_file)
-
-
-_FILE_PRINTERS = frozenset({"cat", "sed", "head", "tail", "nl", "awk", "bat"})
 
 
 def _prints_file(call: Call, names: ToolRoles) -> bool:
