@@ -177,11 +177,11 @@ def serve_forks() -> None:
 def imported_command_line() -> Callable[[], None]:
     """`main` of the command line, when all that its commands import is here and ready to be forked."""
     from callstack_proxy import __main__ as command_line
-    from callstack_proxy.cli.main import COMMANDS
+    from callstack_proxy.entry_points import entry_points
     from callstack_proxy.management.api.app import build_routes
     from proxy.accounting.o200k import load_o200k
 
-    for name in (*(f"callstack_proxy.cli.{module}" for module, _ in COMMANDS.values()), *IMPORTED_LATE):
+    for name in (*(one.module for one in entry_points("callstack.commands").values()), *IMPORTED_LATE):
         import_module(name)
     build_routes()
     load_o200k()

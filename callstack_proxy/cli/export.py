@@ -26,12 +26,12 @@ from callstack_proxy.cli.context import (
 )
 from callstack_proxy.cli.output import align_columns, pluralize, print_error, print_json, print_line
 from callstack_proxy.management.export import (
-    FORMATS,
     MEASURES,
     ExportFormat,
     ExportInput,
     ExportOptions,
     ImportResult,
+    export_formats,
     files,
     format_named,
     import_conversation,
@@ -56,7 +56,8 @@ def export(
         str,
         typer.Option(
             "--format",
-            help=f"One of {', '.join(FORMATS)}. Default: {DEFAULT_FORMAT}; with nothing named at all they are listed.",
+            help=f"One of {', '.join(export_formats())}. "
+            f"Default: {DEFAULT_FORMAT}; with nothing named at all they are listed.",
         ),
     ] = "",
     out: Annotated[
@@ -88,7 +89,7 @@ def export(
 
 def list_formats() -> None:
     """The formats, and which of them can be imported."""
-    rows = [(name, each.description, "import" if each.is_importable else "") for name, each in FORMATS.items()]
+    rows = [(name, each.description, "import" if each.is_importable else "") for name, each in export_formats().items()]
     for line in align_columns([("format", "what it is", ""), *rows]):
         print_line(line)
 

@@ -65,6 +65,7 @@ from proxy.accounting import (
     TokenCounter,
     decision_meaning,
     format_amounts,
+    format_balance,
     format_columns,
     outcome_meaning,
     percent_saved,
@@ -133,7 +134,8 @@ async def _print_tree(config: Config, reference: str, moment_ms: int | None, *, 
         if row["plan"] or row["plan_part"]:
             print_line(row["plan_part"] or f"it took {row['plan']}", "cyan")
         if not row["plan"]:
-            print_balance(row["saved"], row["cost_untouched"], caused=row["cost_caused"])
+            text = format_balance(row["saved"], row["cost_untouched"], caused=row["cost_caused"])
+            print_balance(row["saved"], text)
         print_line(conversations.tree_text(ledger, path_state, details=details))
 
 

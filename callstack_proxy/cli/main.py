@@ -1,9 +1,9 @@
-"""The program `callstack`, and the table of its commands: which module holds which, where it stands in the overview,
-and its line of help there. An error of ours becomes one message and an exit code: 2 for a request that is wrong, 1 for
-one that failed.
+"""The program `callstack`: the table of its commands, where each stands in the overview, and its line of help there. An
+error of ours becomes one message and an exit code: 2 for a request that is wrong, 1 for one that failed.
 
-A command's module is imported only when the command runs, because `serve` needs a web framework and `tree` a database,
-and `--help` needs neither. So the texts of the overview are kept here.
+A command is an entry point, ours or another package's. Its module is imported only when the command runs, because
+`serve` needs a web framework and `tree` a database, and `--help` needs neither. So the texts of the overview are kept
+here.
 """
 
 from __future__ import annotations
@@ -12,120 +12,100 @@ import io
 import logging
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
-from importlib import import_module
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from callstack_proxy import entry_points
 from callstack_proxy.cli.output import print_error, print_note
 from callstack_proxy.loggers import LOGGERS
 from proxy import __version__
 from proxy.errors import BadRequest, InvalidConfiguration, NotFound, ProxyError
 
-COMMANDS = {
-    "serve": ("serve", "Run the proxy."),
-    "console": ("serve", "A web page: the call stack live, every request, and the money."),
-    "wrap": ("wrap", "Start an agent through the proxy: claude, codex, opencode, ..."),
-    "on": ("wrap.on_off", "Let agents always ask the proxy, also without wrap."),
-    "off": ("wrap.on_off", "Undo `on`: the settings of agents as they were."),
-    "demo": ("programs", "Play a scripted session; needs no key and no network."),
-    "savings": ("savings", "What it would have saved in the sessions of your agents."),
-    "replay": ("replay", "Play recordings: what is saved, what would be missed?"),
-    "top": ("top", "Conversations and their frames, live on the terminal."),
-    "tree": ("inspect", "The frames of a conversation; alone: the newest conversations."),
-    "resume": ("inspect", "Where the work stands: the goal, what was done last, what is next."),
-    "explain": ("inspect", "Why each frame stands in the block of the active one, or does not."),
-    "log": ("inspect", "Everything a frame did, also what is no longer sent."),
-    "search": ("inspect", "Finished frames with certain words, in all conversations."),
-    "report": ("report", "Tokens and money: with the proxy and without."),
-    "regrets": ("report", "What had to be read again because it had left, by tool and rule."),
-    "tariffs": ("tariffs", "Prices, windows and traits: the row each model gets."),
-    "diff": ("inspect", "A client's request against what was sent for it."),
-    "export": ("export", "A conversation as files: backup, logs, hand-over, flame graph."),
-    "import": ("export", "Take in a conversation that was exported."),
-    "migrate": ("export", "Copy a whole store to another place: a file, a PostgreSQL server."),
-    "unfold": ("frames", "Bring back a frame that was folded wrongly."),
-    "map": ("inspect", "What the files that were seen define, by who refers to it."),
-    "loops": ("autonomy", "Loops that the model was warned of; --clear counts anew."),
-    "autonomy": ("autonomy", "How much the proxy decides about frames, and why; changes it for one conversation."),
-    "checkpoint": ("branches", "Name a point of a conversation."),
-    "branch": ("branches", "Begin a new line of work at a checkpoint."),
-    "switch": ("branches", "Go on with another branch."),
-    "inject": ("branches", "Copy from one branch to another."),
-    "push": ("frames", "Begin a frame by hand."),
-    "plan": ("frames", "Plan frames by hand."),
-    "activate": ("frames", "Begin a planned frame, resume a blocked one, try a failed one again."),
-    "pop": ("frames", "End the active frame, or one above it."),
-    "invalidate": ("frames", "Give up a frame and what is planned below it."),
-    "rename": ("frames", "Other words for a planned frame."),
-    "say": ("messages", "Say something to a running agent; --list shows what waits."),
-    "cancel": ("messages", "Stop what is under way; --tree stops its frames too."),
-    "mode": ("frames", "Turn the proxy down or away for one conversation."),
-    "forget": ("frames", "Really delete conversations."),
-    "config": ("settings", "How subagents are tracked; sets it while the proxy runs."),
-    "key": ("settings", "The client keys this proxy issues: add, list, revoke."),
-    "user": ("settings", "Limits of the users whom a proxy in front names: limit, list, usage."),
-    "doctor": ("doctor", "Check port, upstream, store, tokenizer and configuration."),
-    "statusline": ("statusline.command", "One line for Claude Code's status line, or tmux."),
-    "hook": ("statusline.command", "Answers the hooks of Claude Code and Codex."),
-    "mcp": ("mcp.command", "Tools for agents: search, recall and tree of a project, over MCP."),
-    "provider": ("programs", "Serve a scripted model, to try things against."),
-}
-"""Command -> its module, which has a function or group of that name, and one line of help."""
 
-EXAMPLES = {
-    "serve": "serve --upstream https://api.example.com --port 8787",
-    "console": "console --data ./data",
-    "top": "top --interval 2",
-    "wrap": 'wrap codex exec "fix the tests"',
-    "on": "on claude codex",
-    "off": "off",
-    "demo": "demo --all",
-    "savings": "savings --since 30d --details",
-    "replay": "replay session.jsonl --set mode=passive",
-    "tree": "tree 4c2300 --details",
-    "resume": "inspect resume 4c2300",
-    "explain": "inspect explain",
-    "log": "log fx4k2 --raw",
-    "search": "search login token",
-    "report": "report --by request --conversation 4c2300",
-    "regrets": "inspect regrets",
-    "tariffs": "inspect tariffs gpt-5.4",
-    "diff": "diff r49a6f2d",
-    "export": "export 4c2300 --format handover",
-    "import": "import conversation.jsonl",
-    "migrate": "migrate --to postgresql://callstack@localhost/callstack",
-    "unfold": "frame unfold fx4k2 --now",
-    "map": "inspect map",
-    "loops": "inspect loops --clear",
-    "autonomy": "frame autonomy 4c2300 --level suggest",
-    "checkpoint": "branch checkpoint before-the-rewrite",
-    "branch": "branch start before-the-rewrite",
-    "switch": "branch switch main",
-    "inject": "branch inject main --frame fx4k2",
-    "push": 'frame push "Find the cause" --criteria "a failing test"',
-    "plan": 'frame plan "Write the tests" "Write the docs"',
-    "activate": "frame activate fx4k2",
-    "pop": 'frame pop --results "The cause is in totals.py"',
-    "invalidate": 'frame invalidate fx4k2 --reason "not needed"',
-    "rename": 'frame rename fx4k2 --title "Find the leak"',
-    "say": 'say 4c2300 "use tabs"',
-    "cancel": "cancel 4c2300 --tree",
-    "mode": "frame mode 4c2300 off",
-    "forget": "forget 4c2300",
-    "config": "config --set subagent.min_duration=5000",
-    "key": "key add laptop",
-    "user": "user limit ana@example.org --usd 50",
-    "doctor": "doctor --upstream https://api.example.com",
-    "statusline": "statusline --settings",
-    "hook": "hook --settings",
-    "mcp": "mcp --project ~/shop",
-    "provider": "provider scenario.yaml --port 9000",
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`help` is one line of the overview, `example` stands below the command's own help, without `callstack`."""
+
+    help: str
+    example: str
+
+
+COMMANDS = {
+    "serve": Command("Run the proxy.", "serve --upstream https://api.example.com --port 8787"),
+    "console": Command("A web page: the call stack live, every request, and the money.", "console --data ./data"),
+    "wrap": Command(
+        "Start an agent through the proxy: claude, codex, opencode, ...", 'wrap codex exec "fix the tests"'
+    ),
+    "on": Command("Let agents always ask the proxy, also without wrap.", "on claude codex"),
+    "off": Command("Undo `on`: the settings of agents as they were.", "off"),
+    "demo": Command("Play a scripted session; needs no key and no network.", "demo --all"),
+    "savings": Command("What it would have saved in the sessions of your agents.", "savings --since 30d --details"),
+    "replay": Command(
+        "Play recordings: what is saved, what would be missed?", "replay session.jsonl --set mode=passive"
+    ),
+    "top": Command("Conversations and their frames, live on the terminal.", "top --interval 2"),
+    "tree": Command("The frames of a conversation; alone: the newest conversations.", "tree 4c2300 --details"),
+    "resume": Command("Where the work stands: the goal, what was done last, what is next.", "inspect resume 4c2300"),
+    "explain": Command("Why each frame stands in the block of the active one, or does not.", "inspect explain"),
+    "log": Command("Everything a frame did, also what is no longer sent.", "log fx4k2 --raw"),
+    "search": Command("Finished frames with certain words, in all conversations.", "search login token"),
+    "report": Command("Tokens and money: with the proxy and without.", "report --by request --conversation 4c2300"),
+    "regrets": Command("What had to be read again because it had left, by tool and rule.", "inspect regrets"),
+    "tariffs": Command("Prices, windows and traits: the row each model gets.", "inspect tariffs gpt-5.4"),
+    "diff": Command("A client's request against what was sent for it.", "diff r49a6f2d"),
+    "export": Command(
+        "A conversation as files: backup, logs, hand-over, flame graph.", "export 4c2300 --format handover"
+    ),
+    "import": Command("Take in a conversation that was exported.", "import conversation.jsonl"),
+    "migrate": Command(
+        "Copy a whole store to another place: a file, a PostgreSQL server.",
+        "migrate --to postgresql://callstack@localhost/callstack",
+    ),
+    "unfold": Command("Bring back a frame that was folded wrongly.", "frame unfold fx4k2 --now"),
+    "map": Command("What the files that were seen define, by who refers to it.", "inspect map"),
+    "loops": Command("Loops that the model was warned of; --clear counts anew.", "inspect loops --clear"),
+    "autonomy": Command(
+        "How much the proxy decides about frames, and why; changes it for one conversation.",
+        "frame autonomy 4c2300 --level suggest",
+    ),
+    "checkpoint": Command("Name a point of a conversation.", "branch checkpoint before-the-rewrite"),
+    "branch": Command("Begin a new line of work at a checkpoint.", "branch start before-the-rewrite"),
+    "switch": Command("Go on with another branch.", "branch switch main"),
+    "inject": Command("Copy from one branch to another.", "branch inject main --frame fx4k2"),
+    "push": Command("Begin a frame by hand.", 'frame push "Find the cause" --criteria "a failing test"'),
+    "plan": Command("Plan frames by hand.", 'frame plan "Write the tests" "Write the docs"'),
+    "activate": Command("Begin a planned frame, resume a blocked one, try a failed one again.", "frame activate fx4k2"),
+    "pop": Command("End the active frame, or one above it.", 'frame pop --results "The cause is in totals.py"'),
+    "invalidate": Command(
+        "Give up a frame and what is planned below it.", 'frame invalidate fx4k2 --reason "not needed"'
+    ),
+    "rename": Command("Other words for a planned frame.", 'frame rename fx4k2 --title "Find the leak"'),
+    "say": Command("Say something to a running agent; --list shows what waits.", 'say 4c2300 "use tabs"'),
+    "cancel": Command("Stop what is under way; --tree stops its frames too.", "cancel 4c2300 --tree"),
+    "mode": Command("Turn the proxy down or away for one conversation.", "frame mode 4c2300 off"),
+    "forget": Command("Really delete conversations.", "forget 4c2300"),
+    "config": Command(
+        "How subagents are tracked; sets it while the proxy runs.", "config --set subagent.min_duration=5000"
+    ),
+    "key": Command("The client keys this proxy issues: add, list, revoke.", "key add laptop"),
+    "user": Command(
+        "Limits of the users whom a proxy in front names: limit, list, usage.", "user limit ana@example.org --usd 50"
+    ),
+    "doctor": Command(
+        "Check port, upstream, store, tokenizer and configuration.", "doctor --upstream https://api.example.com"
+    ),
+    "statusline": Command("One line for Claude Code's status line, or tmux.", "statusline --settings"),
+    "hook": Command("Answers the hooks of Claude Code and Codex.", "hook --settings"),
+    "mcp": Command("Tools for agents: search, recall and tree of a project, over MCP.", "mcp --project ~/shop"),
+    "provider": Command("Serve a scripted model, to try things against.", "provider scenario.yaml --port 9000"),
 }
-"""Command -> an example of it, shown below its help."""
+"""Our commands. What each runs is its entry point `callstack.commands` in pyproject.toml: a function or a group."""
 
 OVERVIEW = {
     "run": ("savings", "wrap", "serve", "demo", "replay"),
@@ -162,6 +142,11 @@ NAME_WIDTH, HEADING_WIDTH = 9, 8
 """Characters of the overview's columns."""
 
 
+def _others() -> list[str]:
+    """The commands of other packages."""
+    return [name for name in entry_points.entry_points("callstack.commands") if name not in COMMANDS]
+
+
 def _nearest(typed: str, names: Iterable[str]) -> list[str]:
     """The one name that begins so, else the one that is most alike; empty without any."""
     known = list(names)
@@ -173,30 +158,32 @@ class LazyCommands(TyperGroup):
     """The commands of the table, each imported when it is run."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [name for names in OVERVIEW.values() for name in names]
+        return [*(name for names in OVERVIEW.values() for name in names), *_others()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in GROUPS:
             return GroupedCommands(cmd_name)
-        if cmd_name not in COMMANDS:
+        if cmd_name not in COMMANDS and cmd_name not in _others():
             return None
         if cmd_name in GROUP_OF and sys.stderr.isatty():
             print_note(f"`callstack {cmd_name}` is now `callstack {GROUP_OF[cmd_name]}`; the short name stays valid")
         return _load(cmd_name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] not in COMMANDS and args[0] not in GROUPS and not args[0].startswith("-"):
-            near = _nearest(args[0], [*COMMANDS, *GROUPS])
+        if args and args[0] not in {*COMMANDS, *GROUPS} and not args[0].startswith("-") and args[0] not in _others():
+            near = _nearest(args[0], [*COMMANDS, *GROUPS, *_others()])
             _fail_unknown(ctx, args[0], [GROUP_OF.get(name, name) for name in near], "callstack")
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """One screen, from the tables alone."""
+        """One screen, from the tables alone; commands of other packages stand below it by their names."""
         formatter.write("Usage: callstack COMMAND [ARGUMENTS]       callstack COMMAND --help explains one\n")
         for heading, names in OVERVIEW.items():
             for at, name in enumerate(names):
-                text = GROUPS[name][0] if name in GROUPS else COMMANDS[name][1]
+                text = GROUPS[name][0] if name in GROUPS else COMMANDS[name].help
                 formatter.write(f"{'' if at else heading:{HEADING_WIDTH}}{name:{NAME_WIDTH}}{text}\n")
+        if others := _others():
+            formatter.write(f"{'others':{HEADING_WIDTH}}{' '.join(others)}\n")
 
 
 class GroupedCommands(TyperGroup):
@@ -244,20 +231,27 @@ class GroupedCommands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[command][1]) for name, command in self._inside.items()])
+            formatter.write_dl([(name, COMMANDS[command].help) for name, command in self._inside.items()])
 
 
 def _load(name: str) -> Any:
-    """The command, imported now."""
-    module = import_module(f"callstack_proxy.cli.{COMMANDS[name][0]}")
-    command = getattr(module, f"{name}_", None) or getattr(module, name)
+    """The command, imported now. Raises InvalidConfiguration where another package's cannot be used."""
+    entry_point = entry_points.entry_points("callstack.commands")[name]
+    loaded = entry_points.load(entry_point, partial(_click_command, name))
+    if name in COMMANDS:
+        loaded.epilog = f"Example: callstack {COMMANDS[name].example}"
+    return loaded
+
+
+def _click_command(name: str, command: object) -> Any:
+    """Of a function with Typer's annotations, or of a whole Typer."""
     if not isinstance(command, typer.Typer):
+        if not callable(command):
+            raise TypeError("it is no function")
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(name)(command)
         command = app
-    loaded = get_command(command)
-    loaded.epilog = f"Example: callstack {EXAMPLES[name]}"
-    return loaded
+    return get_command(command)
 
 
 def _fail_unknown(ctx: Any, name: str, near: list[str], where: str) -> None:
@@ -292,6 +286,14 @@ def callstack(
     """Options before the command."""
 
 
+class _Notes(logging.Handler):
+    """Prints warnings as notes, except where the command has a log of its own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.getLogger().handlers:
+            print_note(record.getMessage())
+
+
 def run_program() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -301,6 +303,7 @@ def run_program() -> None:
     # they use, such as "store write failed".
     for logger in LOGGERS:
         logger.addHandler(logging.NullHandler())
+    entry_points.logger.addHandler(_Notes())
     try:
         app()
     except (BadRequest, InvalidConfiguration, NotFound) as error:

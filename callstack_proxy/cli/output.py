@@ -23,8 +23,7 @@ from typing import Any
 
 import typer
 
-from proxy.accounting import dollar_decimals, format_balance
-from proxy.core.text import cell_width, cut_at_word
+from proxy.core.text import cell_width, cut_at_word, dollar_decimals
 
 _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -110,9 +109,8 @@ def print_line(text: str = "", color: str | None = None, *, to_copy: bool = Fals
     typer.secho("\n".join(wrap_text(escape_unsafe(text), None if to_copy else output_width())), fg=color)
 
 
-def print_balance(saved: float, untouched: float, when: str = "so far", caused: float = 0.0) -> None:
-    """Print what was saved (USD), green for a gain and red for a loss."""
-    text = format_balance(saved, untouched, when, caused)
+def print_balance(saved: float, text: str) -> None:
+    """Print what was saved: green for a gain and red for a loss."""
     print_line(text, "green" if saved > 0 else "red" if saved < 0 else "cyan")
 
 

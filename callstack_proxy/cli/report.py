@@ -53,6 +53,7 @@ from proxy.accounting import (
     dearer_conversations,
     dearer_sentence,
     format_amounts,
+    format_balance,
     format_plan,
     format_proof,
     format_statement,
@@ -223,7 +224,8 @@ def _nothing_text(chosen: _Chosen) -> str:
 
 def _print_answer(whole: ReceiptTotals, receipts: Sequence[Receipt], period: Period) -> None:
     """Prints what was saved, and which conversations cost more than they would have."""
-    print_balance(whole.saved_after, whole.cost_untouched, period.words, whole.cost_caused)
+    text = format_balance(whole.saved_after, whole.cost_untouched, period.words, whole.cost_caused)
+    print_balance(whole.saved_after, text)
     worse = dearer_conversations(receipts)
     print_line(dearer_sentence(worse, "conversation"))
     for row in worse[:MAX_DEARER_SHOWN]:

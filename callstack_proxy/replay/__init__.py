@@ -19,7 +19,7 @@ from callstack_proxy.replay.outcome import (
     sum_rows,
 )
 from callstack_proxy.replay.recording import NotReplayable, Recording
-from callstack_proxy.replay.sessions import FORMATS, FoundLogs, find_logs
+from callstack_proxy.replay.sessions import FoundLogs, find_logs, session_formats
 from callstack_proxy.replay.stored_conversation import stored_recording
 from callstack_proxy.replay.workers import (
     ReplayOptions,
@@ -32,7 +32,6 @@ from callstack_proxy.replay.workers import (
 
 __all__ = [
     "FAR_REQUESTS",
-    "FORMATS",
     "FoundLogs",
     "MissedName",
     "NameNeeds",
@@ -51,6 +50,7 @@ __all__ = [
     "replay_files",
     "replay_logs",
     "replay_recording",
+    "session_formats",
     "stored_recording",
     "sum_marker_costs",
     "sum_needs",

@@ -96,7 +96,7 @@ def sessions_of_log(path: Path, known: SessionFormat) -> Iterator[Session]:
         yield from known.read(path)
     except (OSError, ValueError, sqlite3.Error) as error:
         raise NotReplayable(f"{path}: this session of {known.name} cannot be read: {error}") from None
-    except (AttributeError, TypeError, KeyError) as error:  # a field of another kind than this client writes
+    except Exception as error:  # a field of another kind than this client writes, or a reader of another package
         words = "it is damaged, or of a version that is not known"
         raise NotReplayable(f"{path}: this session of {known.name} cannot be read: {words} ({error})") from None
 

@@ -87,7 +87,6 @@ from proxy.accounting.tariff import (
 from proxy.accounting.text_tables import (
     TableColumn,
     dearer_sentence,
-    dollar_decimals,
     format_amounts,
     format_balance,
     format_columns,
@@ -183,7 +182,6 @@ __all__ = [
     "dearer_conversations",
     "dearer_sentence",
     "decision_meaning",
-    "dollar_decimals",
     "estimate_request_tokens",
     "estimate_tokens",
     "family_of",

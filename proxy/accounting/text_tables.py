@@ -6,11 +6,11 @@ is shown whole or not at all. Widths are cells of the terminal; None means unlim
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from proxy.accounting.totals import GroupBy, ReceiptTotals, is_dearer, percent_saved
-from proxy.core.text import cell_width, cut_at_word
+from proxy.core.text import cell_width, cut_at_word, dollar_decimals
 
 GAP = "  "
 
@@ -261,11 +261,6 @@ def format_reported_input(row: ReceiptTotals) -> str:
     if not row.reported_input:
         return ""
     return f"{row.reported_input:,}{'' if row.reported == row.requests else '?'}"
-
-
-def dollar_decimals(amounts: Iterable[float]) -> int:
-    """Decimals of amounts in USD that stand together: two where the largest is a dollar or more, else four."""
-    return 2 if max(map(abs, amounts), default=0.0) >= 1 else 4
 
 
 def format_amounts(money: Sequence[float], beside: Sequence[float] = ()) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 CountTokens = Callable[[str], int]
 """Counts the tokens of a text."""
@@ -306,3 +306,8 @@ def element(name: str, attributes: Mapping[str, str], *content: str) -> str:
 
 def _attributes(attributes: Mapping[str, str]) -> str:
     return "".join(f' {name}="{escape_attribute(value)}"' for name, value in attributes.items())
+
+
+def dollar_decimals(amounts: Iterable[float]) -> int:
+    """Decimals of amounts in USD that stand together: two where the largest is a dollar or more, else four."""
+    return 2 if max(map(abs, amounts), default=0.0) >= 1 else 4

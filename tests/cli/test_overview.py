@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from callstack_proxy.cli.main import COMMANDS, EXAMPLES, GROUP_OF, GROUPS, OVERVIEW, UNLISTED, LazyCommands, _load
+from callstack_proxy.cli.main import COMMANDS, GROUP_OF, GROUPS, OVERVIEW, UNLISTED, LazyCommands, _load
 from tests.cli.conftest import Shell, Stocked, command
 from tests.forked_commands import environment
 
@@ -93,7 +93,7 @@ def test_bash_completes_a_command(shell: Shell, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_help_ends_with_an_example_that_can_be_typed(name: str) -> None:
-    words = shlex.split(EXAMPLES[name])
+    words = shlex.split(COMMANDS[name].example)
     group = LazyCommands(name="callstack")
     context = group.make_context("callstack", words, resilient_parsing=True)
     command: Any = group
@@ -103,7 +103,7 @@ def test_every_help_ends_with_an_example_that_can_be_typed(name: str) -> None:
     own = _load(name)
     assert command.make_context(name, list(words)).params
     shown = own.get_help(own.make_context(name, [], resilient_parsing=True))
-    assert shown.rstrip().endswith(f"Example: callstack {EXAMPLES[name]}")
+    assert shown.rstrip().endswith(f"Example: callstack {COMMANDS[name].example}")
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

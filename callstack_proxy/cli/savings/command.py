@@ -45,7 +45,6 @@ from callstack_proxy.cli.savings.summary import (
     summary_lines,
 )
 from callstack_proxy.replay import (
-    FORMATS,
     FoundLogs,
     ReplayFailure,
     ReplayOptions,
@@ -54,6 +53,7 @@ from callstack_proxy.replay import (
     find_logs,
     newest_first,
     replay_logs,
+    session_formats,
     sum_needs,
     sum_rows,
     total_size,
@@ -79,7 +79,8 @@ def savings(
     paths: Annotated[list[Path] | None, typer.Argument(help="Session logs or folders; default: of all agents.")] = None,
     since: Annotated[str, typer.Option(help="Only newer ones: 36h, 30d, 4w or 2026-10-01.")] = "",
     client: Annotated[
-        list[str] | None, typer.Option(help=f"Only this agent: {', '.join(one.key for one in FORMATS)}. Repeatable.")
+        list[str] | None,
+        typer.Option(help=f"Only this agent: {', '.join(one.key for one in session_formats())}. Repeatable."),
     ] = None,
     project: Annotated[Path | None, typer.Option(help="Only sessions that worked in this folder, or below it.")] = None,
     model: Annotated[str, typer.Option(help="As if all had used it: its prices and window.")] = "",
@@ -154,7 +155,7 @@ def _parse_grouping(word: str) -> Grouping:
 
 
 def _checked_clients(named: Sequence[str]) -> Sequence[str]:
-    known = [one.key for one in FORMATS]
+    known = [one.key for one in session_formats()]
     for key in named:
         if key not in known:
             raise typer.BadParameter(f"{key!r} is no agent whose sessions are known; known are {', '.join(known)}")
@@ -182,7 +183,7 @@ def _explain_nothing(found: FoundLogs, paths: Sequence[Path]) -> None:
         print_error(f"no session of a known agent lies in {', '.join(map(str, paths))}")
         return
     print_error("no session of an agent was found on this machine; looked for")
-    rows = [(one.name, ", ".join(f"~/{place}" for place in one.places)) for one in FORMATS]
+    rows = [(one.name, ", ".join(f"~/{place}" for place in one.places)) for one in session_formats()]
     for line in align_columns(rows):
         typer.echo(line, err=True)
     typer.echo("Name files or folders, or see a made-up session with `callstack demo`.", err=True)

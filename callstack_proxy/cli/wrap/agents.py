@@ -1,8 +1,8 @@
-"""The table of agents: what each is set to, for its own process alone, so that it asks the proxy.
+"""The agents: what each is set to, for its own process alone, so that it asks the proxy.
 
 Each entry says where the fact comes from: "measured" is a run of the real client in `tests/clients/test_wrap.py`. A new
-agent is one function and one row. An agent that reads only files gets one in a temporary folder; the user's files are
-never written.
+agent is one function, one value of `Agent` and its entry point. An agent that reads only files gets one in a temporary
+folder; the user's files are never written.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ import yaml
 
 from callstack_proxy.cli.wrap import own_settings
 from callstack_proxy.cli.wrap.own_settings import OwnProvider, Surroundings
+from callstack_proxy.entry_points import load_all
 from proxy.config import Config
 from proxy.errors import InvalidConfiguration
 
@@ -206,28 +208,29 @@ def goose(launch: Launch) -> LaunchSettings:
     return LaunchSettings({**any_command(launch).environ, **hosts})
 
 
-AGENTS: Mapping[str, Agent] = {
-    "claude": Agent("claude", "npm install -g @anthropic-ai/claude-code", claude, own_settings.claude),
-    "codex": Agent("codex", "npm install -g @openai/codex", codex, own_settings.codex),
-    "opencode": Agent("opencode", "npm install -g opencode-ai", opencode, own_settings.opencode),
-    "qwen": Agent("qwen", "npm install -g @qwen-code/qwen-code", qwen, own_settings.qwen),
-    "pi": Agent("pi", "npm install -g @mariozechner/pi-coding-agent", pi, own_settings.pi),
-    "cline": Agent("cline", "npm install -g cline", cline, own_settings.cline),
-    "cn": Agent("cn", "npm install -g @continuedev/cli", cn, own_settings.cn),
-    "copilot": Agent("copilot", "npm install -g @github/copilot", copilot, own_settings.copilot),
-    "vibe": Agent("vibe", "pip install mistral-vibe", vibe, own_settings.vibe),
-    "grok": Agent("grok", "npm install -g @vibe-kit/grok-cli", grok, own_settings.grok),
-    "gptme": Agent("gptme", "pip install gptme", any_command),  # measured
-    "mini": Agent(
-        "mini", "pip install mini-swe-agent", any_command, own_settings.mini
-    ),  # measured: litellm's variables
-    "aider": Agent("aider", "pip install aider-chat", aider, own_settings.aider),
-    "goose": Agent("goose", "see its documentation", goose, own_settings.goose),
-}
-"""Word -> agent. Any other word is a command with the usual variables."""
+CLAUDE = Agent("claude", "npm install -g @anthropic-ai/claude-code", claude, own_settings.claude)
+CODEX = Agent("codex", "npm install -g @openai/codex", codex, own_settings.codex)
+OPENCODE = Agent("opencode", "npm install -g opencode-ai", opencode, own_settings.opencode)
+QWEN = Agent("qwen", "npm install -g @qwen-code/qwen-code", qwen, own_settings.qwen)
+PI = Agent("pi", "npm install -g @mariozechner/pi-coding-agent", pi, own_settings.pi)
+CLINE = Agent("cline", "npm install -g cline", cline, own_settings.cline)
+CN = Agent("cn", "npm install -g @continuedev/cli", cn, own_settings.cn)
+COPILOT = Agent("copilot", "npm install -g @github/copilot", copilot, own_settings.copilot)
+VIBE = Agent("vibe", "pip install mistral-vibe", vibe, own_settings.vibe)
+GROK = Agent("grok", "npm install -g @vibe-kit/grok-cli", grok, own_settings.grok)
+GPTME = Agent("gptme", "pip install gptme", any_command)  # measured
+MINI = Agent("mini", "pip install mini-swe-agent", any_command, own_settings.mini)  # measured: litellm's variables
+AIDER = Agent("aider", "pip install aider-chat", aider, own_settings.aider)
+GOOSE = Agent("goose", "see its documentation", goose, own_settings.goose)
+
+
+@cache
+def known_agents() -> Mapping[str, Agent]:
+    """Word -> agent: the entry points `callstack.agents`. Any other word is a command with the usual variables."""
+    return load_all("callstack.agents", Agent)
 
 
 def agent_named(word: str) -> Agent:
     """The agent that a word or the path of a program names."""
-    agent = AGENTS.get(Path(word).name)
+    agent = known_agents().get(Path(word).name)
     return replace(agent, program=word) if agent else Agent(word, "", any_command)

@@ -34,7 +34,7 @@ from callstack_proxy.cli.context import (
 )
 from callstack_proxy.cli.output import escape_unsafe, one_line, pluralize, print_error, print_line, print_note
 from callstack_proxy.cli.wrap.agent_process import run_agent
-from callstack_proxy.cli.wrap.agents import AGENTS, Agent, Launch, LaunchSettings, agent_named
+from callstack_proxy.cli.wrap.agents import Agent, Launch, LaunchSettings, agent_named, known_agents
 from callstack_proxy.cli.wrap.explainer import Explainer
 from callstack_proxy.cli.wrap.lasting_settings import read_notes
 from callstack_proxy.cli.wrap.own_settings import OwnProvider, Surroundings
@@ -88,7 +88,7 @@ class Plan:
 
 @wrap.command("wrap", context_settings={"ignore_unknown_options": True})
 def run(
-    agent: Annotated[str, typer.Argument(help=f"{', '.join(AGENTS)}, or any other command.")],
+    agent: Annotated[str, typer.Argument(help=f"{', '.join(known_agents())}, or any other command.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="The agent's own; behind -- all are.")] = None,
     config: ConfigFile = None,
     upstream: Annotated[
@@ -125,10 +125,10 @@ def run(
 def _missing_text(word: str, agent: Agent) -> str:
     if agent.install:
         return f"{agent.program} is not installed, or not on the PATH; to install it: {agent.install}"
-    alike = get_close_matches(word, AGENTS, cutoff=0.5)
+    alike = get_close_matches(word, known_agents(), cutoff=0.5)
     near = max(alike, key=lambda known: known[:2] == word[:2], default="")  # "clod" is rather claude than codex
     meant = f"did you mean {near}? " if near else ""
-    return f"{word}: there is no such command on the PATH; {meant}known agents: {', '.join(AGENTS)}"
+    return f"{word}: there is no such command on the PATH; {meant}known agents: {', '.join(known_agents())}"
 
 
 def _environ_before() -> dict[str, str]:

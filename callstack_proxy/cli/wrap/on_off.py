@@ -17,7 +17,7 @@ import typer
 
 from callstack_proxy.cli.context import ConfigFile, DataDirectory, data_flag, load_settings
 from callstack_proxy.cli.output import pluralize, print_error, print_line, print_note
-from callstack_proxy.cli.wrap.agents import AGENTS, Launch
+from callstack_proxy.cli.wrap.agents import Launch, known_agents
 from callstack_proxy.cli.wrap.lasting_settings import (
     LASTING,
     Note,
@@ -129,7 +129,7 @@ def _chosen(names: Sequence[str] | None) -> Sequence[str]:
 def _refuse_unknown(names: Sequence[str]) -> None:
     for name in names:
         if name not in LASTING:
-            reason = "has no settings file that can say so" if name in AGENTS else "is not known"
+            reason = "has no settings file that can say so" if name in known_agents() else "is not known"
             raise InvalidConfiguration(f"{name} {reason}; known: {', '.join(LASTING)}. Use `callstack wrap {name}`")
 
 
@@ -142,7 +142,7 @@ def _around() -> Surroundings:
 def _usual_path(name: str, settings: Config) -> Path:
     """The settings file that the agent reads now."""
     around = _around()
-    return LASTING[name](Launch("", Path("/"), around, AGENTS[name].own_provider(around), settings)).path
+    return LASTING[name](Launch("", Path("/"), around, known_agents()[name].own_provider(around), settings)).path
 
 
 def _is_at(note: Note, origin: str) -> bool:
@@ -166,7 +166,7 @@ def _plans(names: Sequence[str], origin: str, settings: Config) -> list[Writing]
             print_line(f"{name}: on already")
             continue
         around = _around()
-        own = AGENTS[name].own_provider(around)
+        own = known_agents()[name].own_provider(around)
         launch = Launch(origin, Path("/"), around, own, _with_upstreams(settings, own))
         writing = plan_on(name, LASTING[name](launch), own)
         if writing.note.changes:

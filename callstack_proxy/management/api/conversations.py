@@ -45,9 +45,9 @@ from callstack_proxy.management.api.base import (
 from callstack_proxy.management.api.openapi import openapi_description
 from callstack_proxy.management.api.status_line import StatusLineView
 from callstack_proxy.management.export import (
-    FORMATS,
     MEASURES,
     ExportOptions,
+    export_formats,
     files,
     format_named,
     load_export_input,
@@ -215,7 +215,7 @@ async def list_threads(caller: CurrentCaller, conversation: Id) -> Response:
 # ------------------------------------------------------------------------------------------------------------- export
 EXPORT_CONTENT_TYPES = {
     kind: "object" if kind == "application/json" else "string"
-    for kind in sorted({files.content_type_of(each) for each in FORMATS.values()})
+    for kind in sorted({files.content_type_of(each) for each in export_formats().values()})
 }
 """JSON type of an export by content type."""
 
@@ -236,7 +236,7 @@ async def export_conversation(
     caller: CurrentCaller,
     conversation: Id,
     kind: Annotated[
-        str, Query(alias="format", description="What it is told as", json_schema_extra={"enum": list(FORMATS)})
+        str, Query(alias="format", description="What it is told as", json_schema_extra={"enum": list(export_formats())})
     ] = "ledger",
     thread: Thread = "",
     whole: Annotated[bool, Query(description="messages: the client's history as it was sent")] = False,

@@ -17,8 +17,9 @@ from starlette.responses import Response
 from callstack_proxy.management.api import ApiContext
 from callstack_proxy.management.views import BROKEN_OFF, LENGTH_REASONS
 from proxy import __version__
-from proxy.accounting import dollar_decimals, outcome_meaning, shown_key
+from proxy.accounting import outcome_meaning, shown_key
 from proxy.auth import Tenant
+from proxy.core.text import dollar_decimals
 from proxy.errors import Forbidden
 
 TEMPLATES = Path(__file__).with_name("templates")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from io import RawIOBase
 from pathlib import Path
 
-from callstack_proxy.management.export.export_formats import ExportFile, ExportFormat, ExportOptions
+from callstack_proxy.management.export.base import ExportFile, ExportFormat, ExportOptions
 from callstack_proxy.management.export.source import ExportInput
 from callstack_proxy.management.export.stack_layout import safe_file_name
 from proxy.errors import BadRequest

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from callstack_proxy.management.export.base import JSON, TEXT, ExportFormat, MeasureName
 from callstack_proxy.management.export.items import json_line
 from callstack_proxy.management.export.source import ExportInput
 from proxy import __version__
@@ -19,8 +20,6 @@ SPEEDSCOPE_SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 NO_FRAME = "(no frame)"
 """For requests before the first frame, or in a frame of an abandoned branch."""
 STACK_TITLE_CHARACTERS = 80
-
-MeasureName = Literal["tokens", "output", "cost", "time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +86,17 @@ def _frame_stack(tree: Tree, receipt: Receipt) -> tuple[str, ...]:
 
 def _frame_label(tree: Tree, frame: str) -> str:
     return f"{cut_for_display(tree.frames[frame].title, STACK_TITLE_CHARACTERS)} [{frame}]" if frame else NO_FRAME
+
+
+SPEEDSCOPE = ExportFormat(
+    "tokens, money and time by frame, for speedscope",
+    JSON,
+    ".speedscope.json",
+    lambda export_input, _: render_speedscope(export_input),
+)
+COLLAPSED = ExportFormat(
+    "the same as collapsed stacks, for any flame graph",
+    TEXT,
+    ".collapsed.txt",
+    lambda export_input, options: render_collapsed(export_input, options.measure),
+)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from callstack_proxy.management.export.base import MARKDOWN, ExportFormat
 from callstack_proxy.management.export.source import ExportInput
 from proxy.core.frames import FINAL_STATUSES, Frame, Status, Tree, children, is_task, path_to
 from proxy.core.ledger import EntryKind
@@ -163,3 +164,8 @@ def _escape(match: re.Match[str]) -> str:
 
 def _format_time(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+HANDOVER = ExportFormat(
+    "what whoever goes on has to know, one page", MARKDOWN, ".md", lambda export_input, _: render_page(export_input)
+)

@@ -10,6 +10,7 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from callstack_proxy.management.export.base import LINES, ExportFormat
 from callstack_proxy.management.views import (
     CallState,
     LogItem,
@@ -99,3 +100,11 @@ def json_document(value: Any) -> bytes:
 
 def log_lines(items: Iterable[ExportItem]) -> Iterator[bytes]:
     return (json_line(item.log_line()) for item in items)
+
+
+LOGS = ExportFormat(
+    "every message once, a line each, with its frame",
+    LINES,
+    ".jsonl",
+    lambda export_input, _: log_lines(items_of(export_input.ledger, export_input.path_state.tree)),
+)

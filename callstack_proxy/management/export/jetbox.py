@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from callstack_proxy.management.export.base import JSON, ExportFormat
 from callstack_proxy.management.export.import_files import FileSource, read_objects, refuse_import
 from callstack_proxy.management.export.items import ExportItem, items_of, json_document, json_line
 from callstack_proxy.management.export.rebuild import (
@@ -315,3 +316,8 @@ def _parse_timestamp(timestamp: str | float | None) -> int:
         )
     except (ValueError, OverflowError):
         return 0
+
+
+JETBOX = ExportFormat(
+    "goal, tasks and subtasks; history.jsonl, loops.json", JSON, "", render_files=jetbox_files, is_importable=True
+)

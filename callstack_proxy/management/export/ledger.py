@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from callstack_proxy.management.export.base import LINES, ExportFormat
 from callstack_proxy.management.export.items import json_line
 from callstack_proxy.management.export.redaction import without_credentials
 from callstack_proxy.management.export.source import ExportInput
@@ -161,3 +162,12 @@ def as_bytes(text: str) -> bytes:
 
 def _refuse_line(number: int, why: str) -> NoReturn:
     raise BadRequest(f"line {number}: {why}. Nothing was imported.", code="not_importable")
+
+
+LEDGER = ExportFormat(
+    "everything, a record a line; comes back exactly",
+    LINES,
+    ".ledger.jsonl",
+    lambda export_input, _: ledger_lines(export_input),
+    is_importable=True,
+)

@@ -7,11 +7,12 @@ because providers would refuse it. Messages of the client are not edited.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
+from callstack_proxy.management.export.base import JSON, ExportFormat, ExportOptions
 from callstack_proxy.management.export.redaction import without_credentials
 from callstack_proxy.management.export.source import ExportInput
 from proxy.accounting import Tariff, Tariffs
@@ -216,3 +217,10 @@ def _is_stack_call(item: bytes) -> bool:
     inner = named.function or named.custom
     name = inner.get("name") if inner else named.name
     return isinstance(name, str) and named.type != "text" and is_stack_tool(name)
+
+
+def _render(export_input: ExportInput, options: ExportOptions) -> Iterator[bytes]:
+    return iter((original_body(export_input) if options.untrimmed else context_body(export_input), b"\n"))
+
+
+MESSAGES = ExportFormat("a request body that any client can go on with", JSON, ".messages.json", _render)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from callstack_proxy.management.export.base import LINES, ExportFormat
 from callstack_proxy.management.export.items import json_line
 from callstack_proxy.management.export.jetbox import actions_of
 from callstack_proxy.management.export.source import ExportInput
@@ -87,3 +88,8 @@ def _encode_value(value: object) -> dict[str, Any]:
             return {"arrayValue": {"values": [_encode_value(each) for each in value]}}
         case _:
             return {"stringValue": str(value)}
+
+
+OTEL = ExportFormat(
+    "OpenTelemetry spans, as OTLP in JSON", LINES, ".otlp.jsonl", lambda export_input, _: span_batches(export_input)
+)

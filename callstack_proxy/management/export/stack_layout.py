@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from callstack_proxy.management.export.base import JSON, ExportFormat
 from callstack_proxy.management.export.import_files import FileSource, read_document, read_objects, refuse_import
 from callstack_proxy.management.export.items import ExportItem, items_of, json_document, json_line, log_lines
 from callstack_proxy.management.export.ledger import as_bytes
@@ -217,3 +218,8 @@ def _parse_line(fields: Mapping[str, Any], where: str) -> ImportedMessage:
         )  # fmt: skip
     except (msgspec.ValidationError, KeyError, UnicodeError) as error:
         refuse_import(f"{where}: {error}")
+
+
+STACK = ExportFormat(
+    "state.json, and a file and a log for each frame", JSON, "", render_files=stack_files, is_importable=True
+)

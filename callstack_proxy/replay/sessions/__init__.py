@@ -1,8 +1,37 @@
-"""Session logs that clients write on this machine, read as recordings. One module for each client; `finder.py` lists
-them."""
+"""Session logs that clients write on this machine, read as recordings. One module for each client, found as the entry
+points `callstack.sessions`. What a reader needs is here: it fills a `ThreadBuilder`, and yields `from_threads`."""
 
-from callstack_proxy.replay.sessions.base import Session, SessionFormat
-from callstack_proxy.replay.sessions.finder import FORMATS, FoundLogs, find_logs, format_of
+from callstack_proxy.replay.sessions.base import (
+    LoggedAnswer,
+    LogSample,
+    Session,
+    SessionFormat,
+    ThreadBuilder,
+    call_of,
+    from_threads,
+    json_lines,
+    json_object,
+    seconds,
+    text_in,
+)
+from callstack_proxy.replay.sessions.finder import FoundLogs, find_logs, format_of, session_formats
 from callstack_proxy.replay.sessions.recordings import SessionConverter
 
-__all__ = ["FORMATS", "FoundLogs", "Session", "SessionConverter", "SessionFormat", "find_logs", "format_of"]
+__all__ = [
+    "FoundLogs",
+    "LogSample",
+    "LoggedAnswer",
+    "Session",
+    "SessionConverter",
+    "SessionFormat",
+    "ThreadBuilder",
+    "call_of",
+    "find_logs",
+    "format_of",
+    "from_threads",
+    "json_lines",
+    "json_object",
+    "seconds",
+    "session_formats",
+    "text_in",
+]

@@ -7,35 +7,13 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from callstack_proxy.entry_points import load_all, warn_once
 from callstack_proxy.replay.sessions.base import LogSample, SessionFormat
-from callstack_proxy.replay.sessions.claude_code import CLAUDE_CODE
-from callstack_proxy.replay.sessions.cline import CLINE
-from callstack_proxy.replay.sessions.codex import CODEX
-from callstack_proxy.replay.sessions.continue_cn import CONTINUE
-from callstack_proxy.replay.sessions.copilot_cli import COPILOT_CLI
-from callstack_proxy.replay.sessions.gptme import GPTME
-from callstack_proxy.replay.sessions.mini_swe_agent import MINI_SWE_AGENT
-from callstack_proxy.replay.sessions.mistral_vibe import MISTRAL_VIBE
-from callstack_proxy.replay.sessions.opencode import OPENCODE
-from callstack_proxy.replay.sessions.pi import PI
-from callstack_proxy.replay.sessions.qwen_code import QWEN_CODE
 from callstack_proxy.replay.sessions.sqlite_log import opened_log
 
-FORMATS = (
-    CLAUDE_CODE,
-    CODEX,
-    OPENCODE,
-    PI,
-    CONTINUE,
-    CLINE,
-    QWEN_CODE,
-    COPILOT_CLI,
-    MISTRAL_VIBE,
-    GPTME,
-    MINI_SWE_AGENT,
-)
 SUFFIXES = (".jsonl", ".json", ".db")
 SQLITE = b"SQLite format 3\x00"
 SAMPLE_LINES = 20
@@ -54,10 +32,16 @@ class FoundLogs:
     others: dict[Path, str]
 
 
+@cache
+def session_formats() -> tuple[SessionFormat, ...]:
+    """The clients whose logs are read: the entry points `callstack.sessions`, ours first."""
+    return tuple(load_all("callstack.sessions", SessionFormat).values())
+
+
 def find_logs(home: Path, folders: Iterable[Path], clients: Iterable[str], newer_than_s: float) -> FoundLogs:
     """The logs below `folders`, or, without any, where clients keep them below `home`. `clients` are keys of formats;
     none stands for all. A file last written before `newer_than_s` is left out."""
-    wanted = {known.key for known in FORMATS if not clients or known.key in set(clients)}
+    wanted = {known.key for known in session_formats() if not clients or known.key in set(clients)}
     named = list(folders)
     found = FoundLogs({}, {})
     for path in dict.fromkeys(_files_below(named) if named else _files_of_clients(home, wanted)):
@@ -72,7 +56,7 @@ def find_logs(home: Path, folders: Iterable[Path], clients: Iterable[str], newer
 
 
 def _files_of_clients(home: Path, wanted: set[str]) -> Iterator[Path]:
-    for known in FORMATS:
+    for known in session_formats():
         if known.key in wanted:
             for place in known.places:
                 files = (path for path in home.glob(place) if path.is_file())
@@ -99,7 +83,16 @@ def format_of(path: Path) -> SessionFormat | None:
     sample = _sample_of(path)
     if sample is None or not (sample.values or sample.tables):
         return None
-    return next((known for known in FORMATS if known.recognises(sample)), None)
+    return next((known for known in session_formats() if _recognises(known, sample)), None)
+
+
+def _recognises(known: SessionFormat, sample: LogSample) -> bool:
+    """A reader that fails, as another package's may, does not know the file; the others go on."""
+    try:
+        return known.recognises(sample)
+    except Exception as error:
+        warn_once(f"the reader of {known.name} fails, and its sessions may be missing: {error!r}")
+        return False
 
 
 def reason_why_none(path: Path) -> str:

@@ -284,9 +284,9 @@ def test_an_agent_that_asks_the_running_proxy_already_gets_no_second_one(wrappin
     ("word", "said"),
     [
         ("goose", "error: goose is not installed, or not on the PATH; to install it: "),
-        ("gosse", "error: gosse: there is no such command on the PATH; did you mean goose? known agents: claude, "),
-        ("clod", "error: clod: there is no such command on the PATH; did you mean claude? known agents: claude, "),
-        ("x11", "error: x11: there is no such command on the PATH; known agents: claude, codex, "),
+        ("gosse", "error: gosse: there is no such command on the PATH; did you mean goose? known agents: aider, "),
+        ("clod", "error: clod: there is no such command on the PATH; did you mean claude? known agents: aider, "),
+        ("x11", "error: x11: there is no such command on the PATH; known agents: aider, claude, "),
     ],
 )
 def test_an_agent_that_is_not_there_is_one_message(wrapping: Wrapping, word: str, said: str) -> None:

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import pytest
 
+from callstack_proxy.management.export import ExportOptions, format_named
 from callstack_proxy.management.export import files as writing
-from callstack_proxy.management.export.export_formats import ExportOptions, format_named
 from callstack_proxy.management.export.importer import ImportResult, import_conversation
 from callstack_proxy.management.export.source import ExportInput, load_export_input
 from llm_test_provider import Model, ScriptedProvider

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from callstack_proxy.management.export import flamegraph as flames
 from callstack_proxy.management.export import handover
 from callstack_proxy.management.export import otel as spans
-from callstack_proxy.management.export.export_formats import FORMATS, format_named, measure_named
+from callstack_proxy.management.export.export_formats import export_formats, format_named, measure_named
 from callstack_proxy.management.export.redaction import without_credentials
 from callstack_proxy.management.export.source import ExportInput
 from proxy.accounting import Receipt, sum_receipts
@@ -276,7 +276,7 @@ def test_an_unknown_format_is_answered_with_the_nearest(asked: str, near: str) -
     with pytest.raises(BadRequest, match=f"Did you mean '{near}'") as refused:
         format_named(asked)
 
-    assert all(name in str(refused.value) for name in FORMATS)
+    assert all(name in str(refused.value) for name in export_formats())
 
 
 def test_an_unknown_measure_is_answered_with_those_there_are() -> None:

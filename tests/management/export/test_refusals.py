@@ -8,7 +8,7 @@ from itertools import islice
 
 import pytest
 
-from callstack_proxy.management.export.export_formats import ExportOptions, format_named
+from callstack_proxy.management.export import ExportOptions, format_named
 from callstack_proxy.management.export.files import write_export, zip_chunks
 from proxy.errors import BadRequest, NotAllowed
 from tests.management.api.small_ledger import records_of

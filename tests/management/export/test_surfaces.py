@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from callstack_proxy.management.export.export_formats import FORMATS
+from callstack_proxy.management.export.export_formats import export_formats
 from tests.cli.conftest import Shell, Stocked, own_stock, shell, stocked
 from tests.management.api.conftest import Served, served
 
@@ -16,13 +16,15 @@ __all__ = ["own_stock", "served", "shell", "stocked"]
 
 # -----------------------------------------------------------------------------------------------------------------
 # /stack
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", export_formats())
 async def test_every_format_is_handed_out_as_a_file(served: Served, kind: str) -> None:
     answer = await served.ask(f"/stack/conversations/{served.ours.conversation}/export?format={kind}")
 
     assert answer.status == 200, answer.body
     assert answer.body
-    assert answer.kind == ("application/zip" if FORMATS[kind].render_files else FORMATS[kind].content_type)
+    assert answer.kind == (
+        "application/zip" if export_formats()[kind].render_files else export_formats()[kind].content_type
+    )
 
 
 @pytest.mark.rows("S1-05")
@@ -36,7 +38,7 @@ async def test_several_files_come_as_an_archive(served: Served) -> None:
 
 
 @pytest.mark.rows("X-25")
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", export_formats())
 async def test_nobody_exports_what_is_not_theirs(served: Served, kind: str) -> None:
     """X-25: answered like what never existed; an operator may."""
     path = f"/stack/conversations/{served.theirs.conversation}/export?format={kind}"
@@ -56,7 +58,7 @@ async def test_nobody_exports_what_is_not_theirs(served: Served, kind: str) -> N
     [
         ("format=speedscop", 400, "Did you mean 'speedscope'"),
         ("format=collapsed&measure=tokns", 400, "Did you mean 'tokens'"),
-        ("format=", 400, "There are: ledger, stack"),
+        ("format=", 400, "There are: collapsed, handover"),
         ("format=logs&thread=nobody", 404, "There is no thread 'nobody'"),
     ],
 )
@@ -73,7 +75,7 @@ async def test_the_description_names_the_formats(served: Served) -> None:
     operation = described["paths"]["/stack/conversations/{conversation}/export"]["get"]
 
     (kinds,) = [p["schema"]["enum"] for p in operation["parameters"] if p["name"] == "format"]
-    assert kinds == list(FORMATS)
+    assert kinds == list(export_formats())
     assert set(operation["responses"]) == {"200", "400", "401", "404", "409", "429", "500"}
 
 
@@ -83,7 +85,7 @@ def test_with_nothing_named_the_formats_are_listed(stocked: Stocked) -> None:
     done = stocked.shell.on_data("export")
 
     assert done.code == 0, done.errors
-    assert all(name in done.out for name in FORMATS)
+    assert all(name in done.out for name in export_formats())
 
 
 def test_without_a_format_it_is_the_whole_ledger(stocked: Stocked, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from callstack_proxy.cli.context import load_settings
 from callstack_proxy.replay import ReplayOptions, ReplayResult, find_logs, replay_logs
 from callstack_proxy.replay.recording import NotReplayable, Recording
 from callstack_proxy.replay.recording_formats import read_recordings
-from callstack_proxy.replay.sessions import FORMATS, format_of
+from callstack_proxy.replay.sessions import format_of, session_formats
 from callstack_proxy.replay.sessions.claude_code import CLAUDE_CODE
 from proxy.accounting import TokenCounter
 from proxy.store import MemoryStore
@@ -181,8 +181,8 @@ def test_a_field_of_another_kind_is_told_in_a_sentence(tmp_path: Path) -> None:
 
 
 def test_each_client_has_a_name_a_key_and_places() -> None:
-    assert len({known.key for known in FORMATS}) == len(FORMATS) == 11
-    assert all(known.places and known.head_tokens > 0 for known in FORMATS)
+    assert len({known.key for known in session_formats()}) == len(session_formats()) == 11
+    assert all(known.places and known.head_tokens > 0 for known in session_formats())
 
 
 def test_a_list_of_sessions_that_a_client_keeps_is_not_said_to_be_damaged(tmp_path: Path) -> None:
