@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, get_args
 
 import typer
+from msgspec.structs import asdict
 
 from callstack_proxy.cli.api_client import call, conversation_path
 from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, settings_at
@@ -111,7 +112,8 @@ def autonomy_text(view: AutonomyView) -> Iterator[str]:
     yield from align_columns([("heuristic", "for a", "score", "", "made of"), *cells], right=(2,))
     for row in view["history"][-MAX_SUGGESTIONS_SHOWN:]:
         yield one_line(f"{local_time(row['time'])}  {row['state']}: {row['text']}")
-    yield "suggestions: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in view["stats"].items())
+    counts = asdict(view["stats"])
+    yield "suggestions: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items())
 
 
 def _inputs(inputs: Mapping[str, object]) -> str:

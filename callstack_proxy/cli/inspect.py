@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, project_folders, settings_at
@@ -34,13 +33,11 @@ from callstack_proxy.management.views import (
     MAX_RESULTS,
     AncestorView,
     ConversationRow,
-    CostDecisionView,
     ExplanationView,
     FrameLog,
     LogItem,
     MessageChange,
     NamedChanges,
-    ReceiptView,
     RequestDiff,
     ResumeView,
     RoundDiff,
@@ -59,7 +56,8 @@ from callstack_proxy.management.views import (
     seen_files_view,
 )
 from proxy.accounting import (
-    PlanCost,
+    GateDecision,
+    Receipt,
     TableColumn,
     Tariff,
     TokenCounter,
@@ -233,16 +231,16 @@ def diff(
     if as_json:
         print_json(view)
         return
-    receipt = view["receipt"]
+    receipt = view["receipt"] if isinstance(view["receipt"], Receipt) else None
     print_line(f"request {view['id']}  {view['status']}", "cyan")
     if receipt:
-        print_line(outcome_meaning(receipt["status"], receipt["reason"]))
-    for line in receipt_text(receipt, settings.tariff_of(receipt.get("model", ""))):
-        print_line(line)
+        print_line(outcome_meaning(receipt.status, receipt.reason))
+        for line in receipt_text(receipt, settings.tariff_of(receipt.model)):
+            print_line(line)
     if any(not one["same"] and one["readable"] for one in view["rounds"]):
         print_line("- put away  + added by us  ~ sent as it first came  B bytes")
     if not view["rounds"]:
-        print_line("It was sent as it came." if receipt.get("rounds") else "Nothing was sent for it.")
+        print_line("It was sent as it came." if receipt and receipt.rounds else "Nothing was sent for it.")
     for one in view["rounds"]:
         _print_round(one)
 
@@ -262,44 +260,40 @@ MIN_PRICE_DIFFERENCE = 0.005
 """Share by which bills must differ from the list to be told."""
 
 
-def receipt_text(receipt: ReceiptView, tariff: Tariff) -> list[str]:
-    """What the request cost, how that comes about, and decisions of the cost gate, refused ones included; empty while
-    the request is being answered."""
-    if not receipt:
-        return []
-    cost, untouched, saved = format_amounts([receipt["cost"], receipt["cost_untouched"], abs(receipt["saved"])])
-    percent = percent_saved(abs(receipt["saved"]), receipt["cost_untouched"])
+def receipt_text(receipt: Receipt, tariff: Tariff) -> list[str]:
+    """What the request cost, how that comes about, and decisions of the cost gate, refused ones included."""
+    cost, untouched, saved = format_amounts([receipt.cost, receipt.cost_untouched, abs(receipt.saved)])
+    percent = percent_saved(abs(receipt.saved), receipt.cost_untouched)
     share = "" if percent is None else f" ({percent:.1f} %)"
-    balance = f"{'lost' if receipt['saved'] < 0 else 'saved'} ${saved}{share}" if float(saved) else "nothing saved"
-    lost, gone = receipt.get("lost_reasoning", 0), receipt.get("rereads_gone", 0)
-    (again,) = format_amounts([receipt.get("cost_rereads", 0.0)])
+    balance = f"{'lost' if receipt.saved < 0 else 'saved'} ${saved}{share}" if float(saved) else "nothing saved"
+    lost, gone = receipt.lost_reasoning, receipt.rereads_gone
+    (again,) = format_amounts([receipt.cost_rereads])
     files = f"{gone:,} file{'' if gone == 1 else 's'}"
     priced = [f"without us ${untouched}, with us ${cost}: {balance}"]
-    plan = receipt.get("plan")
-    taken = plan_lines(msgspec.convert(plan, PlanCost)) if plan else []
-    prices = [_usage_text(receipt), *([] if plan else [_prices_text(receipt, tariff)])]
+    taken = plan_lines(receipt.plan) if receipt.plan else []
+    prices = [_usage_text(receipt), *([] if receipt.plan else [_prices_text(receipt, tariff)])]
     return [
         *(taken or priced),
-        f"{receipt['tokens_in']:,} tokens from the agent, {receipt['tokens_sent']:,} sent",
-        *(prices if receipt["rounds"] else []),
+        f"{receipt.tokens_in:,} tokens from the agent, {receipt.tokens_sent:,} sent",
+        *(prices if receipt.rounds else []),
         *([f"{files} that had been put away had to be read again: ${again}"] if gone else []),
         *([f"{lost:,} tokens of reasoning had to be left out"] if lost else []),
-        *map(_decision_text, receipt.get("decisions", [])),
+        *map(_decision_text, receipt.decisions),
     ]
 
 
-def _usage_text(receipt: ReceiptView) -> str:
+def _usage_text(receipt: Receipt) -> str:
     """What the provider charges for, by its own figures where it told them."""
-    usage, sent = receipt["usage"], receipt["sent"]
-    rounds = "" if receipt["rounds"] == 1 else f" in {receipt['rounds']} rounds"
-    answer = f"{usage['output']:,} of the answer" if usage["output"] else "an answer it did not count"
-    if receipt["basis"] == "reported":
-        fresh = max(0, usage["input"] - usage["cached"] - usage["written"])
-        kinds = _kinds_text(usage["cached"], usage["written"], fresh)
-        return f"the provider counted {usage['input']:,} tokens{rounds}: {kinds}, and {answer}"
-    kinds = _kinds_text(sent["cached"], sent["written"], sent["uncached"])
-    told = f"{usage['input']:,} tokens" if usage["input"] else "no tokens"
-    gap = "did not tell all of it" if usage["cached"] else "none from its cache yet"
+    usage, sent = receipt.usage, receipt.sent
+    rounds = "" if receipt.rounds == 1 else f" in {receipt.rounds} rounds"
+    answer = f"{usage.output:,} of the answer" if usage.output else "an answer it did not count"
+    if receipt.basis == "reported":
+        fresh = max(0, usage.input - usage.cached - usage.written)
+        kinds = _kinds_text(usage.cached, usage.written, fresh)
+        return f"the provider counted {usage.input:,} tokens{rounds}: {kinds}, and {answer}"
+    kinds = _kinds_text(sent.cached, sent.written, sent.uncached)
+    told = f"{usage.input:,} tokens" if usage.input else "no tokens"
+    gap = "did not tell all of it" if usage.cached else "none from its cache yet"
     return f"the provider counted {told}{rounds} and {gap}; we estimate {kinds}, and {answer}"
 
 
@@ -308,39 +302,40 @@ def _kinds_text(cached: int, written: int, fresh: int) -> str:
     return ", ".join(f"{tokens:,} {kind}" for tokens, kind in kinds if tokens) or "0"
 
 
-def _prices_text(receipt: ReceiptView, tariff: Tariff) -> str:
+def _prices_text(receipt: Receipt, tariff: Tariff) -> str:
     output = "an answer of unknown price" if tariff.output is None else f"${tariff.output:g} for the answer"
-    known = "" if receipt["priced"] else ", assumed for a model in no table"
+    known = "" if receipt.priced else ", assumed for a model in no table"
     write = f", {tariff.write:g} times to write to it" if tariff.write != 1 else ""
     prices = f"${tariff.input:g} a million, {tariff.read:g} times that from the cache{write}, {output}"
-    return f"prices of {receipt['model'] or 'the model'}{known}: {prices}{_bill_text(receipt)}"
+    return f"prices of {receipt.model or 'the model'}{known}: {prices}{_bill_text(receipt)}"
 
 
-def _bill_text(receipt: ReceiptView) -> str:
+def _bill_text(receipt: Receipt) -> str:
     """How far bills differ from the list; empty where they do not."""
-    factor, where = receipt.get("price_factor", 1.0), receipt["upstream"] or "this upstream"
+    factor, where = receipt.price_factor, receipt.upstream or "this upstream"
     if abs(factor - 1) < MIN_PRICE_DIFFERENCE:
         return ""
-    said = "the answer named its cost" if receipt.get("billed") else "earlier answers named their cost"
+    said = "the answer named its cost" if receipt.billed else "earlier answers named their cost"
     return f"; {said}, {factor:.3g} times that, and prices at {where} are corrected by it"
 
 
-def _decision_text(view: CostDecisionView) -> str:
+def _decision_text(decision: GateDecision) -> str:
     """One decision of the cost gate; cost and gain in input tokens."""
-    if not view["done"] and not view["removed"]:
-        return f"{view['kind']}: nothing that could leave is worth it yet"
-    asked, why = f"{view['kind']} {view['subject']}".rstrip(), decision_meaning(view["reason"])
-    leaves, stays = ("leave", "stand") if view["done"] else ("would leave", "would stand")
+    if not decision.done and not decision.removed:
+        return f"{decision.kind}: nothing that could leave is worth it yet"
+    asked, why = f"{decision.kind} {decision.subject}".rstrip(), decision_meaning(decision.reason)
+    leaves, stays = ("leave", "stand") if decision.done else ("would leave", "would stand")
     line = (
-        f"{view['removed']:,} tokens {leaves}, {view['compaction']:,} {stays} for them, {view['behind']:,} behind them"
+        f"{decision.removed:,} tokens {leaves}, {decision.compaction:,} {stays} for them, "
+        f"{decision.behind:,} behind them"
     )
     worth = (
-        f"worth {view['gain']:,.0f} tokens of input over {pluralize(view['requests'], 'request')} to come, which are "
-        f"assumed, at a price of {view['cost']:,.0f} now"
+        f"worth {decision.gain:,.0f} tokens of input over {pluralize(decision.requests, 'request')} to come, which are "
+        f"assumed, at a price of {decision.cost:,.0f} now"
     )
-    if view["band"]:
-        worth += f", {view['band']:,.0f} of it for staying below the length from which all of a request costs more"
-    return f"{asked}: {'done' if view['done'] else 'not now'}, because {why}; {line}; {worth}"
+    if decision.band:
+        worth += f", {decision.band:,.0f} of it for staying below the length from which all of a request costs more"
+    return f"{asked}: {'done' if decision.done else 'not now'}, because {why}; {line}; {worth}"
 
 
 def _print_round(one: RoundDiff) -> None:

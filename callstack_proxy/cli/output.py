@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import typer
 
 from proxy.core.text import cell_width, cut_at_word, dollar_decimals
@@ -129,8 +130,8 @@ def _print_on_stderr(text: str, color: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print JSON in ASCII, with every control character escaped."""
-    typer.echo(json.dumps(value, indent=2))
+    """Print JSON in ASCII, with every control character escaped. Structs in it are objects."""
+    typer.echo(json.dumps(value, indent=2, default=msgspec.to_builtins))
 
 
 def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:

@@ -114,7 +114,7 @@ def report(
         if as_json:
             print_json(view)
         else:
-            print_csv(ReceiptTotals.__struct_fields__, view["rows"])
+            print_csv(ReceiptTotals.__struct_fields__, msgspec.to_builtins(view["rows"]))
     else:
         asyncio.run(_print_report(settings, chosen))
 
@@ -278,7 +278,7 @@ async def _load_rows(config: Config, reference: str) -> list[RegretRow]:
     async with opened_store(config) as store:
         only = (await lookup.find_ledger(store, None, reference)).conversation.id if reference else ""
         view = await totals_view(store, None, "conversation", only, names=config.observed_tools)
-        by_tool = view["total"]["rereads_gone_by"] or {}
+        by_tool = view["total"].rereads_gone_by or {}
     found: list[RegretRow] = []
     for tool, times in sorted(by_tool.items(), key=lambda row: (-row[1], row[0])):
         rule = config.output_rules.rule_for(tool)

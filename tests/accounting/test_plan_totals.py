@@ -5,8 +5,16 @@ import pytest
 
 from callstack_proxy.cli.inspect import receipt_text
 from callstack_proxy.cli.wrap.command import outcome_text
-from callstack_proxy.management.views.schemas import ReceiptView
-from proxy.accounting import PlanCost, PlanWindowUse, ReceiptTotals, format_plan, plan_lines, sum_plans
+from proxy.accounting import (
+    UNKNOWN_TARIFF,
+    PlanCost,
+    PlanWindowUse,
+    Receipt,
+    ReceiptTotals,
+    format_plan,
+    plan_lines,
+    sum_plans,
+)
 
 pytestmark = pytest.mark.rows("X-63")
 
@@ -95,8 +103,10 @@ def test_given_mode_shadow_on_a_plan_when_it_ends_then_no_dollars_are_foretold()
 
 
 def test_given_a_request_on_a_plan_when_it_is_told_then_it_says_why_nothing_is_folded_for_money() -> None:
-    view: ReceiptView = receipt(paid(0.82, 1.2, FIVE, WEEK))  # type: ignore[assignment]
-    told = "\n".join(receipt_text(view, None))  # type: ignore[arg-type]
+    counts = ("tokens_last", "tokens_saved", "fixed_in", "fixed_sent", "own_tools", "own_texts", "own_rounds")
+    more = {"id": "r1", "untouched": {}, "usage_by_round": [], "output_priced": True, **dict.fromkeys(counts, 0)}
+    whole = msgspec.convert(receipt(paid(0.82, 1.2, FIVE, WEEK), **more), Receipt)
+    told = "\n".join(receipt_text(whole, UNKNOWN_TARIFF))
     assert "it took 41.0 % of your 5 hours, without us 60.0 %" in told
     assert "it took 4.1 % of your week, without us 6.0 %" in told
     assert "a cached token weighs 0.7 % of a fresh one, as is expected of plans" in told

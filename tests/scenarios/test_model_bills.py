@@ -8,17 +8,16 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
 from callstack_proxy.cli.inspect import receipt_text
-from callstack_proxy.management.views.schemas import ReceiptView
 from llm_test_provider import Model, ScriptedProvider, Usage, says
 from llm_test_provider.apis import chat as chat_api
 from llm_test_provider.prompt_cache import CACHE_RULES, CacheRule
-from proxy.accounting import UNKNOWN_TARIFF
+from proxy.accounting import UNKNOWN_TARIFF, Receipt
 from tests.client_dialects import CHAT, MESSAGES, RESPONSES, TestDialect
 from tests.clocks import Clock, set_clock
 from tests.harness import Conversation, RecordingProvider, Stage, bash, does, running_stage
@@ -259,6 +258,6 @@ def test_a_price_learned_from_a_bill_holds_at_that_upstream_where_no_cost_is_nam
         assert receipt["price_factor"] == pytest.approx(named["price_factor"])
         assert receipt["cost"] == pytest.approx(0.09, rel=0.05)
     assert f"{named['price_factor']:.3g} times that" in "\n".join(
-        receipt_text(cast("ReceiptView", named), UNKNOWN_TARIFF)
+        receipt_text(msgspec.convert(named, Receipt), UNKNOWN_TARIFF)
     )
-    assert "corrected" not in "\n".join(receipt_text(cast("ReceiptView", before), UNKNOWN_TARIFF))
+    assert "corrected" not in "\n".join(receipt_text(msgspec.convert(before, Receipt), UNKNOWN_TARIFF))

@@ -8,11 +8,12 @@ refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec.structs import replace
 from typing_extensions import TypedDict
 
+from callstack_proxy.management.views import StructSchema
 from proxy.config import Config
 from proxy.core.frames import (
     POP,
@@ -80,16 +81,6 @@ class SuggestionView(TypedDict):
     state: str
 
 
-class AutonomyStatsView(TypedDict):
-    total: int
-    push: int
-    pop: int
-    acted: int
-    ignored: int
-    auto_pushes: int
-    auto_pops: int
-
-
 class AutonomyView(TypedDict):
     """The rules in force, what they say of the active frame, and what was suggested. `chosen` names the rules that were
     set for this conversation; the others are the configuration's."""
@@ -108,7 +99,7 @@ class AutonomyView(TypedDict):
     pop: VerdictView
     pending: list[SuggestionView]
     history: list[SuggestionView]
-    stats: AutonomyStatsView
+    stats: Annotated[SuggestionCounts, StructSchema()]
 
 
 def autonomy_view(ledger: Ledger, path_state: PathState, config: Config, now: int) -> AutonomyView:
@@ -136,19 +127,7 @@ def autonomy_view(ledger: Ledger, path_state: PathState, config: Config, now: in
         "pop": _verdict_view(pop, reason_not_to_suggest(tree, POP, config.max_depth)),
         "pending": [_suggestion_view(suggestion, now) for suggestion in pending_suggestions(state, now)],
         "history": [_suggestion_view(suggestion, now) for suggestion in state.history],
-        "stats": _stats_view(tally_at(state, now)),
-    }
-
-
-def _stats_view(counts: SuggestionCounts) -> AutonomyStatsView:
-    return {
-        "total": counts.total,
-        "push": counts.push,
-        "pop": counts.pop,
-        "acted": counts.acted,
-        "ignored": counts.ignored,
-        "auto_pushes": counts.auto_pushes,
-        "auto_pops": counts.auto_pops,
+        "stats": tally_at(state, now),
     }
 
 

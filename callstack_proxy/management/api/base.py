@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
+import msgspec
 from fastapi import Depends, FastAPI, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
@@ -58,10 +59,11 @@ class Error(BaseModel):
 
 
 class JsonResponse(JSONResponse):
-    """JSON in ASCII: stored text may hold half of a surrogate pair, which UTF-8 cannot encode and `\\ud83d` can."""
+    """JSON in ASCII: stored text may hold half of a surrogate pair, which UTF-8 cannot encode and `\\ud83d` can.
+    Structs in it are objects."""
 
     def render(self, content: Any) -> bytes:
-        return json.dumps(content, separators=(",", ":")).encode("ascii")
+        return json.dumps(content, separators=(",", ":"), default=msgspec.to_builtins).encode("ascii")
 
 
 async def respond_in_thread(view: Callable[[], Any]) -> JsonResponse:

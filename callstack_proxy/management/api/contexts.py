@@ -24,6 +24,7 @@ from callstack_proxy.management.views import (
     RecallSources,
     SearchResults,
     SeenFilesView,
+    StructSchema,
     contexts,
     explain,
     path_state_of,
@@ -33,7 +34,12 @@ from callstack_proxy.management.views import (
 )
 from proxy.core.context import with_open_frame_artifacts
 from proxy.core.filemap import DEFAULT_MAP_TOKENS
-from proxy.core.tools import DEFAULT_PREVIEW_CHARACTERS, MAX_PREVIEW_CHARACTERS
+from proxy.core.tools import (
+    DEFAULT_PREVIEW_CHARACTERS,
+    MAX_PREVIEW_CHARACTERS,
+    CompactionState,
+    compaction_state_of,
+)
 from proxy.store import lookup
 
 router = APIRouter()
@@ -91,12 +97,14 @@ async def show_explanation(caller: CurrentCaller, conversation: Id, thread: Thre
 
 
 @router.get(
-    "/conversations/{conversation}/compactions", response_model=contexts.CompactionsView, responses=NOT_FOUND_RESPONSE
+    "/conversations/{conversation}/compactions",
+    response_model=Annotated[CompactionState, StructSchema()],
+    responses=NOT_FOUND_RESPONSE,
 )
 async def show_compactions(caller: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """What left the line, by how it did, and what waits to leave it or to come back."""
     ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
-    return await respond_in_thread(lambda: contexts.compactions_view(path_state_of(ledger, thread)))
+    return await respond_in_thread(lambda: compaction_state_of(path_state_of(ledger, thread).tree))
 
 
 @router.get("/frames/{frame}/summary", response_model=contexts.FrameSummaryView, responses=NOT_FOUND_RESPONSE)

@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -162,11 +163,11 @@ async def _totals(request: Request) -> Totals:
 
 async def totals_csv(request: Request) -> Response:
     view = await _totals(request)
-    columns = [name for name, value in view["total"].items() if not isinstance(value, dict)]
+    columns = [name for name, value in msgspec.to_builtins(view["total"]).items() if not isinstance(value, dict)]
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore")
     writer.writeheader()
-    writer.writerows({**row, "title": _harmless_cell(row["title"])} for row in view["rows"])
+    writer.writerows({**msgspec.to_builtins(row), "title": _harmless_cell(row.title)} for row in view["rows"])
     return Response(
         text.getvalue().encode("utf-8", "backslashreplace"),
         media_type="text/csv; charset=utf-8",

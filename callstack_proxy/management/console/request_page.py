@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
 
-import msgspec
+from msgspec.structs import asdict
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -33,11 +32,11 @@ from callstack_proxy.management.console.parts.body_diff import (
 from callstack_proxy.management.console.parts.icicle import message_of
 from callstack_proxy.management.console.parts.request_sentence import SentenceFacts, request_sentence, sentence_facts
 from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
-from callstack_proxy.management.views import ReceiptView, decode_receipt, requests, task_title
-from proxy.accounting import PlanCost, decision_meaning, plan_lines
+from callstack_proxy.management.views import decode_receipt, requests, task_title
+from proxy.accounting import GateDecision, Receipt, decision_meaning, plan_lines
 from proxy.config import Config
 from proxy.core.context import owner_of
-from proxy.core.ledger import Ledger, Message
+from proxy.core.ledger import Ledger, Message, Usage
 from proxy.errors import BadRequest, NotFound
 from proxy.store import ConversationUnreadable, StoredRequest, lookup, newest_path_state
 
@@ -59,15 +58,6 @@ DECISION_WORDS = {
     "trim": "shorten the context because it does not fit",
     "view": "show less of a frame",
     "unfold": "bring work back",
-}
-NO_DECISION: Mapping[str, object] = {
-    "done": False,
-    "removed": 0,
-    "compaction": 0,
-    "behind": 0,
-    "requests": 0,
-    "cost": 0.0,
-    "gain": 0.0,
 }
 
 
@@ -112,7 +102,7 @@ async def show(request: Request) -> Response:
     frames = await run_in_threadpool(_frames_by_identity, ledger, stored.record.entry) if ledger else {}
     place = await _place(visitor, stored)
     previous = await _previous_body(visitor, place.before) if view == "previous" else None
-    receipt = requests.receipt_view(stored.record)
+    receipt = decode_receipt(stored.record)
     body = await run_in_threadpool(_body_of_view, stored, view, round_number, frames, previous)
     return render(
         request,
@@ -125,7 +115,7 @@ async def show(request: Request) -> Response:
         about=about_request(ledger, stored.record.entry) if ledger else "",
         task=task_title(ledger) if ledger else "",
         balance_words=balance_words(receipt) if receipt else "",
-        plan=plan_lines(msgspec.convert(paid, PlanCost)) if receipt and (paid := receipt.get("plan")) else [],
+        plan=plan_lines(receipt.plan) if receipt and receipt.plan else [],
         views=VIEWS,
         view=view,
         round=round_number,
@@ -136,7 +126,7 @@ async def show(request: Request) -> Response:
         before=place.before,
         after=place.after,
         message_path=lambda row: _message_path(row, view, round_number, stored.record.id, place.before),
-        decisions=[_decision(each) for each in receipt.get("decisions", [])],
+        decisions=[_decision(each) for each in (receipt.decisions if receipt else ())],
     )
 
 
@@ -240,7 +230,7 @@ def _body_of_view(
     usage = _usage_of_round(stored, round_number)
     cached = None
     if usage and view != "in":
-        cached = cached_until(new.messages, int(usage.get("cached") or 0), int(usage.get("input") or 0), len(shown))
+        cached = cached_until(new.messages, usage.cached, usage.input, len(shown))
     groups = _groups([_shown(row, frames) for row in rows[:MAX_ROWS]])
     return ShownBody(groups, max(0, len(rows) - MAX_ROWS), cached, len(shown))
 
@@ -262,10 +252,10 @@ def _shown(row: DiffRow, frames: Mapping[str, tuple[str, str]]) -> ShownRow:
     return ShownRow(row, frames.get(row.message.identity), words)
 
 
-def _usage_of_round(stored: StoredRequest, round_number: int) -> Mapping[str, Any]:
-    by_round = requests.receipt_view(stored.record).get("usage_by_round") or []
-    usage = by_round[round_number] if round_number < len(by_round) else None
-    return dict(usage) if usage else {}
+def _usage_of_round(stored: StoredRequest, round_number: int) -> Usage | None:
+    receipt = decode_receipt(stored.record)
+    by_round = receipt.usage_by_round if receipt else ()
+    return by_round[round_number] if round_number < len(by_round) else None
 
 
 def _message_path(row: DiffRow, view: str, round_number: int, request: str, before: str) -> str:
@@ -275,26 +265,25 @@ def _message_path(row: DiffRow, view: str, round_number: int, request: str, befo
     return f"{request}/messages/{'in' if view == 'in' else round_number}/{row.new}"
 
 
-def balance_words(receipt: ReceiptView) -> str:
+def balance_words(receipt: Receipt) -> str:
     """Why a request was dearer than untouched; empty for one that was not."""
-    if receipt["saved"] >= 0:
+    if receipt.saved >= 0:
         return ""
-    came, sent = receipt["untouched"], receipt["sent"]
-    anew = sent["written"] + sent["uncached"] - came["written"] - came["uncached"]
+    came, sent = receipt.untouched, receipt.sent
+    anew = sent.written + sent.uncached - came.written - came.uncached
     causes = []
-    if more := receipt["rounds"] - 1:
+    if more := receipt.rounds - 1:
         causes.append(f"the model called us, which took {more} more round{'s' if more > 1 else ''}")
     if anew > 0:
         causes.append(f"{anew:,} more tokens were paid in full or written to the cache instead of being read from it")
-    if own := receipt["own_tools"] + receipt["own_texts"]:
+    if own := receipt.own_tools + receipt.own_texts:
         causes.append(f"{own:,} tokens are our tools and texts")
     return f"Dearer with us: {'; '.join(causes)}." if causes else ""
 
 
-def _decision(decision: Mapping[str, Any]) -> dict[str, object]:
-    kind, reason = str(decision.get("kind", "")), str(decision.get("reason", ""))
-    words = {"words": DECISION_WORDS.get(kind, kind), "why": decision_meaning(reason)}
-    return {**NO_DECISION, **decision, **words}
+def _decision(decision: GateDecision) -> dict[str, object]:
+    words = {"words": DECISION_WORDS.get(decision.kind, decision.kind), "why": decision_meaning(decision.reason)}
+    return {**asdict(decision), **words}
 
 
 # ----------------------------------------------------------------------------------------------------- parts of a page

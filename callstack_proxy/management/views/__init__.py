@@ -54,7 +54,6 @@ from callstack_proxy.management.views.resume import ResumeView, resume_view
 from callstack_proxy.management.views.schemas import (
     CallState,
     ConversationRow,
-    CostDecisionView,
     FrameDetail,
     FrameLog,
     FrameLogItem,
@@ -66,7 +65,6 @@ from callstack_proxy.management.views.schemas import (
     MessageRow,
     NamedChanges,
     ProofView,
-    ReceiptView,
     RequestDetail,
     RequestDiff,
     RequestRow,
@@ -77,6 +75,7 @@ from callstack_proxy.management.views.schemas import (
     UnfoldView,
 )
 from callstack_proxy.management.views.search import MAX_RESULTS, SearchResults, search_frames
+from callstack_proxy.management.views.struct_schema import StructSchema
 from callstack_proxy.management.views.subagents import (
     API_NAMES,
     SubagentRow,
@@ -125,7 +124,6 @@ __all__ = [
     "ArtifactRow",
     "CallState",
     "ConversationRow",
-    "CostDecisionView",
     "DecisionRow",
     "Edge",
     "ExplanationView",
@@ -146,7 +144,6 @@ __all__ = [
     "RecallRequest",
     "RecallSources",
     "RecalledText",
-    "ReceiptView",
     "RequestDetail",
     "RequestDiff",
     "RequestRow",
@@ -155,6 +152,7 @@ __all__ = [
     "SearchResults",
     "SeenFilesView",
     "SiblingView",
+    "StructSchema",
     "SubagentRow",
     "SubagentStats",
     "TaskFrame",

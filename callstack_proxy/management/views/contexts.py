@@ -4,20 +4,19 @@ each time."""
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Annotated
 
-from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
 from callstack_proxy.management.treesitter import installed_languages, symbols_by_grammar
-from callstack_proxy.management.views.schemas import UsageView
+from callstack_proxy.management.views.struct_schema import StructSchema
 from proxy.config import Config
 from proxy.core.context import block_of
 from proxy.core.filemap import RankedFile, build_file_map, fit_to_budget, render_file_map
 from proxy.core.frames import Frame, PathState
-from proxy.core.ledger import Ledger
+from proxy.core.ledger import Ledger, Usage
 from proxy.core.text import CountTokens
-from proxy.core.tools import ContextInfo, FrameBlockBudgets, compaction_state_of, cut_with_remainder, measure_context
+from proxy.core.tools import FrameBlockBudgets, cut_with_remainder, measure_context
 from proxy.errors import NotFound
 from proxy.exchange import block_format_for, tool_settings
 from proxy.store import thread_tips
@@ -51,7 +50,7 @@ class ContextView(TypedDict):
     window: int
     read: float
     write: float
-    usage: UsageView | None
+    usage: Annotated[Usage, StructSchema()] | None
 
 
 class BlockPreview(TypedDict):
@@ -61,20 +60,6 @@ class BlockPreview(TypedDict):
     told: bool
     text: str
     more: int
-
-
-class CompactionsView(TypedDict):
-    """Ids of frames. `returned` stand as the result of their call, `folded` and `parted` as a trace; `ended` are over
-    and leave as soon as that pays, `wanted` were asked back, `completing` are subagents whose result is awaited.
-    `trims`: how often the line was cut because it did not fit."""
-
-    returned: list[str]
-    folded: list[str]
-    parted: list[str]
-    trims: int
-    ended: list[str]
-    wanted: list[str]
-    completing: list[str]
 
 
 class FrameSummaryView(TypedDict):
@@ -109,7 +94,7 @@ def context_view(ledger: Ledger, path_state: PathState, config: Config, now: int
         "window": tariff.window,
         "read": tariff.read,
         "write": tariff.write,
-        "usage": _usage_view(info),
+        "usage": info.usage,
     }
 
 
@@ -119,19 +104,6 @@ def budgets_view(budgets: FrameBlockBudgets) -> BudgetsView:
         "ancestors": budgets.ancestors,
         "siblings": budgets.siblings,
         "current": budgets.current,
-    }
-
-
-def _usage_view(info: ContextInfo) -> UsageView | None:
-    if info.usage is None:
-        return None
-    usage = info.usage
-    return {
-        "input": usage.input,
-        "output": usage.output,
-        "cached": usage.cached,
-        "written": usage.written,
-        "written_long": usage.written_long,
     }
 
 
@@ -172,11 +144,6 @@ def active_block(
         session=ledger.conversation.id,
     )
     return block, False
-
-
-def compactions_view(path_state: PathState) -> CompactionsView:
-    fields = asdict(compaction_state_of(path_state.tree))
-    return cast(CompactionsView, {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()})
 
 
 def frame_summary_view(frame: Frame) -> FrameSummaryView:

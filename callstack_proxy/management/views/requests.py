@@ -3,13 +3,10 @@ as text."""
 
 from __future__ import annotations
 
-from typing import cast
-
-import msgspec
-
 from callstack_proxy.management.views.diff import diff_bodies
 from callstack_proxy.management.views.logs import decode_lossless
-from callstack_proxy.management.views.schemas import ReceiptView, RequestDetail, RequestDiff, RequestRow, SentBody
+from callstack_proxy.management.views.schemas import RequestDetail, RequestDiff, RequestRow, SentBody
+from callstack_proxy.management.views.totals import decode_receipt
 from proxy.errors import NotFound
 from proxy.store import RequestRecord, Store, StoredRequest, TenantScope, quote_reference
 
@@ -30,7 +27,7 @@ def request_row(record: RequestRecord) -> RequestRow:
         "entry": record.entry,
         "created": record.created,
         "status": record.status,
-        "receipt": receipt_view(record),
+        "receipt": decode_receipt(record) or {},
     }
 
 
@@ -59,15 +56,6 @@ def request_diff(stored: StoredRequest) -> RequestDiff:
     return {
         "id": stored.record.id,
         "status": stored.record.status,
-        "receipt": receipt_view(stored.record),
+        "receipt": decode_receipt(stored.record) or {},
         "rounds": [{"round": sent.round, **diff_bodies(client, b"".join(sent.body))} for sent in stored.sent],
     }
-
-
-def receipt_view(record: RequestRecord) -> ReceiptView:
-    """Empty while the request is in flight."""
-    try:
-        receipt = msgspec.json.decode(record.receipt or b"{}")
-    except msgspec.DecodeError:
-        return {}
-    return cast(ReceiptView, receipt) if isinstance(receipt, dict) else {}

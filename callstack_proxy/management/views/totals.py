@@ -8,11 +8,10 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import cast
 
 import msgspec
 
-from callstack_proxy.management.views.schemas import ProofView, Totals, TotalsRow
+from callstack_proxy.management.views.schemas import ProofView, Totals
 from proxy.accounting import (
     ALL_TIME,
     HELD_OUT,
@@ -144,8 +143,8 @@ async def totals_view(  # noqa: PLR0913  whose receipts, which of them, and how 
         "by": by,
         "fixed": fixed,
         "zone": local_zone(),
-        "rows": [_row(row) for row in sums.rows],
-        "total": _row(sums.total),
+        "rows": list(sums.rows),
+        "total": sums.total,
         "dearer": [row.key for row in await asyncio.to_thread(dearer_conversations, loaded.receipts)],
         "unsettled": loaded.unsettled,
         "capped": loaded.capped,
@@ -227,10 +226,6 @@ def local_zone() -> str:
     return f"{now.tzname()} (UTC{offset[:3]}:{offset[3:5]})" if now.utcoffset() else "UTC"
 
 
-def _row(row: ReceiptTotals) -> TotalsRow:
-    return cast(TotalsRow, msgspec.to_builtins(row))
-
-
 # ---------------------------------------------------------------------------------------------------------- held out
 class _Work(msgspec.Struct, frozen=True):
     """What the ledger of one conversation tells."""
@@ -248,7 +243,13 @@ async def proof_view(store: Store, scope: TenantScope, names: ToolRoles, period:
     chose, does not. It counts whole where its first request lies in the period, and else not at all. Conversations
     without tools are left out, since nothing can be folded there. `names` says which tools read and edit files."""
     found, capped = await compare_sessions(store, scope, names, period)
-    return cast(ProofView, {**msgspec.to_builtins(found), "capped": capped})
+    return {
+        "folded": found.folded,
+        "held_out": found.held_out,
+        "measures": found.measures,
+        "sentences": list(found.sentences),
+        "capped": capped,
+    }
 
 
 async def compare_sessions(

@@ -32,6 +32,7 @@ from proxy.core.tools.config_tool import setting_values
 from proxy.core.tools.context_tools import (
     DEFAULT_PREVIEW_CHARACTERS,
     MAX_PREVIEW_CHARACTERS,
+    CompactionState,
     ContextInfo,
     compaction_state_of,
     cut_with_remainder,
@@ -60,6 +61,7 @@ __all__ = [
     "TREE_ICONS",
     "UNBOUNDED",
     "CallGroup",
+    "CompactionState",
     "ContextInfo",
     "CrossConversationHits",
     "FrameBlockBudgets",

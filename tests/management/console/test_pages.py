@@ -9,15 +9,15 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import cast
 
+import msgspec
 import pytest
 
 from callstack_proxy.management.console import rendering
 from callstack_proxy.management.console.frame_page import result_words
 from callstack_proxy.management.console.request_page import balance_words
-from callstack_proxy.management.views import ReceiptView
 from llm_test_provider import ScriptedProvider, calls
+from proxy.accounting import Receipt
 from tests.management.console.conftest import Building, Person
 from tests.wire.proxied import TOKEN, ServedProxy
 from tests.wire.talking import ask, body_of
@@ -131,13 +131,16 @@ def test_a_request_says_which_one_of_its_conversation_it_is(build: Building) -> 
 def test_a_dearer_request_says_why() -> None:
     sent = {"cached": 100, "written": 50, "uncached": 950, "prefix": 0}
     came = {"cached": 900, "written": 0, "uncached": 100, "prefix": 0}
+    counts = ("tokens_in", "tokens_sent", "tokens_last", "tokens_saved", "fixed_in", "fixed_sent", "own_rounds")
     receipt = {"saved": -0.1, "rounds": 2, "sent": sent, "untouched": came, "own_tools": 30, "own_texts": 12}
+    receipt |= {"id": "r1", "usage": {}, "usage_by_round": [], "cost": 1.1, "cost_untouched": 1.0}
+    receipt |= {"basis": "estimated", "priced": True, "output_priced": True, **dict.fromkeys(counts, 0)}
 
-    told = balance_words(cast(ReceiptView, receipt))
+    told = balance_words(msgspec.convert(receipt, Receipt))
     assert "1 more round;" in told
     assert "900 more tokens" in told
     assert "42 tokens" in told
-    assert balance_words(cast(ReceiptView, receipt | {"saved": 0.0})) == ""
+    assert balance_words(msgspec.convert(receipt | {"saved": 0.0}, Receipt)) == ""
 
 
 def test_a_changed_message_shows_which_words_came(build: Building) -> None:
