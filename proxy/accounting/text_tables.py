@@ -178,8 +178,7 @@ def format_statement(row: ReceiptTotals, *, fixed: bool = True) -> str:
 def _explanations(row: ReceiptTotals) -> list[str]:
     """What the figures need to be understood."""
     requests = f"{row.requests:,} request{'' if row.requests == 1 else 's'}"
-    recalls = f"the model read {_times(row.recalls)} again what was put away" if row.recalls else ""
-    words = [", ".join(filter(None, (f"{requests}, {row.rounds:,} rounds", recalls))) + _share(row)]
+    words = [f"{requests}, {row.rounds:,} rounds, {row.recalls:,} recalls by the model{_share(row)}"]
     if row.rereads:
         by = ", ".join(f"{tool} {times:,}" for tool, times in (row.rereads_gone_by or {}).items())
         told_by = f" ({by})" if by else ""
@@ -205,10 +204,6 @@ def _explanations(row: ReceiptTotals) -> list[str]:
     if free := row.output_unpriced - row.unpriced:
         words.append(f"{free:,} of {row.requests:,}: the price of output is not known, it counts as free")
     return words
-
-
-def _times(count: int) -> str:
-    return {1: "once", 2: "twice"}.get(count, f"{count:,} times")
 
 
 def _apart(row: ReceiptTotals) -> str:

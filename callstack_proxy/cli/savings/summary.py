@@ -88,10 +88,10 @@ def _used_again(needs: NameNeeds) -> str:
     if not gone:
         return "The agent used nothing of that again."
     if needs.lost:
-        told = f"in {needs.behind_ref:,} of them a note said how to recall it"
+        noted = f"in {needs.behind_ref:,} of them a note said how to recall it"
     else:
-        told = "a note said how to recall it" if gone == 1 else "each time a note said how to recall it"
-    return f"The agent used a name of that again {pluralize(gone, 'time')}; {told}."
+        noted = "a note said how to recall it" if gone == 1 else "each time a note said how to recall it"
+    return f"The agent used a name of that again {pluralize(gone, 'time')}; {noted}."
 
 
 def _nothing_to_gain(done: Sequence[ReplayResult]) -> Iterator[str]:
@@ -213,8 +213,8 @@ def detail_lines(done: Sequence[ReplayResult]) -> Iterator[str]:
     ]
     first, *others = align_columns([heading, *rows], right=(2, 3, 4, 5, 6))
     yield first
-    for one, line in zip(ordered, others, strict=True):
-        yield line
+    for one, text in zip(ordered, others, strict=True):
+        yield text
         if one.title:
             yield f"  {one_line(one.title)}"
     yield ""

@@ -153,12 +153,12 @@ async def _with_words(
 ) -> list[Conversation]:
     """Those whose title has all the words, or in which a finished frame was found; in the order of `found`."""
     wanted = words.casefold().split()
-    kept = []
+    chosen = []
     for number, each in enumerate(found):
         title = "" if each.id in with_hits or number >= MAX_TITLES_SEARCHED else await _title(store, each)
         if each.id in with_hits or (title and all(word in title.casefold() for word in wanted)):
-            kept.append(each)
-    return kept
+            chosen.append(each)
+    return chosen
 
 
 async def _title(store: Store, conversation: Conversation) -> str:
