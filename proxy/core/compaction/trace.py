@@ -42,17 +42,17 @@ from proxy.core.text import (
     unescape_own_tags,
 )
 
-TRACE_SHARE = 0.10
+TRACE_SHARE = 0.08
 """Share of the removed tokens that a trace may have. On the recordings 5, 8, 10 and 15 % keep 98.0, 99.3, 99.6 and 99.8
 % of the facts that are used again ten or more requests later."""
 MIN_TRACE_TOKENS = 120
 """Minimum tokens of the content; tags and fixed words come on top."""
-MAX_TRACE_TOKENS = 2_500
+MAX_TRACE_TOKENS = 2_000
 """Maximum tokens of a trace without the texts that its edits left."""
 
-MAX_WRITTEN_TOKENS = 500
+MAX_WRITTEN_TOKENS = 1_200
 """Tokens of the texts that edits left in files, at most, in each trace and beyond its budget. Of 73 recorded edits for
-which a fold took the old text, 26 replaced what an earlier edit had written."""
+which a fold took the old text, 26 replaced what an earlier edit had written (docs/quality.md)."""
 MIN_WRITTEN_CHARACTERS = 40
 """A shorter text is told by the line of its edit."""
 MAX_CHARACTERS_PER_TOKEN = 8
