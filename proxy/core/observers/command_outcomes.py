@@ -70,12 +70,19 @@ def outcome_of_line(commands: Sequence[ShellCommand], execution: ToolExecution) 
     return UNKNOWN
 
 
-def summary_line_of(kind: str, outcome: CommandOutcome, execution: ToolExecution) -> str:
-    """The line in which a check summed up that it ended so: `2 failed, 3 passed in 1s`. Empty without one."""
-    patterns = _FAILURE_BY_KIND if outcome is FAILED else _SUCCESS_BY_KIND
-    words = _FAILURE_WORDS if outcome is FAILED else _SUCCESS_WORDS
-    lines = lines_containing(head_and_tail_of(output_of(execution.result)), words).splitlines()
-    return next((line.strip(" =\t") for line in reversed(lines) if patterns[kind].search(line)), "")
+def summary_line_of(
+    kind: str, outcome: CommandOutcome, execution: ToolExecution, *, place: int = 0, alike: int = 1
+) -> str:
+    """The line in which a check summed up that it ended so: `2 failed, 3 passed in 1s`. It is the check at `place`
+    among `alike` checks of its kind in one output. Empty without such a line, or where it is not known whose it is."""
+    output = head_and_tail_of(output_of(execution.result))
+    pattern = (_FAILURE_BY_KIND if outcome is FAILED else _SUCCESS_BY_KIND)[kind]
+    if alike == 1:
+        lines = lines_containing(output, _FAILURE_WORDS if outcome is FAILED else _SUCCESS_WORDS).splitlines()
+        return next((line.strip(" =\t") for line in reversed(lines) if pattern.search(line)), "")
+    lines = lines_containing(output, (*_FAILURE_WORDS, *_SUCCESS_WORDS)).splitlines()
+    lines = [line for line in lines if _FAILURE_BY_KIND[kind].search(line) or _SUCCESS_BY_KIND[kind].search(line)]
+    return lines[place].strip(" =\t") if len(lines) == alike and pattern.search(lines[place]) else ""
 
 
 def _reported_code(execution: ToolExecution) -> int | None:

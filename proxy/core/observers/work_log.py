@@ -89,7 +89,10 @@ def _texts_of_call(
     if role in _UNTOLD_ROLES:
         return
     if role is ToolRole.SHELL and (runs := observe_commands(Step("", (execution,)), tool_roles, away=away)):
-        yield from (_text_of_run(run, execution) for run in runs)
+        kinds = [run.kind for run in runs]
+        for at, run in enumerate(runs):
+            place = (kinds[:at].count(run.kind), kinds.count(run.kind))
+            yield _text_of_run(run, execution, place)
         return
     if execution.answered and not call_failed(execution):
         files = observe_files(Step("", (execution,)), tool_roles)
@@ -101,17 +104,19 @@ def _texts_of_call(
         yield f"{execution.call.name} {argument}".rstrip() + _ending_of(execution)
 
 
-def _text_of_run(run: CommandRun, execution: ToolExecution) -> str:
-    return _ending_text_of_run(run, execution) + (ON_STASH if run.kind and run.on_stash else "")
+def _text_of_run(run: CommandRun, execution: ToolExecution, place: tuple[int, int]) -> str:
+    return _ending_text_of_run(run, execution, place) + (ON_STASH if run.kind and run.on_stash else "")
 
 
-def _ending_text_of_run(run: CommandRun, execution: ToolExecution) -> str:
+def _ending_text_of_run(run: CommandRun, execution: ToolExecution, place: tuple[int, int]) -> str:
+    """`place`: the position among the runs of its kind, and how many these are."""
     command = cut_for_display(run.command, COMMAND_CHARACTERS)
     if execution.answered and is_refused_by_user(execution.result):
         return f"{command}: {REFUSED}"
     if run.outcome is CommandOutcome.UNKNOWN:
         return command
-    if run.kind and (summary := summary_line_of(run.kind, run.outcome, execution)):
+    at, alike = place
+    if run.kind and (summary := summary_line_of(run.kind, run.outcome, execution, place=at, alike=alike)):
         return f"{command}: {run.outcome} ({cut_for_display(summary, FAILURE_CHARACTERS)})"
     return f"{command}: {run.outcome}"
 
@@ -367,4 +372,4 @@ def _edits_of_patch(text: str, names: Mapping[str, str]) -> Iterator[str]:
         elif line.startswith("+"):
             come.append(line[1:])
         else:
-            place = _place_in([line]) or place
+            place = _place_in([line]) or ("" if line.startswith("@@") else place)  # a hunk may stand anywhere

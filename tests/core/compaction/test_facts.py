@@ -375,6 +375,8 @@ def test_steps_are_told_in_order_and_edits_with_the_check_after_them() -> None:
         ([write("src/new.py")], ["File created"]),
         ([bash("pytest -q")], ["4 passed in 1s"]),
         ([bash("pytest -q")], ["4 passed in 2s"]),
+        ([bash("pytest -q a; pytest -q b")], ["6 passed in 1s\n..\n56 passed in 3s"]),
+        ([bash("pytest -q a; pytest -q b")], ["...\n56 passed in 3s"]),
         ([bash("ls")], ["a.py"]),
         ([bash("ls")], ["a.py"]),
     )
@@ -387,6 +389,8 @@ def test_steps_are_told_in_order_and_edits_with_the_check_after_them() -> None:
         "wrote new.py",
         "pytest -q: ok (4 passed in 1s)",
         "pytest -q: ok (4 passed in 2s)",
+        "pytest -q a: ok (6 passed in 1s); pytest -q b: ok (56 passed in 3s)",
+        "pytest -q a; pytest -q b",
         "ls (2 times)",
     )
     assert facts.edits == (
@@ -484,6 +488,9 @@ PATCH = """*** Begin Patch
  x = 1
 -    return _group(table, extend=False)
 +    return _group(table, extend=True)
+@@
+     return rows
++def first(rows):
 *** Add File: docs/new.md
 +# Title
 +text
@@ -496,6 +503,7 @@ def test_the_hunks_of_a_patch_are_edits() -> None:
 
     assert facts.edits == (
         "grouping.py, group_arrays: return _group(table, extend=False) -> return _group(table, extend=True)",
+        "grouping.py: added def first(rows):",
         "new.md: added text",
     )
     assert facts.told_steps == ("edited grouping.py; wrote new.md",)
