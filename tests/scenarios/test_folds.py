@@ -658,6 +658,19 @@ def test_what_a_frame_returned_is_told_when_the_work_around_it_leaves(
     assert "<decisions>- two tables (because: one is too wide)</decisions>" in trace
 
 
+@pytest.mark.rows("S0-18")
+def test_what_the_model_popped_with_stays_whole_when_the_work_around_it_leaves(
+    session: Session, provider: ScriptedProvider
+) -> None:
+    """The guidance tells the model that its results stay."""
+    results = " ".join(f"Table {n} is made from rule {n * 7}." for n in range(70))
+    answers = [does(pop(results)) if at == 6 else answer for at, answer in enumerate(LEXER_WITH_A_FRAME)]
+    works(session, "Build the formatter.", answers)
+
+    (trace,) = traces(line(provider))
+    assert results in trace
+
+
 @pytest.mark.rows("S4-23")
 def test_the_figures_of_a_fold_are_those_of_the_lines_around_it(session: Session) -> None:
     """S4-23: what left weighs what it took there, with what a frame returned in the place of its block; what stands for

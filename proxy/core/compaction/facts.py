@@ -59,7 +59,7 @@ from proxy.core.observers import (
     tree_moves_of,
     was_missing,
 )
-from proxy.core.text import CountTokens, cut_for_display
+from proxy.core.text import CountTokens, cut_for_display, remove_illegal_xml
 
 RETURNED_FRAMES_TOKENS = 1_200
 """Tokens for the results of all frames returned in one span, and the limits for each of them."""
@@ -430,14 +430,19 @@ def frames_opened_in(tree: Tree, path_entries: Iterable[PathEntry]) -> set[str]:
 
 
 def describe_returned_frames(frames: Sequence[Frame], count: CountTokens) -> str:
-    limit = min(
-        RETURNED_FRAME_MAX_TOKENS, max(RETURNED_FRAME_MIN_TOKENS, RETURNED_FRAMES_TOKENS // max(1, len(frames)))
-    )
+    """One line for each frame with its results. What the model popped with stays whole where it fits into an equal
+    share of RETURNED_FRAMES_TOKENS: the model was told that its results stay."""
+    share = max(RETURNED_FRAME_MIN_TOKENS, RETURNED_FRAMES_TOKENS // max(1, len(frames)))
     return "\n".join(
-        f"{cut_for_display(f.title)} ({f.id}, {f.status_text}): "
-        f"{derive_compaction((f.results_compacted if f.opening else '') or f.results, count, limit)}"
-        for f in frames
+        f"{cut_for_display(f.title)} ({f.id}, {f.status_text}): {_results_within(f, count, share)}" for f in frames
     )
+
+
+def _results_within(frame: Frame, count: CountTokens, share: int) -> str:
+    if frame.opening and count(frame.results) <= share:
+        return remove_illegal_xml(frame.results).strip()
+    compacted = frame.results_compacted if frame.opening else ""
+    return derive_compaction(compacted or frame.results, count, min(RETURNED_FRAME_MAX_TOKENS, share))
 
 
 def stack_call_keys(path_entries: Iterable[PathEntry]) -> set[tuple[str, str]]:
