@@ -50,6 +50,8 @@ from proxy.accounting import (
 
 MAX_CHART_POINTS = 400
 MAX_ROWS = 200
+BY_MONEY = ("model", "client", "project")
+"""Groups that are few, shown with the dearest first; of the others the newest is first."""
 
 
 async def show(request: Request) -> Response:
@@ -61,6 +63,8 @@ async def show(request: Request) -> Response:
     sums = await sum_receipts_by(context.store, scope, by, loaded, context.config.observed_tools)
     rows = list(sums.rows)[-MAX_ROWS:]
     rows.reverse()
+    if by in BY_MONEY:
+        rows.sort(key=lambda row: -row.cost_untouched)
     plan = await run_in_threadpool(plan_words, loaded.receipts)
     plan_part = await run_in_threadpool(plan_part_words, loaded.receipts)
     # Of a plan there is no money to draw: nobody pays its list prices.

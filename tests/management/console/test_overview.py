@@ -114,6 +114,12 @@ def test_csv_and_json_are_of_the_same_requests(proxy: ServedProxy, person: Perso
     assert (told["total"]["requests"], row["requests"]) == (1, "1")
 
 
+def test_the_table_by_client_begins_with_the_dearest(person: Person) -> None:
+    rows = re.findall(r'<th scope="row"><a href="[^"]*"><bdi>([^<]*)', page_of(person, "?by=client"))
+
+    assert (rows[0], len(rows)) == ("claude-cli", 3)
+
+
 def test_a_row_of_the_table_by_client_leads_to_that_client(person: Person) -> None:
     assert 'href="/console?client=codex_cli_rs"' in page_of(person, "?by=client")
 
