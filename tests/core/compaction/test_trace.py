@@ -332,7 +332,7 @@ def test_how_checks_ended_is_told_before_other_steps() -> None:
 
 @pytest.mark.rows("S0-54")
 def test_the_last_step_is_told_whatever_stands_beside_it() -> None:
-    paths = tuple(f"/home/somebody/work/repository/cmd/entire/cli/module_{n}/setup.go" for n in range(9))
+    paths = tuple(f"/srv/of/somebody/repository/cmd/entire/cli/module_{n}/setup.go" for n in range(9))
     said = ("Nothing checks the token at all. " * 9,)
     facts = SpanFacts(paths, said=said, errors=("KeyError: 'sub'",) * 3, steps=9, told_steps=("git tag: ok",) * 9)
 
@@ -343,7 +343,7 @@ def test_the_last_step_is_told_whatever_stands_beside_it() -> None:
 def test_an_edit_of_a_small_frame_says_what_became_of_the_text() -> None:
     old, new = (f'fmt.Fprintf(w, "Using the {name} strategy for all of them", {name})' for name in ("first", "other"))
     edit = f"setup.go, runEnableInteractive: {old} (and 16 more lines) -> {new}"
-    facts = SpanFacts(("/home/somebody/work/repository/cmd/entire/cli/setup.go",), edits=(edit,), steps=2)
+    facts = SpanFacts(("/srv/of/somebody/repository/cmd/entire/cli/setup.go",), edits=(edit,), steps=2)
 
     assert sections(traced(facts=replace(facts, told_steps=("edited setup.go",) * 2)))["edits"] == f"- {edit}"
 
