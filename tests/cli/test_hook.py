@@ -4,7 +4,11 @@ Whatever is there, the agent is not held up."""
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ from callstack_proxy.cli.statusline.hook import compaction_words, stop_words
 from llm_test_provider import ScriptedProvider, says
 from tests.cli.conftest import Shell
 from tests.crash.killable import KillableProxy
+from tests.forked_commands import environment
 from tests.harness import running_stage
 
 pytestmark = pytest.mark.rows("X-69")
@@ -104,7 +109,52 @@ def test_the_settings_are_printed_and_nothing_is_written(shell: Shell) -> None:
 
     settings = json.loads(done.out.partition("\n\n")[2])["hooks"]
     assert set(settings) == {"SessionStart", "Stop"}
-    command = f'callstack hook --data "{shell.home / "my data"}"'
-    assert settings["Stop"] == [{"hooks": [{"type": "command", "command": command}]}]
+    ((run,),) = (group["hooks"] for group in settings["Stop"])
+    assert run["type"] == "command"
+    assert run["command"].endswith(f'callstack hook --data "{shell.home / "my data"}"')
     assert list(shell.home.iterdir()) == []
     assert "callstack hook" in shell.run("hook", "--help").out
+
+
+def test_the_printed_commands_run_in_any_folder_without_the_environment(shell: Shell) -> None:
+    """Whether its environment was active or not when they were printed, and whatever its data directory is called."""
+    own, named = str(Path(sys.executable).parent), "a \"b\" $HOME `c` 'd' \\"
+    path = os.pathsep.join(folder for folder in os.environ["PATH"].split(os.pathsep) if folder != own)
+    printed = [
+        shell.run("hook", "--settings", "--data", named, env={"PATH": each}).out.partition("\n\n")[2]
+        for each in (path, f"{own}{os.pathsep}{path}")
+    ]
+    (shell.home / named).mkdir()
+    (elsewhere := shell.home / "elsewhere").mkdir()
+
+    assert printed[0] == printed[1]
+    for event, (group,) in json.loads(printed[0])["hooks"].items():
+        (command,) = (run["command"] for run in group["hooks"])
+        done = subprocess.run(
+            ["/bin/sh", "-c", f'{command} && set -- {command} && printf %s "$4" >&2'],
+            cwd=elsewhere,
+            env=environment(shell.home) | {"PATH": path},
+            input=json.dumps({"hook_event_name": event, "session_id": SESSION}),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, str(shell.home / named))
+        assert "no proxy runs here" in done.stdout if event == "SessionStart" else done.stdout == ""
+
+
+def test_a_program_that_the_path_leads_to_is_named_without_its_folder(shell: Shell) -> None:
+    """As pipx and uv install it: a link in a folder of the PATH. A stranger's program of the same name is not ours."""
+    (links := shell.home / "links").mkdir()
+    (strangers := shell.home / "strangers").mkdir()
+    (links / "callstack").symlink_to(Path(sys.executable).parent / "callstack")
+    (strangers / "callstack").write_text("#!/bin/sh\n")
+    (strangers / "callstack").chmod(0o755)
+
+    def first_word(*path: Path) -> str:
+        printed = shell.run("hook", "--settings", env={"PATH": os.pathsep.join(map(str, path))}).out
+        runs = json.loads(printed.partition("\n\n")[2])["hooks"]["Stop"][0]["hooks"]
+        return str(shlex.split(runs[0]["command"])[0])
+
+    assert first_word(links, strangers) == "callstack"
+    assert Path(first_word(strangers, links)).parent == Path(sys.executable).parent

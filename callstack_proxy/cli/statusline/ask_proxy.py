@@ -3,7 +3,7 @@ what the interpreter has at hand is imported, and nothing of this package.
 """
 
 # Importing pathlib would take a fifth of the time that there is.
-# ruff: noqa: PTH100, PTH111, PTH112, PTH118, PTH123, PTH208
+# ruff: noqa: PTH100, PTH110, PTH111, PTH112, PTH118, PTH120, PTH123, PTH208
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 
-NAME = "statusline"
+NAME, PROGRAM = "statusline", "callstack"
 DEFAULT_DATA = "~/.local/share/callstack"
 OTHERS = "wrap"
 """In the data directory: folders of proxies with another configuration."""
@@ -35,8 +35,8 @@ class Options:
         return os.path.expanduser(self.data or os.environ.get("STACK_DATA") or DEFAULT_DATA)
 
     def command(self, name: str) -> str:
-        """What a client is to run, as a shell reads it."""
-        command = f"callstack {name}"
+        """What a client is to run, as a shell reads it, whatever its folder and its environment are."""
+        command = f"{_program()} {name}"
         if self.data:
             command += f" --data {_quoted(os.path.abspath(os.path.expanduser(self.data)))}"
         return command
@@ -57,9 +57,24 @@ def read_options(words: list[str]) -> Options | None:
     return options
 
 
+def _program() -> str:
+    """`callstack` where that name leads to this program, else its whole path. The folder of its virtual environment
+    does not count: clients start without it."""
+    own_folder = os.path.dirname(sys.executable)
+    own = os.path.join(own_folder, PROGRAM)
+    if sys.prefix == sys.base_prefix or not os.path.exists(own):
+        return PROGRAM
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    others = [os.path.join(each, PROGRAM) for each in folders if os.path.realpath(each) != os.path.realpath(own_folder)]
+    found = next((each for each in others if os.access(each, os.X_OK)), "")
+    return PROGRAM if os.path.realpath(found) == os.path.realpath(own) else _quoted(own)
+
+
 def _quoted(path: str) -> str:
     """For a shell; `shlex` would take a tenth of the time that there is."""
-    return path if path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum() else f'"{path}"'
+    if path.replace("/", "").replace("-", "").replace("_", "").replace(".", "").isalnum():
+        return path
+    return '"' + "".join(f"\\{each}" if each in '\\"$`' else each for each in path) + '"'
 
 
 def print_text(text: str) -> None:
