@@ -208,3 +208,32 @@ def test_items_of_a_forgotten_frame_go_on_where_the_work_is(chat: Conversation, 
 
     assert chat.proxy.statuses()["Tokens"] == "completed"
     assert titles(chat).count("Lexer") == titles(chat).count("Parser") == 1
+
+
+@pytest.mark.rows("S1-76", "S0-04", "S0-55")
+def test_an_item_ticked_inside_a_frame_of_an_earlier_message_ends_behind_its_pop(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    """The client does not tell it again: a plan of single items says each change once."""
+    made = [call("TaskCreate", subject="Lexer"), call("TaskCreate", subject="Parser")]
+    provider.will(does(*made), does(updated("1", "in_progress")), does(push("Read the tests"), bash("cat tests.py")))
+    provider.will(does(updated("1", "completed"), text="The lexer passes all 12 tests."), does(bash("ls")))
+    chat.says("Build the formatter.")
+    chat.returns("Task #1 created", "Task #2 created")
+    chat.returns("ok")
+    chat.returns("def test(): ...")
+    chat.returns("ok")
+
+    assert chat.proxy.active() == "Read the tests"
+    assert chat.proxy.statuses()["Lexer"] == "in_progress"
+
+    provider.will(does(pop("There are 12.")), does(bash("make")), does(updated("2", "in_progress")), says("ok"))
+    chat.returns("files")
+    chat.returns("made")
+
+    assert chat.proxy.frames()["Lexer"]["status"] == "completed"
+    assert chat.proxy.frames()["Lexer"]["results"] == "The lexer passes all 12 tests."
+    assert parent_of(chat, "Read the tests") == "Lexer"
+
+    chat.returns("ok")
+    assert chat.proxy.active() == "Parser"

@@ -102,7 +102,8 @@ class FramePopped(msgspec.Struct, frozen=True, tag="popped"):
 
 class PopDeferred(msgspec.Struct, frozen=True, tag="pop deferred"):
     """A pop was refused, because its message also held calls of the client. It takes effect with these results if the
-    model's next message answers the user."""
+    model's next message answers the user. Or an item of the client's plan was ticked off inside a frame that the model
+    had pushed in it: the item ends behind that frame's pop, with what was said at the tick (`results`)."""
 
     frame: str
     turn: str

@@ -449,6 +449,8 @@ def _pop_frame(tree: Tree, event: FramePopped, now: int) -> Tree:
     frame = tree.frames.get(event.frame)
     if frame is None or event.status not in ALLOWED[frame.status]:
         return tree
+    if frame.id in tree.deferred_pops:
+        tree = replace(tree, deferred_pops={at: pop for at, pop in tree.deferred_pops.items() if at != frame.id})
     ended = replace(
         frame,
         status=event.status,

@@ -10,7 +10,7 @@ Events are decided at the last client message before the next assistant turn, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -23,6 +23,7 @@ from proxy.core.frames import (
     MAX_CRITERION_CHARACTERS,
     PLAN_ORIGIN,
     BlockStale,
+    DeferredPop,
     Frame,
     FrameEntered,
     FrameEvent,
@@ -33,6 +34,7 @@ from proxy.core.frames import (
     FrameReplanned,
     PathEntry,
     PathState,
+    PopDeferred,
     Status,
     Tree,
     ancestors,
@@ -115,6 +117,8 @@ def has_frames_to_infer(
     messages = [entry.message for entry in new_entries if entry.message]
     if any(f.origin == "subagent" and f.status is Status.IN_PROGRESS for f in tree.frames.values()):
         return True
+    if any(_ticked_items(tree)):
+        return True
     if (rules.follows_requests or tree.deferred_pops) and any(asked_in(m).strip() for m in messages):
         return True
     results = [(m, "") for m in messages if m.answers]
@@ -133,6 +137,8 @@ def infer_frames(
         return ()  # the conversation begins here: all of this is the root's
     inference = _Inference(tree, path_state.entries, path_state, new_entries[-1].id, now, rules)
     _follow_subagents(inference, messages)
+    for item, tick in tuple(_ticked_items(inference.tree)):
+        _end_frame(inference, item, tick.status, said=tick.results)
     if rules.follows_plans and any(m.answers for m in messages):
         _follow_plan(inference, new_entries)
     if rules.follows_requests and user_texts:
@@ -386,10 +392,28 @@ def _complete_item(
 
 
 def _end_item(inference: _Inference, frame: str, status: Status, carried: tuple[str, ...], said: str = "") -> None:
-    """End an item, unless a frame that the model pushed below it is in progress."""
-    pushed = (f for f in _descendants_of(inference.tree, frame) if not f.is_inferred and f.status is Status.IN_PROGRESS)
-    if inference.tree.frames[frame].status is Status.IN_PROGRESS and not any(pushed):
+    """End an item. While a frame that the model pushed below it is in progress, it only keeps in mind that it has
+    ended: the client may not tell it again."""
+    if inference.tree.frames[frame].status is not Status.IN_PROGRESS:
+        return
+    if not _holds_pushed_work(inference.tree, frame):
         _end_frame(inference, frame, status, carried=carried, said=said)
+    elif status in FINAL_STATUSES:
+        inference.add_event(PopDeferred(frame, inference.entry_id, status, said, ""))
+
+
+def _ticked_items(tree: Tree) -> Iterator[tuple[str, DeferredPop]]:
+    """Items that were ticked off inside a frame of the model, in which nothing goes on any more."""
+    for item, tick in tree.deferred_pops.items():
+        frame = tree.frames[item]
+        is_open = frame.origin == PLAN_ORIGIN and frame.status is Status.IN_PROGRESS
+        if is_open and not _holds_pushed_work(tree, item):
+            yield item, tick
+
+
+def _holds_pushed_work(tree: Tree, frame: str) -> bool:
+    """Whether a frame that the model pushed below this one is in progress."""
+    return any(not f.is_inferred and f.status is Status.IN_PROGRESS for f in _descendants_of(tree, frame))
 
 
 def _descendants_of(tree: Tree, frame: str) -> Iterable[Frame]:
