@@ -32,8 +32,8 @@ def test_a_healthy_store_has_no_finding_and_what_cannot_bejudged_is_said(stocked
     assert code == 0
     assert found["upstream"][0] == "unsure"
     assert {name for name, (state, _) in found.items() if state == "ok"} == {
-        "configuration", "port", "tokenizer", "data", "store", "conversations", "bypass", "errors", "history",
-        "price",
+        "configuration", "port", "tokenizer", "data", "store", "conversations", "errors", "history",
+        "price", "passed on",
     }  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def test_a_conversation_that_cannot_be_read_is_named(own_stock: Stocked) -> None
 
     state, told = found["conversations"]
     assert (code, state) == (1, "finding")
-    assert f"1 of the 2 worked in last cannot be read ({own_stock.newer.conversation})" in told
+    assert f"1 of the newest 2 conversations cannot be read ({own_stock.newer.conversation})" in told
     assert "callstack forget" in told
 
 
@@ -116,8 +116,8 @@ def test_a_history_beyond_the_window_and_a_share_of_bypasses_are_findings() -> N
     long = with_receipt(record, known, tokens_in=10_000_000, status="bypass; reason=store_locked")
     found = {check.about: check for check in check_requests([long, record], tariff_for)}
 
-    assert found["bypass"].state == found["history"].state == "finding"
-    assert "store_locked" in found["bypass"].text
+    assert found["passed on"].state == found["history"].state == "finding"
+    assert "store_locked" in found["passed on"].text
     assert "tokens longer than the window of gpt-5.4" in found["history"].text
     assert {check.state for check in check_requests([record], tariff_for) if check.about != "price"} == {"ok"}
 

@@ -47,7 +47,7 @@ def test_a_request_is_priced_by_where_its_markers_stand(tmp_path: Path, where: s
             body = {
                 "model": OPUS,
                 "max_tokens": 500,
-                "system": [{"type": "text", "text": words(5_000), **on_head}],
+                "system": [{"type": "text", "text": words(4_500), **on_head}],
                 "tools": [{"name": "bash", "input_schema": {"type": "object"}}],
                 "messages": [*history, asked],
             }
