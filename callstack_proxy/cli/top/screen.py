@@ -48,20 +48,25 @@ def screen_lines(view: TopView, width: int, height: int) -> list[Text]:
 
 
 def _header(view: TopView, width: int) -> Text:
-    cost, untouched = (sum(row[key] for row in view.rows) for key in ("cost", "cost_untouched"))
-    saved = sum(row["saved"] for row in view.rows)
-    share = f"{100 * saved / untouched:.0f} % " if untouched else ""
-    told = f"callstack top  {pluralize(len(view.rows), 'conversation')}  paid ${cost:.2f} of ${untouched:.2f}"
-    balance = f"  {share}{'saved' if saved >= 0 else 'lost'}"
-    text = Text(told + balance, "bold")
+    text = Text(f"callstack top  {pluralize(len(view.rows), 'conversation')}  {_balance(view.rows)}", "bold")
     gap = width - len(text) - len(HINT)
     return text.append(" " * gap + HINT, "dim") if gap > 1 else Text(_cut(text.plain, width), "bold")
+
+
+def _balance(rows: Sequence[ConversationRow]) -> str:
+    """What was paid and saved, without dollars where a plan paid for all."""
+    if rows and all(row["plan"] for row in rows):
+        return "paid by a plan"
+    cost, untouched, saved = (sum(row[key] for row in rows) for key in ("cost", "cost_untouched", "saved"))
+    share = f"{100 * saved / untouched:.0f} % " if untouched else ""
+    return f"paid ${cost:.2f} of ${untouched:.2f}  {share}{'saved' if saved >= 0 else 'lost'}"
 
 
 def _row_text(row: ConversationRow, now: int) -> str:
     state = "working" if now - row["last_active"] < WORKING_MS else "waiting" if row["awake"] else "passed on"
     percent = "" if row["saved_percent"] is None else f"{row['saved_percent']:.0f}"
-    figures = f"{row['requests']:>10,}{row['frames']:>8,}{row['saved']:>10.4f}{percent:>6}"
+    money = "plan" if row["plan"] else f"{row['saved']:.4f}"
+    figures = f"{row['requests']:>10,}{row['frames']:>8,}{money:>10}{percent:>6}"
     return f"{state:9}{_ago(now - row['last_active']):>12}{figures}"
 
 

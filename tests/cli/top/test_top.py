@@ -24,7 +24,7 @@ TREE = "\n".join(["→ root [f1]", *(f"├─ ✓ part {n} [f{n}]" for n in rang
 
 
 def row(number: int, **more: Any) -> ConversationRow:
-    figures = {"requests": 12_345, "frames": 70, "cost": 0.5, "cost_untouched": 1.5, "saved": 1.0}
+    figures = {"requests": 12_345, "frames": 70, "cost": 0.5, "cost_untouched": 1.5, "saved": 1.0, "plan": ""}
     told = {"id": f"c{number}", "title": HOSTILE, "last_active": NOW - number * 90_000, "awake": True}
     return cast(ConversationRow, {**told, **figures, "saved_percent": 66.7, **more})
 
@@ -57,6 +57,17 @@ def test_sums_and_states_are_told() -> None:
     assert "2 conversations  paid $1.00 of $3.00  67 % saved" in head
     assert first.split()[1:5] == ["working", "2", "s", "ago"]
     assert second.strip().startswith("passed on")
+
+
+def test_what_a_plan_paid_for_has_no_dollars() -> None:
+    by_plan = row(0, plan="4.1 % of your week", cost=0.0, cost_untouched=0.0, saved=0.0, saved_percent=None)
+    head, _, first, *_ = [line.plain for line in screen_lines(TopView([by_plan], TREE, 0, NOW), 80, 24)]
+    assert head.startswith("callstack top  1 conversation  paid by a plan  ")
+    assert "$" not in head.partition("  ")[2]
+    assert first.split()[7] == "plan"
+
+    both = [line.plain for line in screen_lines(TopView([by_plan, row(1)], TREE, 0, NOW), 80, 24)]
+    assert "2 conversations  paid $0.50 of $1.50  67 % saved" in both[0]
 
 
 def test_where_the_output_is_no_terminal_it_looks_once(stocked: Stocked) -> None:
