@@ -32,7 +32,7 @@ from proxy.core.policy.signals import FrameActivity, read_activity, signals_of
 from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest
-from proxy.exchange.thread.activation import ContextPolicy
+from proxy.exchange.thread.context_policy import ContextPolicy
 from proxy.exchange.thread.placement import Placement
 from proxy.store.lookup import newest_path_state
 

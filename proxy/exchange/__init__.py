@@ -16,9 +16,9 @@ from proxy.exchange.requested_compaction import is_compaction_endpoint
 from proxy.exchange.resolver import tool_settings
 from proxy.exchange.rounds import ClientRequest, Services, names_in
 from proxy.exchange.services import AppServices, build_services, learned_traits
-from proxy.exchange.thread.activation import forbids_user_after_result
 from proxy.exchange.thread.attach_subagent import is_long_enough
 from proxy.exchange.thread.choose_block_format import block_format_for
+from proxy.exchange.thread.context_policy import forbids_user_after_result
 
 __all__ = [
     "MAX_MESSAGE_CHARACTERS",

@@ -1,9 +1,10 @@
 """Handles one client request, from parsing to the answer; read this first. `handle` parses the request, answers a
-request to compact and slash commands, and finds the conversation of the request and its place there. Then the request
-is relayed as it came (`relay_unchanged_turn`), or runs through the loop that answers the model's stack calls
-(`tool_loop`). If our own work fails before the first byte of the answer, the client's original request is forwarded,
-and `x-stack-status` says so; with `fail_policy: closed` it is refused. When a client disconnects, its upstream request
-is cancelled, and the part of the answer that had arrived is stored."""
+request to compact and slash commands, finds the conversation of the request and its place there, and decides whether
+the proxy acts (both in `resolver`). Then the request is relayed as it came (`relay_unchanged_turn`), or runs through
+the loop that answers the model's stack calls (`tool_loop`). If our own work fails before the first byte of the
+answer, the client's original request is forwarded, and `x-stack-status` says so; with `fail_policy: closed` it is
+refused. When a client disconnects, its upstream request is cancelled, and the part of the answer that had arrived is
+stored."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ from proxy.exchange.rounds import (
     placement_patience_s,
 )
 from proxy.exchange.slash_commands import handle_slash_commands
-from proxy.exchange.thread.activation import RECALL_WINDOW_DIVISOR
+from proxy.exchange.thread.context_policy import RECALL_WINDOW_DIVISOR
 from proxy.exchange.thread.placement import ParsedRequest, Placement
 from proxy.exchange.tool_loop import tool_loop, update_refused_calls
 from proxy.exchange.turn import Turn

@@ -52,7 +52,6 @@ from proxy.exchange.background.scheduler import in_slices
 from proxy.exchange.notes.base import Note, NoteWriter, apply_notes
 from proxy.exchange.notes.situation import attach_parent_task
 from proxy.exchange.thread import session_headers
-from proxy.exchange.thread.activation import ContextPolicy, PolicyDecision
 from proxy.exchange.thread.choose_thread import (
     changed_thread,
     head_of,
@@ -60,6 +59,7 @@ from proxy.exchange.thread.choose_thread import (
     thread_of_tip,
     thread_on_branch,
 )
+from proxy.exchange.thread.context_policy import ContextPolicy, PolicyDecision
 from proxy.exchange.thread.conversation_origin import Origin, OriginFinder, fork_point, opening_prompts
 from proxy.exchange.thread.follow_path import KEYWORD_SCAN_BATCH, PathFollower
 from proxy.exchange.thread.holdout import HELD_OUT_MODE, HELD_OUT_REASON, HELD_OUT_STATUS, NO_HOLDOUT, Holdout
@@ -135,16 +135,16 @@ class Resolver:
             cached, found = await self.conversation_cache.locate(query, candidates)
             if cached is not None and found.path:
                 parsed = parsed.later_than(cached.ledger, found.path[-1])
-            part = await self._role_of(parsed, hint, cached, found)
-            if part is RequestRole.SIDE and cached is not None:
+            role = await self._role_of(parsed, hint, cached, found)
+            if role is RequestRole.SIDE and cached is not None:
                 return self._side_placement(parsed, cached, found)
             request = match_history.with_stored_call_ids(parsed.request, found, self.dialect.with_call_id)
             parsed = parsed if request is parsed.request else replace(parsed, request=request)
             new = parsed.request.messages[len(found.path) :]
-            whole = len(new) > KEYWORD_SCAN_BATCH and await self._prescan_keywords(
+            decides_in_thread = len(new) > KEYWORD_SCAN_BATCH and await self._prescan_keywords(
                 parsed, new, self._effective_mode(parsed, asked_mode, "")
             )
-            if cached is None or part is RequestRole.FORK:
+            if cached is None or role is RequestRole.FORK:
                 origin = (
                     fork_point(cached, found, parsed.request)
                     if cached
@@ -158,7 +158,7 @@ class Resolver:
                 arrived = await self._record_arrival(parsed, cached, found, asked_mode)
             if (subagent := self.live_settings.subagent).enabled and subagent.parent_context:
                 arrived = await attach_parent_task(arrived, self.conversation_cache, self.note_writer)
-            placement = await self._decide(arrived, whole=whole)
+            placement = await self._decide(arrived, in_thread=decides_in_thread)
             await self.origin_finder.end_returned_subagents(placement)
             return placement
 
@@ -332,7 +332,7 @@ class Resolver:
         asked_mode: str,
         taken: TakenOver = NOTHING_TAKEN_OVER,
     ) -> Placement:
-        """Record what is new, and fold the path."""
+        """Record what is new, and replay the path."""
         ledger, request = cached.ledger, parsed.request
         thread = thread_id_for(ledger, found, request, has_replicas=self.conversation_cache.is_shared)
         new = match_history.new_entries(ledger, request, found, thread, parsed.now)
@@ -357,7 +357,9 @@ class Resolver:
         if values or others:
             self.conversation_cache.record(cached, values, others)
         node = new[-1].id if new else found.path[-1].id
-        if opening and len(new) > KEYWORD_SCAN_BATCH:  # decisions attach to the newest entry: only that is folded again
+        if (
+            opening and len(new) > KEYWORD_SCAN_BATCH
+        ):  # decisions attach to the newest entry: only that is replayed again
             cached.cache_path_state(earlier.tip, earlier)
         if new:
             cached.cache_path_state(node, path_state)
@@ -381,8 +383,8 @@ class Resolver:
             group=self._group_of(ledger.conversation, mode, asked_mode),
         )
 
-    async def _decide(self, placement: Placement, *, whole: bool) -> Placement:
-        """`whole`: a long new history came at once; it is decided in a thread so that other requests are served."""
+    async def _decide(self, placement: Placement, *, in_thread: bool) -> Placement:
+        """`in_thread`: a long new history came at once; it is decided in a thread so that other requests are served."""
         request = placement.request
         if placement.mode == HELD_OUT_MODE:
             placement = apply_notes(placement, self.passed_notes)
@@ -394,7 +396,7 @@ class Resolver:
         if reason := _tool_conflict(request):
             return replace(placement, status="asleep", reason=reason)
         act, where = self.policy.decide, policy_input_of(placement)
-        return self._apply_decision(placement, await asyncio.to_thread(act, where) if whole else act(where))
+        return self._apply_decision(placement, await asyncio.to_thread(act, where) if in_thread else act(where))
 
     def preview_wake(self, placement: Placement) -> ThreadWoken | None:
         """Shadow: the event that would wake the thread with this request; None if it would go on sleeping."""

@@ -29,13 +29,13 @@ from proxy.exchange.notes.reread_counts import RereadCounter
 from proxy.exchange.previous_responses import round_to_store
 from proxy.exchange.resolver import Resolver, tool_settings
 from proxy.exchange.rounds import REFUSALS_IGNORED_MS, Services
-from proxy.exchange.thread.activation import ContextPolicy, forbids_user_after_result, must_alternate
 from proxy.exchange.thread.bound_reasoning import (
     client_model_binds_reasoning,
     client_model_refuses_reasoning,
     opens_loops_with_reasoning,
 )
 from proxy.exchange.thread.choose_block_format import block_format_for
+from proxy.exchange.thread.context_policy import ContextPolicy, forbids_user_after_result, must_alternate
 from proxy.exchange.thread.holdout import Holdout
 from proxy.exchange.thread.plan_prices import PlanPrices
 from proxy.exchange.turn import Toolkit

@@ -21,7 +21,7 @@ UNREADABLE_TITLE = "(cannot be read)"
 
 
 class ConversationUnreadable(ProxyError):
-    """A stored conversation that cannot be read or folded."""
+    """A stored conversation that cannot be read or replayed."""
 
     code = "conversation_unreadable"
 
@@ -89,7 +89,7 @@ async def ledger_with_frame(store: Store, scope: TenantScope, frame: str) -> tup
     for kind in FRAME_CREATING_EVENTS:
         owner = await store.conversation_with_event(scope, kind, frame)
         ledger = await load_ledger(store, owner) if owner else None
-        # A path of thousands of messages takes a while to fold, and requests that are being answered do not wait.
+        # A path of thousands of messages takes a while to replay, and requests that are being answered do not wait.
         if (
             ledger is not None
             and (path_state := await asyncio.to_thread(path_state_with_frame, ledger, frame)) is not None

@@ -1,8 +1,8 @@
 """The events of a frame tree, and their form in the ledger.
 
-An event hangs on the ledger entry at which it was decided, as JSON. State is never edited: it is folded from the events
-of a path, so forks, retries and edited histories need no code of their own. Stored events stay readable: a tag and the
-names of its fields never change, and a new field has a default.
+An event hangs on the ledger entry at which it was decided, as JSON. State is never edited: it is replayed from the
+events of a path, so forks, retries and edited histories need no code of their own. Stored events stay readable: a tag
+and the names of its fields never change, and a new field has a default.
 """
 
 from __future__ import annotations

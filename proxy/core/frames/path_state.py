@@ -1,6 +1,6 @@
-"""Folds a path of the ledger into its state: the frame tree at its end, and all entries with their owners.
+"""Replays a path of the ledger into its state: the frame tree at its end, and all entries with their owners.
 
-State is folded, never edited. The state of a path is the state of its beginning plus one entry, and the same path
+State is replayed, never edited. The state of a path is the state of its beginning plus one entry, and the same path
 always gives the same state, so states of beginnings may be cached or dropped at will. With branches, a state describes
 the branch on which the path ends; the others are kept beside it, and nothing passes from one to another.
 """

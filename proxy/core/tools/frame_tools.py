@@ -234,35 +234,33 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
             raise ToolError(UNREAD_RESULTS)
         deferred = PopDeferred(target.id, tool_context.turn_id, status, results, compacted)
         return ToolResult(POP_DEFERRED, (deferred,))
-    left = [
+    frames_inside = [
         f
         for f in (tool_context.tree.active_frame, *ancestors(tool_context.tree, tool_context.tree.active))
         if _is_below(tool_context.tree, f, target)
     ]
-    takes_items_out = bool(target.parent) and not target.has_no_opening_call
-    takes_items_out = takes_items_out and not has_lost_opening_call(
-        tool_context.path_state, tool_context.turn_id, target
-    )
-    open_below = [f for f in left if not (takes_items_out and f.origin == PLAN_ORIGIN)]
+    items_move_up = bool(target.parent) and not target.has_no_opening_call
+    items_move_up = items_move_up and not has_lost_opening_call(tool_context.path_state, tool_context.turn_id, target)
+    open_below = [f for f in frames_inside if not (items_move_up and f.origin == PLAN_ORIGIN)]
     events: list[FramePopped] = []
     tree = tool_context.tree
     for frame in open_below:
         unfinished = f"Not finished: {quoted(target.title)} was popped around it."
         tree = _append_pop(tool_context, tree, events, FramePopped(frame.id, Status.BLOCKED, unfinished, unfinished))
     tree = _append_pop(tool_context, tree, events, FramePopped(target.id, status, results, compacted))
-    closed_ids = {target.id, *(f.id for f in left)}
-    called = outermost_called_frame(return_path(tool_context.tree, target.id))
-    leaves = (
+    closed_ids = {target.id, *(f.id for f in frames_inside)}
+    outermost = outermost_called_frame(return_path(tool_context.tree, target.id))
+    group_leaves = (
         tool_context.call_group.returned_opening is not None or tool_context.call_group.home_frame in closed_ids
     ) and not events[-1].stays
-    returned = called.opening if called and leaves else tool_context.call_group.returned_opening
-    moves = item_moves(tool_context.tree, tree, target) if takes_items_out else ()
+    opening = outermost.opening if outermost and group_leaves else tool_context.call_group.returned_opening
+    moves = item_moves(tool_context.tree, tree, target) if items_move_up else ()
     for move in moves:
         tree = reduce(tree, move, tool_context.now)
     text = _pop_text(tool_context, tree, target, status, open_below)
     if target.opening is None:
         events = _with_outer_end(events, open_below, f"{text}\n{element('results', {}, escape_xml(results))}")
-    return ToolResult(text, (*events, *moves), replace(tool_context.call_group, returned_opening=returned))
+    return ToolResult(text, (*events, *moves), replace(tool_context.call_group, returned_opening=opening))
 
 
 def item_moves(before: Tree, after: Tree, target: Frame) -> tuple[FrameMoved | FrameEntered, ...]:
@@ -278,8 +276,9 @@ def item_moves(before: Tree, after: Tree, target: Frame) -> tuple[FrameMoved | F
 
 
 def _with_outer_end(events: Sequence[FramePopped], open_below: Sequence[Frame], end: str) -> list[FramePopped]:
-    """`events` with the end of a frame that no call opened told behind that of the outermost frame that one did:
-    the call that ended both leaves with it."""
+    """`events`, where the popped frame was opened by no call, so that its results have no place of their own: `end`,
+    which tells them, is appended to the results of the outermost frame below it that a call opened. The pop call itself
+    leaves the context with that frame."""
     outermost = next((frame.id for frame in reversed(open_below) if frame.opening), "")
     return [
         msgspec.structs.replace(event, told=f"{event.told}\n\n{end}")

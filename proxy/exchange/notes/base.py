@@ -22,7 +22,7 @@ from proxy.core.matching import MatchKind
 from proxy.core.observers import ends_with_user_message
 from proxy.dialects import DialectComposer
 from proxy.errors import StoreError
-from proxy.exchange.thread.activation import MAX_COMPACTED_BLOCK_TOKENS, ContextPolicy
+from proxy.exchange.thread.context_policy import MAX_COMPACTED_BLOCK_TOKENS, ContextPolicy
 from proxy.exchange.thread.placement import Placement, policy_input_of
 from proxy.store import ConversationCache
 
@@ -59,7 +59,7 @@ class NoteWriter:
         return _with_new_path_state(placement)
 
     def record_events(self, placement: Placement, decided: Sequence[FrameEvent]) -> Placement:
-        """Record events at the request and fold its path again. Raises StoreError."""
+        """Record events at the request and replay its path. Raises StoreError."""
         seq, now = placement.ledger.next_seq, placement.parsed_request.now
         made = [as_ledger_event(e, placement.entry_id, 0, seq + n, now) for n, e in enumerate(decided)]
         self.conversation_cache.record(placement.cached_conversation, made)

@@ -34,7 +34,7 @@ from proxy.core.text import element, escape_xml, truncate_to_tokens
 from proxy.core.tools import render_branch_switch, render_pending_injections
 from proxy.exchange.notes.base import NoteWriter
 from proxy.exchange.thread import attach_subagent
-from proxy.exchange.thread.activation import MAX_NOTE_BLOCK_TOKENS, ContextPolicy
+from proxy.exchange.thread.context_policy import MAX_NOTE_BLOCK_TOKENS, ContextPolicy
 from proxy.exchange.thread.placement import Placement, policy_input_of
 from proxy.store import ConversationCache
 

@@ -24,7 +24,7 @@ from proxy.core.policy import (
     suggestion_note,
 )
 from proxy.exchange.notes.base import NoteWriter
-from proxy.exchange.thread.activation import ContextPolicy
+from proxy.exchange.thread.context_policy import ContextPolicy
 from proxy.exchange.thread.placement import Placement
 
 MAX_CACHED_FRAMES = 16

@@ -16,7 +16,7 @@ from proxy.core.observers import message_of
 from proxy.core.text import element, escape_attribute, escape_own_tags
 from proxy.dialects import object_in
 from proxy.exchange.notes.base import NoteWriter
-from proxy.exchange.thread.activation import ContextPolicy
+from proxy.exchange.thread.context_policy import ContextPolicy
 from proxy.exchange.thread.placement import Placement
 
 NOTE = "tool-descriptions"

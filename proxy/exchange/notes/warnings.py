@@ -25,7 +25,7 @@ from proxy.core.policy import (
 )
 from proxy.core.tools import frame_tools
 from proxy.exchange.notes.base import NoteWriter
-from proxy.exchange.thread.activation import ContextPolicy
+from proxy.exchange.thread.context_policy import ContextPolicy
 from proxy.exchange.thread.placement import Placement
 
 

@@ -11,7 +11,7 @@ from proxy.config import Config
 from proxy.core.compaction import WindowLimits, count_context_tokens, pressure_change, pressure_note
 from proxy.core.frames import ContextPressureWarned
 from proxy.exchange.notes.base import NoteWriter
-from proxy.exchange.thread.activation import ContextPolicy
+from proxy.exchange.thread.context_policy import ContextPolicy
 from proxy.exchange.thread.placement import Placement
 
 MIN_CHECKED_SHARE = 0.5

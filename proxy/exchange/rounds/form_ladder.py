@@ -16,8 +16,8 @@ from proxy.core.ledger import Request
 from proxy.dialects import common_strictness, list_in, with_strictness
 from proxy.exchange.background.recorder import RequestRecordBuilder
 from proxy.exchange.rounds.client_request import Services
-from proxy.exchange.thread.activation import NO_TOOLS
 from proxy.exchange.thread.brief_tool_arrays import BriefRequest
+from proxy.exchange.thread.context_policy import NO_TOOLS
 from proxy.exchange.turn import Turn
 from proxy.upstream import RequestForm, Route, overflow_errors, request_forms
 

@@ -46,8 +46,8 @@ from proxy.core.tools import (
     ends_with_tool_result,
     frame_tools,
 )
-from proxy.exchange.thread.activation import ContextPolicy, forbids_user_after_result
 from proxy.exchange.thread.bound_reasoning import newest_assistant_entry
+from proxy.exchange.thread.context_policy import ContextPolicy, forbids_user_after_result
 from proxy.exchange.thread.placement import ParsedRequest
 from proxy.store import CachedConversation
 

@@ -14,7 +14,7 @@ from proxy.core.frames.path_state import PathState
 from proxy.core.ledger.ledger import Round
 from proxy.core.ledger.messages import ModelResponse, Usage
 from proxy.core.tools.base import ToolSettings
-from proxy.exchange.thread.activation import ContextPolicy, PolicyDecision
+from proxy.exchange.thread.context_policy import ContextPolicy, PolicyDecision
 from proxy.exchange.thread.placement import PolicyInput
 from proxy.upstream.context_windows import ContextWindow
 from tests.core.working import CONVERSATION, DIALECT, SCRIBE, WATCH, GrowingConversation, bash, padded, request, todo
