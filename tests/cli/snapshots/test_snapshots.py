@@ -236,10 +236,11 @@ def test_every_stored_file_is_compared(printed: Printed) -> None:
 
 @pytest.fixture(scope="module")
 def whole_words(printed: Printed) -> set[str]:
-    """Every word of the session, of its files and of what the commands print uncut."""
+    """Every word of the session, of its files and of what the commands print uncut; of a name with underscores also its
+    parts."""
     folder = Path(demo.__file__).parent
     texts = [
         file.read_text(encoding="utf-8") for file in folder.rglob("*") if file.suffix in (".py", ".md", ".csv", ".log")
     ]
     texts += [WIDE_TITLE, SAID, *(re.sub(r"\w+[^\w\s]*…", "", text) for text in printed.values())]
-    return {word for text in texts for word in re.findall(r"\w+", text)}
+    return {part for text in texts for word in re.findall(r"\w+", text) for part in (word, *word.split("_"))}
