@@ -17,7 +17,6 @@ from zlib import crc32
 
 import pytest
 from hypothesis import settings
-from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
 from callstack_proxy.loggers import LOGGERS
 from tests.postgresql_server import PostgresServer, program
@@ -151,17 +150,17 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling:
-    return FilesAndSingleTests(config, log)
-
-
-class FilesAndSingleTests(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     """Gives the tests of a file to one process, because they share a server, but those of `APART` one by one."""
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-    def _split_scope(self, nodeid: str) -> str:
-        """The name of the group of tests that `nodeid` belongs to."""
-        file = super()._split_scope(nodeid)
-        return nodeid if file.removeprefix("tests/").startswith(APART) else file
+    class FilesAndSingleTests(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
+        def _split_scope(self, nodeid: str) -> str:
+            """The name of the group of tests that `nodeid` belongs to."""
+            file = super()._split_scope(nodeid)
+            return nodeid if file.removeprefix("tests/").startswith(APART) else file
+
+    return FilesAndSingleTests(config, log)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -210,7 +210,7 @@ def test_a_conversation_is_seen_by_every_command_and_no_key_is_kept(
     assert len(rows) == 2
     assert re.search(r"^ - assistant .* -> read", diff.out, re.MULTILINE)
     assert f"a proxy runs on this data at {proxy.url}" in doctor.out
-    assert f"the proxy at {proxy.url} was given its own" in doctor.out
+    assert f"the proxy at {proxy.url} has it from its own options" in doctor.out
     assert CANARY not in errors + tree.out + log.out + diff.out
     assert [path for path in shell.data.iterdir() if CANARY.encode() in path.read_bytes()] == []
 

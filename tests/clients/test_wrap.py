@@ -324,7 +324,9 @@ def test_a_wrapped_agent_does_what_it_does_without_us(
 
     assert (direct.repository / FILE).read_text() == (wrapped.repository / FILE).read_text() == GREETING
     assert (CLOSING in direct.done.stdout) == (CLOSING in wrapped.done.stdout)
-    assert re.search(r"^[0-9]+ requests?, .*; look: callstack console", wrapped.done.stdout.splitlines()[-1])
+    *_, told, last = wrapped.done.stdout.splitlines()
+    told = told if last.startswith("note: too short to help yet: begins at about ") else last
+    assert re.search(r"^[0-9]+ requests?, .*; look: callstack console", told)
     assert {key_of(each) for each in provider.asked[asked:]} == {key_of(each) for each in provider.asked[:asked]}
     assert all(each.header("via") for each in provider.asked[asked:])
     assert wrapped.rewritten <= direct.rewritten

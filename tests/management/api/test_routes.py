@@ -46,6 +46,7 @@ async def test_a_row_says_what_a_conversation_is_about_and_where_it_stands(serve
         "saved": pytest.approx(0.00875),
         "cost_caused": 0.0,
         "plan": "",
+        "plan_part": "",
         "saved_percent": 73.68,
     }
     assert row["last_active"] > CLOCK
