@@ -360,8 +360,8 @@ class _Probe:
         tip = cached.ledger.newest_tip() if cached else None
         if cached is None or tip is None:
             return
-        listed = _listed(cached.path_state(tip.id), self._truth.names)
-        for path in sorted(listed):
+        listed, by_command = _listed(cached.path_state(tip.id), self._truth.names)
+        for path in sorted(listed - by_command):  # no call tells what a command changed
             self.result.share("files precise").note(path, hit=path in self._truth.files)
         for path in sorted(self._truth.files):
             self.result.share("files listed").note(path, hit=path in listed)
@@ -428,16 +428,18 @@ def _gone(client: Request, sent: Request) -> list[Message]:
     return [m for m in client.messages if m.identity not in placement]
 
 
-def _listed(path_state: PathState, names: ToolRoles) -> set[str]:
-    """The files that the product lists as changed, also deleted ones: those of ended frames, those in traces,
-    and those seen in the current context."""
+def _listed(path_state: PathState, names: ToolRoles) -> tuple[set[str], set[str]]:
+    """The files that the product lists as changed, also deleted ones: those of ended frames, those in traces, and those
+    seen in the current context. Of them, those of which it says that a command did it."""
     ended = (path for f in path_state.tree.frames.values() if f.status in FINAL_STATUSES for path in f.artifacts)
     told = (path for trim in path_state.tree.removals for path in parse_traces(trim.trace).facts.changed)
     seen = facts_of(context_entries(path_state), names).changed
-    return {_MARK.sub("", path) for path in (*ended, *told, *seen)}
+    paths = (*ended, *told, *seen)
+    by_command = {_MARK.sub("", path) for path in paths if "by command" in path}
+    return {_MARK.sub("", path) for path in paths}, by_command
 
 
-_MARK = re.compile(r" \((?:created|deleted)\)$")
+_MARK = re.compile(r" \((?:created|deleted|undone|(?:deleted )?by command(?: or earlier)?)\)$")
 
 
 def _facts_in(gone: Iterable[Message]) -> dict[str, Fact]:
