@@ -237,3 +237,20 @@ def test_an_item_ticked_inside_a_frame_of_an_earlier_message_ends_behind_its_pop
 
     chat.returns("ok")
     assert chat.proxy.active() == "Parser"
+
+
+@pytest.mark.rows("S1-76", "S0-55")
+def test_an_item_that_a_list_ticks_again_inside_a_frame_keeps_what_was_said_at_its_tick(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    ticked = todo("[x] Lexer | [ ] Parser")
+    provider.will(does(todo(LIST)), does(push("Read the tests"), bash("cat tests.py")))
+    provider.will(does(ticked, text="The lexer passes all 12 tests."), does(ticked, text="All files are listed."))
+    provider.will(does(bash("ls")), does(pop("There are 12.")), does(bash("make")), says("ok"))
+    chat.says("Build the formatter.")
+    for result in ("Plan updated.", "def test(): ...", "Plan updated.", "Plan updated.", "files", "made"):
+        chat.returns(result)
+
+    assert chat.proxy.frames()["Lexer"]["status"] == "completed"
+    assert chat.proxy.frames()["Lexer"]["results"] == "The lexer passes all 12 tests."
+    assert titles(chat).count("Lexer") == 1

@@ -230,10 +230,16 @@ def _mirrored_items(tree: Tree) -> list[MirroredItem]:
             f.id,
             f.client_key or f.title,
             f.title,
-            ItemStatus.REMOVED if f.id in dropped_ids else _ITEM_STATUS[f.status],
+            ItemStatus.REMOVED if f.id in dropped_ids else _ITEM_STATUS[_status_of_item(tree, f)],
         )
         for f in plan
     ]
+
+
+def _status_of_item(tree: Tree, frame: Frame) -> Status:
+    """An item that waits for a pop has ended for the client: named again as ended, it ends no second time."""
+    tick = tree.deferred_pops.get(frame.id)
+    return tick.status if tick and frame.status is Status.IN_PROGRESS else frame.status
 
 
 def _top_frame(tree: Tree, frame: Frame) -> Frame:
@@ -405,8 +411,8 @@ def _end_item(inference: _Inference, frame: str, status: Status, carried: tuple[
 def _ticked_items(tree: Tree) -> Iterator[tuple[str, DeferredPop]]:
     """Items that were ticked off inside a frame of the model, in which nothing goes on any more."""
     for item, tick in tree.deferred_pops.items():
-        frame = tree.frames[item]
-        is_open = frame.origin == PLAN_ORIGIN and frame.status is Status.IN_PROGRESS
+        frame = tree.frames.get(item)
+        is_open = frame is not None and frame.origin == PLAN_ORIGIN and frame.status is Status.IN_PROGRESS
         if is_open and not _holds_pushed_work(tree, item):
             yield item, tick
 
