@@ -103,7 +103,9 @@ GATES = [
     # Where the floor took 0.49 to 0.64, the code of 2026-11-27, which had held 7.5 x floor, took 8.4 to 9.0 times of it
     # and that of two days later 8.2 to 9.2, side by side in one run.
     Gate("cpu_s_per_1000 medium", 2.0, plus=1.1, written_at=0.24, most_times=9.75),
-    Gate("cpu_us_per_chunk paced", 2.0, floor_at_least=10),
+    # The same code took 1.5 to 2.4 times of a floor of 42 to 60, and that of a day before as much, side by side: what a
+    # chunk costs here is mostly the kernel's waking, and three measurements in a row may all be above twice.
+    Gate("cpu_us_per_chunk paced", 2.75, floor_at_least=10),
     # The floor's own is the difference of two percentiles: 0.2 to 0.5 where it is quiet, noise elsewhere.
     Gate("added_p95_ms session", 20.0, plus=6.0, floor_at_least=0.4),
     # CPU at twice the size of a hostile history or answer: 2 where it is linear, 4 where it is not. What it is at the
