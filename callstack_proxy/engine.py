@@ -5,7 +5,6 @@ through. No web server, no management API, no background tasks but the deletion 
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import secrets
 import time
@@ -20,11 +19,18 @@ from proxy.config import Config, LiveSettings, load_config
 from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import dialect_at
 from proxy.errors import InvalidConfiguration, StoreError
-from proxy.exchange import AppServices, ClientRequest, DeferredTasks, Reply, Services, build_services, pipeline
+from proxy.exchange import (
+    AppServices,
+    ClientRequest,
+    DeferredTasks,
+    Reply,
+    Services,
+    build_services,
+    delete_expired,
+    pipeline,
+)
 from proxy.store import ConversationCache, Store, open_store
 from proxy.upstream import ContextWindows, Routes, Upstream
-
-log = logging.getLogger(__name__)
 
 PATHS: Mapping[str, str] = {
     "chat": "/v1/chat/completions",
@@ -34,7 +40,6 @@ PATHS: Mapping[str, str] = {
 """Where a client of each API posts its requests."""
 PRESENCE_LOCK = "running.lock"
 """In the data directory. A proxy that runs on it holds a shared lock on this file, and so does an open engine."""
-DAY_MS = 86_400_000
 
 
 def now_ms() -> int:
@@ -111,7 +116,7 @@ async def open_engine(config: Config, upstream: Upstream) -> OpenEngine:
         deferred_tasks=deferred,
     )
     await counter.preload()
-    await _delete_expired(store, config.retention_days)
+    await delete_expired(store, config.retention_days, now_ms())
     services = {api: build_services(process, spoken) for api, path in PATHS.items() if (spoken := dialect_at(path))}
     return OpenEngine(config, store, services, deferred, secret, presence)
 
@@ -126,15 +131,6 @@ def _routes(config: Config, upstream: Upstream) -> Routes:
     routes = Routes(config.model_copy(update={"upstreams": {}}))
     routes.upstreams = dict.fromkeys((*config.upstreams, upstream.name), upstream)
     return routes
-
-
-async def _delete_expired(store: Store, days: int) -> None:
-    """Age counts from the newest record, because a clock may be wrong."""
-    try:
-        if days and (newest := await store.newest_record_time()):
-            await store.delete_conversations(None, before=min(now_ms(), newest) - days * DAY_MS)
-    except StoreError as error:
-        log.warning("retention failed", extra={"reason": error.code})
 
 
 def _hold_presence(config: Config) -> int | None:

@@ -32,7 +32,7 @@ from proxy.core.policy.loop_detection import LOOP_KINDS
 from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest
-from proxy.store.lookup import newest_path_state
+from proxy.store.find_by_id import newest_path_state
 
 EVERYTHING = {"wake_at_tokens": "0"}
 

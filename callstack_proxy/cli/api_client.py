@@ -22,7 +22,7 @@ from proxy.auth import Tenant
 from proxy.config import Config, LiveSettings
 from proxy.errors import InvalidConfiguration, NotAllowed, NotFound, ProxyError, StoreError
 from proxy.exchange import Inbox
-from proxy.store import ConversationCache, Store, lookup
+from proxy.store import ConversationCache, Store, find_by_id
 
 ERRORS_BY_STATUS = {400: InvalidConfiguration, 404: NotFound, 409: NotAllowed}
 
@@ -59,7 +59,7 @@ def conversation_path(settings: Config, reference: str) -> str:
 
     async def find() -> str:
         async with opened_store(settings) as store:
-            return (await lookup.find_ledger(store, None, reference)).conversation.id
+            return (await find_by_id.find_ledger(store, None, reference)).conversation.id
 
     return f"/stack/conversations/{asyncio.run(find())}"
 
@@ -69,7 +69,7 @@ def frame_path(settings: Config, reference: str) -> str:
 
     async def find() -> str:
         async with opened_store(settings) as store:
-            _, _, frame = await lookup.find_frame_in_store(store, None, reference)
+            _, _, frame = await find_by_id.find_frame_in_store(store, None, reference)
             return frame.id
 
     return f"/stack/frames/{asyncio.run(find())}"

@@ -21,7 +21,7 @@ from callstack_proxy.management.actions import AutonomyView, autonomy_view
 from callstack_proxy.management.views import LoopRow, local_time, loop_rows
 from proxy.config import Config
 from proxy.core.policy import HEURISTIC_NAMES, RULE_NAMES, AutonomyLevel, ScoreCombiner, clamp_threshold
-from proxy.store import lookup
+from proxy.store import find_by_id
 
 MAX_SUGGESTIONS_SHOWN = 10
 """Suggestions of the history that are printed; `--json` has all."""
@@ -92,8 +92,8 @@ def _parse_changes(level: str, combine: str, heuristics: str) -> dict[str, Any]:
 
 async def _load_autonomy(settings: Config, reference: str) -> AutonomyView:
     async with opened_store(settings) as store:
-        ledger = await lookup.find_ledger(store, None, reference)
-        return autonomy_view(ledger, lookup.newest_path_state(ledger), settings, time.time_ns() // 1_000_000)
+        ledger = await find_by_id.find_ledger(store, None, reference)
+        return autonomy_view(ledger, find_by_id.newest_path_state(ledger), settings, time.time_ns() // 1_000_000)
 
 
 def autonomy_text(view: AutonomyView) -> Iterator[str]:
@@ -150,7 +150,7 @@ def loops(
 
 async def _load_loops(settings: Config, reference: str) -> list[LoopRow]:
     async with opened_store(settings) as store:
-        return loop_rows(await lookup.find_ledger(store, None, reference))
+        return loop_rows(await find_by_id.find_ledger(store, None, reference))
 
 
 def loops_text(rows: Sequence[LoopRow]) -> Iterator[str]:

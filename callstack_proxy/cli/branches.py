@@ -31,7 +31,7 @@ from proxy.config import Config
 from proxy.core.frames import PathState
 from proxy.core.ledger import Ledger
 from proxy.core.text import cut_at_word
-from proxy.store import lookup
+from proxy.store import find_by_id
 
 InConversation = Annotated[
     str, typer.Option("--in", help="Id, or its beginning (4 characters or more); default: the newest.")
@@ -131,7 +131,7 @@ def inject(
 # ------------------------------------------------------------------------------------------------------------- working
 async def _load_newest_path(settings: Config, reference: str) -> ConversationPath:
     async with opened_store(settings) as store:
-        ledger = await lookup.find_ledger(store, None, reference)
+        ledger = await find_by_id.find_ledger(store, None, reference)
         return ConversationPath(ledger, path_state_of(ledger), time.time_ns() // 1_000_000)
 
 

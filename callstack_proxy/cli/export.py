@@ -41,7 +41,7 @@ from callstack_proxy.management.export import (
 from proxy.auth import LOCAL_TENANT
 from proxy.config import Config
 from proxy.errors import BadRequest, InvalidConfiguration, NotAllowed
-from proxy.store import copy_store, lookup, open_store
+from proxy.store import copy_store, find_by_id, open_store
 
 DEFAULT_FORMAT = "ledger"
 """The format of who names none, as over HTTP: everything, and it comes back exactly."""
@@ -97,7 +97,7 @@ def list_formats() -> None:
 async def _load_material(settings: Config, reference: str, thread: str) -> ExportInput:
     async with opened_store(settings) as store:
         return await load_export_input(
-            store, await lookup.find_ledger(store, None, reference), thread, settings.observed_tools
+            store, await find_by_id.find_ledger(store, None, reference), thread, settings.observed_tools
         )
 
 

@@ -19,7 +19,7 @@ from callstack_proxy.management.actions import FrameCommandView
 from callstack_proxy.management.views import UnfoldView, conversation_rows_of, path_state_of
 from proxy.config import Config
 from proxy.errors import InvalidConfiguration, NotAllowed, NotFound
-from proxy.store import find_conversation, lookup
+from proxy.store import find_by_id, find_conversation
 
 FrameArgument = Annotated[str, typer.Argument(help="Id, its beginning (4 characters or more), or a title.")]
 ConversationOption = Annotated[
@@ -130,7 +130,7 @@ def rename(
 async def _active_frame_of(settings: Config, reference: str) -> str:
     """The id of the active frame of a conversation. Raises NotFound, also where no frame was begun there."""
     async with opened_store(settings) as store:
-        ledger = await lookup.find_ledger(store, None, reference)
+        ledger = await find_by_id.find_ledger(store, None, reference)
         if active := path_state_of(ledger).tree.active:
             return active
         raise NotFound(f"No frame was begun in {ledger.conversation.id}. `callstack tree` lists conversations.")
@@ -216,7 +216,7 @@ async def _describe_conversation(settings: Config, reference: str) -> tuple[str,
         known = await find_conversation(store, None, reference)
         rows = await conversation_rows_of(store, [known])
     if not rows:
-        raise lookup.unknown_conversation(known.id)
+        raise find_by_id.unknown_conversation(known.id)
     [row] = rows
     title = "it cannot be read" if "unreadable" in row else repr(row["title"])
     return row["id"], f"conversation {row['id']} ({title}, {pluralize(row['requests'], 'request')})"

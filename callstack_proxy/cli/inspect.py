@@ -75,7 +75,7 @@ from proxy.core.frames import Status
 from proxy.core.text import cut_at_word
 from proxy.core.tools import TREE_ICONS
 from proxy.errors import BadRequest
-from proxy.store import Store, lookup
+from proxy.store import Store, find_by_id
 
 MAX_CONVERSATIONS_LISTED = 10
 """Conversations listed above the newest one's tree."""
@@ -120,7 +120,7 @@ async def _print_tree(config: Config, reference: str, moment_ms: int | None, *, 
     async with opened_store(config) as store:
         if not (reference or as_json):
             await _print_conversations(store)
-        ledger = ledger_at(await lookup.find_ledger(store, None, reference), moment_ms)
+        ledger = ledger_at(await find_by_id.find_ledger(store, None, reference), moment_ms)
         path_state = conversations.path_state_of(ledger, names=config.observed_tools)
         row = await conversations.conversation_row(store, ledger, moment_ms)
         if as_json:
@@ -167,7 +167,7 @@ def _saved(row: ConversationRow) -> tuple[str, str]:
 
 
 def _title(row: ConversationRow) -> str:
-    return lookup.UNREADABLE_TITLE if "unreadable" in row else row["title"]
+    return find_by_id.UNREADABLE_TITLE if "unreadable" in row else row["title"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- log
@@ -194,7 +194,7 @@ def log(
 
 async def _load_log(config: Config, reference: str, *, raw: bool) -> FrameLog:
     async with opened_store(config) as store:
-        ledger, path_state, frame = await lookup.find_frame_in_store(store, None, reference)
+        ledger, path_state, frame = await find_by_id.find_frame_in_store(store, None, reference)
         return logs.frame_log(ledger, path_state, frame.id, raw=raw)
 
 
@@ -404,7 +404,7 @@ def explain(
 
 async def _load_explanation(config: Config, reference: str) -> ExplanationView:
     async with opened_store(config) as store:
-        ledger = await lookup.find_ledger(store, None, reference)
+        ledger = await find_by_id.find_ledger(store, None, reference)
         path_state, now = conversations.path_state_of(ledger, names=config.observed_tools), time.time_ns() // 1_000_000
         return explanation_view(ledger, path_state, config, now, TokenCounter().count)
 
@@ -492,7 +492,7 @@ def resume(
 
 async def _load_resume(config: Config, reference: str, moment_ms: int | None) -> ResumeView:
     async with opened_store(config) as store:
-        ledger = ledger_at(await lookup.find_ledger(store, None, reference), moment_ms)
+        ledger = ledger_at(await find_by_id.find_ledger(store, None, reference), moment_ms)
         return resume_view(ledger, conversations.path_state_of(ledger))
 
 
@@ -588,7 +588,7 @@ def map_(
 
 async def _load_map(config: Config, reference: str, tokens: int) -> SeenFilesView:
     async with opened_store(config) as store:
-        ledger = await lookup.find_ledger(store, None, reference)
+        ledger = await find_by_id.find_ledger(store, None, reference)
         return seen_files_view(ledger, conversations.path_state_of(ledger), config, tokens, TokenCounter().count)
 
 

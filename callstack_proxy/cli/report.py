@@ -66,7 +66,7 @@ from proxy.accounting import (
     sum_plans,
 )
 from proxy.config import Config
-from proxy.store import Store, lookup
+from proxy.store import Store, find_by_id
 
 GROUPINGS: tuple[GroupBy, ...] = get_args(GroupBy)
 DEFAULT_GROUPING: GroupBy = "day"
@@ -168,7 +168,7 @@ async def _load_totals(config: Config, chosen: _Chosen) -> Any:
 
 async def _conversation_id(store: Store, chosen: _Chosen) -> str:
     """Empty for all conversations."""
-    found = await lookup.find_ledger(store, None, chosen.conversation) if chosen.conversation else None
+    found = await find_by_id.find_ledger(store, None, chosen.conversation) if chosen.conversation else None
     return found.conversation.id if found else ""
 
 
@@ -276,7 +276,7 @@ def regrets(
 async def _load_rows(config: Config, reference: str) -> list[RegretRow]:
     """The most frequent first."""
     async with opened_store(config) as store:
-        only = (await lookup.find_ledger(store, None, reference)).conversation.id if reference else ""
+        only = (await find_by_id.find_ledger(store, None, reference)).conversation.id if reference else ""
         view = await totals_view(store, None, "conversation", only, names=config.observed_tools)
         by_tool = view["total"].rereads_gone_by or {}
     found: list[RegretRow] = []

@@ -16,7 +16,7 @@ from callstack_proxy.replay.recording import ClockMode, Json, NotReplayable, Rec
 from callstack_proxy.replay.recording_formats import check_same_api
 from proxy.accounting import OWN_REQUEST_STATUSES
 from proxy.core.ledger import Ledger, response_id_of
-from proxy.store import RequestRecord, Store, lookup
+from proxy.store import RequestRecord, Store, find_by_id
 
 MAX_REQUESTS = 100_000
 """At most so many requests of a conversation are replayed, the newest."""
@@ -27,7 +27,7 @@ async def stored_recording(
 ) -> Recording:
     """The conversation with this id, or beginning of an id, in its own API; `dialect`, where it is not empty, must name
     that API. Raises NotFound, NotReplayable, StoreError."""
-    ledger = await lookup.find_ledger(store, None, reference)
+    ledger = await find_by_id.find_ledger(store, None, reference)
     tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
     api = api_of(ledger.conversation.dialect)
     check_same_api(api.name, dialect, f"conversation {conversation}")

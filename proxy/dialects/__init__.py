@@ -18,6 +18,7 @@ from proxy.dialects.chat.message import text_blocks_of
 from proxy.dialects.chat.request import OPENAI_CHAT
 from proxy.dialects.compose import DialectComposer
 from proxy.dialects.dialect_list import DIALECTS, dialect_at
+from proxy.dialects.error_bodies import ProviderFailure, read_failure
 from proxy.dialects.links import links_in
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES
 from proxy.dialects.parse_cache import (
@@ -29,7 +30,6 @@ from proxy.dialects.parse_cache import (
     token_count_steps,
     with_token_counts,
 )
-from proxy.dialects.provider_failure import ProviderFailure, read_failure
 from proxy.dialects.raw_json import replace_surrogates
 from proxy.dialects.responses.request import OPENAI_RESPONSES
 from proxy.dialects.secret_members import without_secrets

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from proxy.core.ledger import Message, ModelResponse, Request, ShouldContinue, ShouldRefuse, ShouldRetry
+from proxy.dialects.error_bodies import ProviderFailure
 from proxy.dialects.parse_cache import ParseCache, ParseSteps, run_steps
-from proxy.dialects.provider_failure import ProviderFailure
 from proxy.dialects.synthetic_responses import OwnResponse
 
 Headers = Sequence[tuple[bytes, bytes]]

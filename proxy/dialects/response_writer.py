@@ -31,7 +31,7 @@ from proxy.core.ledger import (
     is_stack_tool,
 )
 from proxy.dialects import raw_json
-from proxy.dialects.provider_failure import ProviderFailure
+from proxy.dialects.error_bodies import ProviderFailure
 from proxy.dialects.sse import SseDecoder, SseEvent
 from proxy.errors import UpstreamInvalidResponse
 

@@ -7,6 +7,7 @@ from proxy.exchange.background.idle import IdleTracker, on_idle
 from proxy.exchange.background.in_flight import InFlight, InFlightRequest
 from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES, CancelledCounts, Inbox
 from proxy.exchange.background.recorder import RequestRecordBuilder, client_chain
+from proxy.exchange.background.retention import delete_expired, delete_expired_forever
 from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.background.stored_plans import load_plans
 from proxy.exchange.background.summarizer import build_summarizer
@@ -41,6 +42,8 @@ __all__ = [
     "build_services",
     "build_summarizer",
     "client_chain",
+    "delete_expired",
+    "delete_expired_forever",
     "forbids_user_after_result",
     "is_compaction_endpoint",
     "is_long_enough",

@@ -53,7 +53,7 @@ from proxy.core.ledger import (
 )
 from proxy.core.matching import lookup_keys
 from proxy.core.policy import REFUSED_CALL_RESULT
-from proxy.core.recall import is_recall
+from proxy.core.recall import fit_page_size, is_recall
 from proxy.core.tools import (
     UNBOUNDED,
     CallGroup,
@@ -71,8 +71,6 @@ from proxy.upstream import RequestForm
 
 log = logging.getLogger(__name__)
 
-MIN_PAGE_TOKENS = 200
-"""A recall page of this size or less is not halved: it would hold little but its markers."""
 NO_OTHER_HITS: Mapping[str, CrossConversationHits] = {}
 
 
@@ -337,13 +335,6 @@ class Turn(msgspec.Struct, eq=False):
         """Wait until the conversation is on disk; with `left_out`, only what a context without these entries depends
         on. Raises StoreError if that fails."""
         await self.conversation_cache.wait_until_durable(self.placement.cached_conversation, left_out)
-
-
-def fit_page_size(page: int, most: int) -> int:
-    """Tokens of a recall page, halved until it fits `most`, so that small changes of the window do not change it."""
-    while page > max(most, MIN_PAGE_TOKENS):
-        page //= 2
-    return page
 
 
 def _run_tool(tool_context: ToolContext, call: Call) -> ToolResult:

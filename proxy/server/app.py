@@ -55,6 +55,7 @@ from proxy.exchange import (
     Services,
     build_services,
     build_summarizer,
+    delete_expired_forever,
     is_compaction_endpoint,
     learned_traits,
     load_plans,
@@ -105,9 +106,6 @@ _OTHER_USERS_KEY_WORDS = (
     "of your own, or ask the operator for a client key (tenancy: key) or to share the key with every user (key_access: "
     "all)."
 )
-RETENTION_INTERVAL_S = 3600.0
-AFTER_PAUSE_INTERVAL_S = 2
-"""While the newest record is older than what is kept: the next request shows that the clock is right."""
 LAG_INTERVAL_S = 0.5
 SHUTDOWN_GRACE_S = 1.0
 """How long cancelled requests may record their outcome."""
@@ -228,7 +226,8 @@ class App:
         )
         self._cached_count = lambda: conversations.conversation_count
         self._routes.warm()
-        lasting = [self._counter.preload(), self._delete_expired(), self._measure_loop_lag(), self._watch_descriptors()]
+        lasting = [self._counter.preload(), self._measure_loop_lag(), self._watch_descriptors()]
+        lasting += [delete_expired_forever(self._store, self.config.retention_days, now_ms)]
         lasting += [ReplicaNews(self._store, self.event_bus, flights, live).listen_forever()]
         lasting += [self._budgets.renew_forever()]
         lasting += [on_idle(idling, conversations, self.event_bus, live, now_ms), live.refresh_forever()]
@@ -311,19 +310,6 @@ class App:
         except StoreError:
             return 0
         return newest[0].created if newest else 0
-
-    async def _delete_expired(self) -> None:
-        """Age counts from the newest record and not from the clock, which may be wrong when a machine starts."""
-        kept_ms = self.config.retention_days * 86_400_000
-        while kept_ms:
-            now, newest = now_ms(), 0
-            try:
-                newest = await self._store.newest_record_time()
-                if newest:
-                    await self._store.delete_conversations(None, before=min(now, newest) - kept_ms)
-            except StoreError as error:
-                log.warning("retention failed", extra={"reason": error.code})
-            await asyncio.sleep(AFTER_PAUSE_INTERVAL_S if 0 < newest < now - kept_ms else RETENTION_INTERVAL_S)
 
     async def _watch_descriptors(self) -> None:
         """Say when the process has no file descriptor left: the library then closes new connections without a word."""

@@ -49,7 +49,7 @@ from proxy.exchange import (
     pipeline,
     tool_settings,
 )
-from proxy.store import lookup
+from proxy.store import find_by_id
 from proxy.upstream import Answer, AskedElsewhere, LearnedForms, RawHeaders, Routes, Upstream
 
 COMPRESS_PATH, RETRIEVE_PATH = "/v1/compress", "/v1/retrieve/"
@@ -203,8 +203,8 @@ class CompressApi:
     async def _ledger_with(self, tenant: str, ref: str) -> tuple[Ledger, PathState]:
         """The conversation of a frame or an entry, and a path of it. Raises NotFound, ConversationUnreadable."""
         if len(ref) < HASH_BYTES:  # the shorter ids are those of frames
-            return await lookup.ledger_with_frame(self._process.store, tenant, ref)
-        return await lookup.ledger_with_entry(self._process.store, tenant, ref)
+            return await find_by_id.ledger_with_frame(self._process.store, tenant, ref)
+        return await find_by_id.ledger_with_entry(self._process.store, tenant, ref)
 
 
 async def _apart(size: int, work: Callable[[], T]) -> T:

@@ -1,9 +1,22 @@
 """Append-only storage of conversations and requests, and the cache of conversations over it. `Store` is the interface;
 `open_store` opens the configured one."""
 
-from proxy.store import lookup
+from proxy.store import find_by_id
 from proxy.store.conversation_cache import CachedConversation, ConversationCache, ConversationQuery, StoredCandidates
 from proxy.store.failures import as_store_error
+from proxy.store.find_by_id import (
+    ConversationUnreadable,
+    all_path_states,
+    find_ledger,
+    ledger_with_entry,
+    ledger_with_frame,
+    load_ledger,
+    newest_path_state,
+    path_state_of_tip,
+    root_of,
+    thread_tips,
+    translate_read_errors,
+)
 from proxy.store.interface import (
     AnchorRecord,
     Body,
@@ -28,19 +41,6 @@ from proxy.store.interface import (
     all_conversations,
     find_conversation,
     quote_reference,
-)
-from proxy.store.lookup import (
-    ConversationUnreadable,
-    all_path_states,
-    find_ledger,
-    ledger_with_entry,
-    ledger_with_frame,
-    load_ledger,
-    newest_path_state,
-    path_state_of_tip,
-    root_of,
-    thread_tips,
-    translate_read_errors,
 )
 from proxy.store.memory import MemoryStore
 from proxy.store.read import rebuild_ledger
@@ -80,12 +80,12 @@ __all__ = [
     "all_path_states",
     "as_store_error",
     "copy_store",
+    "find_by_id",
     "find_conversation",
     "find_ledger",
     "ledger_with_entry",
     "ledger_with_frame",
     "load_ledger",
-    "lookup",
     "newest_path_state",
     "open_store",
     "path_state_of_tip",

@@ -12,7 +12,7 @@ import pytest
 
 from proxy.core.frames.events import SuggestionMade, as_ledger_event
 from proxy.core.frames.suggestion_log import Suggestion
-from proxy.store import lookup
+from proxy.store import find_by_id
 from proxy.store.interface import LedgerRecord
 from proxy.store.sql import open_store
 from tests.cli.conftest import Shell, Stocked
@@ -23,8 +23,8 @@ async def suggested(stock: Stocked) -> None:
     store = open_store("sqlite", stock.shell.data)
     await store.start()
     try:
-        ledger = await lookup.find_ledger(store, None, stock.older.conversation)
-        path_state = lookup.newest_path_state(ledger)
+        ledger = await find_by_id.find_ledger(store, None, stock.older.conversation)
+        path_state = find_by_id.newest_path_state(ledger)
         text = '[STACK SUGGESTION: Consider pushing a new frame for "x\x1b[31m" - Reason: y (80% confidence)]'
         made = Suggestion("push", path_state.tree.active, 80, "duration", "y", text)
         rounds = ledger.rounds.get(path_state.tip, ())

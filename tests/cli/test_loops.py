@@ -10,7 +10,7 @@ import pytest
 from callstack_proxy.cli.autonomy import loops_text
 from proxy.core.frames.events import LoopDetected, as_ledger_event
 from proxy.core.frames.tree import Loop
-from proxy.store import lookup
+from proxy.store import find_by_id
 from proxy.store.interface import LedgerRecord
 from proxy.store.sql import open_store
 from tests.cli.conftest import Stocked
@@ -21,8 +21,8 @@ async def warned(stock: Stocked) -> None:
     store = open_store("sqlite", stock.shell.data)
     await store.start()
     try:
-        ledger = await lookup.find_ledger(store, None, stock.older.conversation)
-        path_state = lookup.newest_path_state(ledger)
+        ledger = await find_by_id.find_ledger(store, None, stock.older.conversation)
+        path_state = find_by_id.newest_path_state(ledger)
         loop = Loop("repetition", ("0" * 16,), ("bash: ls\x1b[31m",), 3, path_state.tip)
         rounds = ledger.rounds.get(path_state.tip, ())
         number = rounds[-1].number if rounds else 0

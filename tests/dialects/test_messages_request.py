@@ -22,7 +22,7 @@ from proxy.dialects.messages.message import (
     without_calls,
     without_reasoning,
 )
-from proxy.dialects.messages.request import ANTHROPIC_MESSAGES, client_body, error_body, extend_head, render, tools_json
+from proxy.dialects.messages.request import ANTHROPIC_MESSAGES, client_body, extend_head, render, tools_json
 from proxy.dialects.parse_cache import ParseCache, RequestParseError, countable_texts, with_token_counts
 
 read = ANTHROPIC_MESSAGES.parse_request
@@ -453,13 +453,3 @@ def test_any_message_can_be_retold() -> None:
     told = with_content(message(CALLED), "b")
     assert json.loads(told.wire)["content"] == [{"type": "text", "text": "b"}, LOOK, READ]
     assert told.calls == message(CALLED).calls
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [(400, "invalid_request_error"), (401, "authentication_error"), (429, "rate_limit_error"), (503, "api_error")],
-)
-def test_an_error_of_ours_has_the_shape_of_the_api(status: int, kind: str) -> None:
-    assert json.loads(error_body(status, "No.", "why")) == {
-        "type": "error", "error": {"type": kind, "message": "No.", "code": "why"}
-    }  # fmt: skip

@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from llm_test_provider import ScriptedProvider, says
 from proxy.config.sources import load_config
-from proxy.server.app import App, build_app
+from proxy.exchange import delete_expired
+from proxy.server.app import build_app
 from proxy.store.sql import open_store
 from tests.harness import WAIT_S, RunningProxy, Stage
 from tests.management.api.small_ledger import written
@@ -50,19 +50,13 @@ def test_what_is_older_than_the_days_is_gone_and_what_is_new_stays(
         assert time.monotonic() < until, _ids(proxy)
 
 
-async def _expire(proxy: App) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(1):
-            await proxy._delete_expired()
-
-
 def test_a_clock_that_is_wrong_at_the_start_deletes_nothing(data: Path) -> None:
     """Age counts from the newest record, so a machine that wakes years ahead finds everything in its place."""
 
     async def left() -> int:
         app = build_app(load_config({"upstream": "http://127.0.0.1:9", "data": str(data), "retention": 1}))
         await app._store.start()
-        await _expire(app)
+        await delete_expired(app._store, app.config.retention_days, time.time_ns() // 1_000_000)
         found = await app._store.conversations(None)
         await app._store.close()
         return len(found)

@@ -28,7 +28,7 @@ from proxy.core.frames.tree import Frame, children
 from proxy.core.ledger import messages as transcript
 from proxy.core.ledger.messages import Message
 from proxy.core.observers.step import message_of
-from proxy.store import lookup
+from proxy.store import find_by_id
 from tests.harness import Conversation, Json, RunningProxy
 
 MARKS = {"x": "completed", ">": "in_progress", " ": "pending"}
@@ -121,10 +121,10 @@ def story_of(proxy: RunningProxy, conversation: str = "", thread: str = "") -> P
 
     async def read() -> PathState:
         async with opened_store(proxy.config) as store:
-            ledger = await lookup.ledger_of(store, None, at)
+            ledger = await find_by_id.ledger_of(store, None, at)
         if not thread:
-            return lookup.newest_path_state(ledger)
-        return replay(ledger, ledger.path(lookup.thread_tips(ledger)[thread].id), {})
+            return find_by_id.newest_path_state(ledger)
+        return replay(ledger, ledger.path(find_by_id.thread_tips(ledger)[thread].id), {})
 
     return asyncio.run(read())
 

@@ -17,7 +17,7 @@ from callstack_proxy.cli.top.keyboard import DOWN, QUIT, UP, keys
 from callstack_proxy.cli.top.screen import TopView, now_ms, screen_lines
 from callstack_proxy.management.views import conversations
 from proxy.config import Config
-from proxy.store import ConversationUnreadable, Store, lookup
+from proxy.store import ConversationUnreadable, Store, find_by_id
 
 MAX_CONVERSATIONS = 50
 PIPE_WIDTH, PIPE_HEIGHT = 80, 40
@@ -68,7 +68,7 @@ async def _look(store: Store, settings: Config, chosen: str) -> TopView:
     tree = ""
     if rows:
         try:
-            ledger = await lookup.find_ledger(store, None, rows[at]["id"])
+            ledger = await find_by_id.find_ledger(store, None, rows[at]["id"])
             tree = conversations.tree_text(ledger, conversations.path_state_of(ledger, names=settings.observed_tools))
         except ConversationUnreadable as error:
             tree = str(error)

@@ -24,7 +24,7 @@ from callstack_proxy.management.api.base import (
 from callstack_proxy.management.views import TrackingBody, TrackingView, conversations, tracking_view
 from proxy.core.policy import HEURISTIC_NAMES, AutonomyLevel, HeuristicName, ScoreCombiner, clamp_threshold
 from proxy.errors import Forbidden
-from proxy.store import lookup
+from proxy.store import find_by_id
 
 router = APIRouter()
 MAX_THRESHOLD = 2**53
@@ -65,7 +65,7 @@ class ClearedSuggestions(TypedDict):
 )
 async def show_autonomy(caller: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """The level, the thresholds, each heuristic's score with what it is made of, and what was suggested."""
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     config = caller.context.config
     return await respond_in_thread(
         lambda: autonomy.autonomy_view(ledger, conversations.path_state_of(ledger, thread), config, now_ms())
@@ -77,12 +77,12 @@ async def show_autonomy(caller: CurrentCaller, conversation: Id, thread: Thread 
 )
 async def set_autonomy(caller: CurrentCaller, conversation: Id, wanted: AutonomyBody) -> Response:
     """Set how much the proxy decides in this conversation, from its next request on."""
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     if changes := wanted.changes_by_rule():
         events = await autonomy.change_rules(caller.context.store, ledger, changes, now_ms())
         caller.context.on_events_stored(ledger.conversation.tenant, ledger.conversation.id, events)
     return JsonResponse(
-        autonomy.autonomy_view(ledger, lookup.newest_path_state(ledger), caller.context.config, now_ms())
+        autonomy.autonomy_view(ledger, find_by_id.newest_path_state(ledger), caller.context.config, now_ms())
     )
 
 
@@ -97,7 +97,7 @@ async def clear_suggestions(
     counts: Annotated[bool, Query(description="Also begin all counts anew")] = False,
 ) -> Response:
     """Take back what waits; words that stand on a line stay there."""
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     events, cleared = await autonomy.clear_pending_suggestions(caller.context.store, ledger, counts=counts, at=now_ms())
     caller.context.on_events_stored(ledger.conversation.tenant, ledger.conversation.id, events)
     return JsonResponse({"cleared": cleared})

@@ -33,7 +33,7 @@ from callstack_proxy.management.api.base import (
 )
 from callstack_proxy.management.views import path_state_of
 from proxy.core.ledger import LedgerEvent
-from proxy.store import lookup
+from proxy.store import find_by_id
 
 BRANCH_CONFLICT_RESPONSE: ResponseDocs = {
     409: {"model": Error, "description": "Not possible here; the message says what to do"}
@@ -161,7 +161,7 @@ async def inject(caller: CurrentCaller, conversation: Id, wanted: InjectionBody)
 
 
 async def _load_path(caller: CurrentCaller, conversation: str, thread: str) -> ConversationPath:
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     return ConversationPath(ledger, await run_in_threadpool(path_state_of, ledger, thread), now_ms())
 
 

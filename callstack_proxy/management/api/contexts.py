@@ -40,7 +40,7 @@ from proxy.core.tools import (
     CompactionState,
     compaction_state_of,
 )
-from proxy.store import lookup
+from proxy.store import find_by_id
 
 router = APIRouter()
 
@@ -48,7 +48,7 @@ router = APIRouter()
 @router.get("/conversations/{conversation}/context", response_model=contexts.ContextView, responses=NOT_FOUND_RESPONSE)
 async def show_context(caller: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """What the line of the active frame is made of: budgets, what its block chose, sizes, the newest usage."""
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     context = caller.context
     return await respond_in_thread(
         lambda: contexts.context_view(
@@ -69,7 +69,7 @@ async def show_preview(
     ] = DEFAULT_PREVIEW_CHARACTERS,
 ) -> Response:
     """The block of the active frame as it was told; where none was, as it would be."""
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     context = caller.context
 
     def preview() -> contexts.BlockPreview:
@@ -86,7 +86,7 @@ async def show_preview(
 async def show_explanation(caller: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """Why each ancestor and each finished sibling stands in the block of the active frame, or does not: its score, part
     by part, as it was when the block was told."""
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     context = caller.context
 
     def explanation() -> explain.ExplanationView:
@@ -103,14 +103,14 @@ async def show_explanation(caller: CurrentCaller, conversation: Id, thread: Thre
 )
 async def show_compactions(caller: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """What left the line, by how it did, and what waits to leave it or to come back."""
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     return await respond_in_thread(lambda: compaction_state_of(path_state_of(ledger, thread).tree))
 
 
 @router.get("/frames/{frame}/summary", response_model=contexts.FrameSummaryView, responses=NOT_FOUND_RESPONSE)
 async def show_summary(caller: CurrentCaller, frame: Id) -> Response:
     """What a frame came to, or has so far: results, artifacts, decisions."""
-    _, path_state = await lookup.ledger_with_frame(caller.context.store, caller.scope, frame)
+    _, path_state = await find_by_id.ledger_with_frame(caller.context.store, caller.scope, frame)
     names = caller.context.config.observed_tools
     return await respond_in_thread(
         lambda: contexts.frame_summary_view(with_open_frame_artifacts(path_state, names).tree.frames[frame])
@@ -131,7 +131,7 @@ async def show_map(
 ) -> Response:
     """The definitions in files that were read or written, those first that others refer to most."""
     context = caller.context
-    ledger = await lookup.ledger_of(context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(context.store, caller.scope, conversation)
     return await respond_in_thread(
         lambda: seen_files_view(ledger, path_state_of(ledger, thread), context.config, tokens, context.count_tokens)
     )

@@ -80,7 +80,7 @@ from callstack_proxy.management.views import (
 from proxy.accounting import GroupBy, PeriodName, read_period
 from proxy.core.frames import Status
 from proxy.errors import StoreError
-from proxy.store import DeletionResult, lookup
+from proxy.store import DeletionResult, find_by_id
 from proxy.telemetry import Health, health_view
 
 router = APIRouter(prefix="/stack", responses=ERROR_RESPONSES)
@@ -99,14 +99,14 @@ class ClearedLoopCount(TypedDict):
 @router.get("/conversations/{conversation}/loops", response_model=LoopList, responses=NOT_FOUND_RESPONSE)
 async def list_loops(caller: CurrentCaller, conversation: Id) -> Response:
     """Loops that the model was warned of, the oldest first."""
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     return await respond_in_thread(lambda: {"loops": loop_warnings.loop_rows(ledger)})
 
 
 @router.delete("/conversations/{conversation}/loops", response_model=ClearedLoopCount, responses=NOT_FOUND_RESPONSE)
 async def clear_loops(caller: CurrentCaller, conversation: Id) -> Response:
     """Begin to count anew: what was done up to now is no part of a loop. The list keeps what was warned of."""
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     done = await loop_warnings.clear_loop_warnings(caller.context.store, ledger, now_ms())
     caller.context.on_events_stored(ledger.conversation.tenant, ledger.conversation.id, done.events)
     return JsonResponse({"cleared": done.count})
@@ -168,7 +168,7 @@ async def forget_conversations(
 @router.get("/conversations/{conversation}", response_model=ConversationRow, responses=NOT_FOUND_RESPONSE)
 async def show_conversation(caller: CurrentCaller, conversation: Id) -> Response:
     """One conversation."""
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     return JsonResponse(await conversations.conversation_row(caller.context.store, ledger))
 
 
@@ -178,7 +178,7 @@ async def forget_conversation(caller: CurrentCaller, conversation: Id) -> Respon
     # Not looked for before: of one that is gone a request may be left, or a copy that a reader kept in the log.
     deleted = await _delete_conversations(caller, conversation)
     if not (deleted.conversations or deleted.bytes):
-        raise lookup.unknown_conversation(conversation)
+        raise find_by_id.unknown_conversation(conversation)
     return JsonResponse({"conversations": deleted.conversations, "bytes": deleted.bytes})
 
 
@@ -198,17 +198,17 @@ async def _delete_conversations(caller: Caller, conversation: str = "", before: 
 async def set_mode(caller: CurrentCaller, conversation: Id, wanted: ModeBody) -> Response:
     """Turn the proxy down or away for one conversation, from its next request on."""
     store = caller.context.store
-    stored = (await lookup.ledger_of(store, caller.scope, conversation)).conversation
+    stored = (await find_by_id.ledger_of(store, caller.scope, conversation)).conversation
     await store_mode(store, stored, wanted.mode or "", caller.context.on_mode_changed)
     return JsonResponse(
-        await conversations.conversation_row(store, await lookup.ledger_of(store, stored.tenant, stored.id))
+        await conversations.conversation_row(store, await find_by_id.ledger_of(store, stored.tenant, stored.id))
     )
 
 
 @router.get("/conversations/{conversation}/threads", response_model=ThreadList, responses=NOT_FOUND_RESPONSE)
 async def list_threads(caller: CurrentCaller, conversation: Id) -> Response:
     """The paths that client loops continue, the one that grew last at the end."""
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     return await respond_in_thread(lambda: {"threads": conversations.thread_rows(ledger)})
 
 
@@ -246,7 +246,7 @@ async def export_conversation(
 ) -> Response:
     """A conversation as a file that others read: a backup, logs, a hand-over, a flame graph, spans."""
     export_format, options = format_named(kind), ExportOptions(whole, measure_named(measure))
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     export_input = await load_export_input(caller.context.store, ledger, thread, caller.context.config.observed_tools)
     chunks = files.export_chunks(export_format, export_input, options)
     first = await run_in_threadpool(next, chunks, b"")  # what goes wrong at once is an error, not half a file
@@ -271,7 +271,7 @@ async def list_frames(
 ) -> Response:
     """Frames in order of birth."""
     at = parse_timestamp(as_of)
-    whole = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    whole = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     related = conversations.FrameFilter(parent, ancestors_of, descendants_of, siblings_of)
 
     def frames() -> dict[str, Any]:
@@ -304,7 +304,7 @@ async def show_tree(
     """The tree as `stack_tree` draws it for the model, with words on where a frame comes from and whether it is
     folded; as JSON where Accept asks for it."""
     at = parse_timestamp(as_of)
-    whole = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    whole = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
 
     def drawn() -> Response:
         ledger = ledger_at(whole, at)
@@ -321,7 +321,7 @@ async def show_tree(
 async def show_state(caller: CurrentCaller, conversation: Id, thread: Thread = "", as_of: AsOf = "") -> Response:
     """All frames of a path, whose the active one is, and the roots."""
     at = parse_timestamp(as_of)
-    whole = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    whole = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
 
     def state() -> TreeState:
         ledger = ledger_at(whole, at)
@@ -335,7 +335,7 @@ async def show_state(caller: CurrentCaller, conversation: Id, thread: Thread = "
 @router.get("/frames/{frame}", response_model=FrameDetail, responses=NOT_FOUND_RESPONSE)
 async def show_frame(caller: CurrentCaller, frame: Id) -> Response:
     """One frame with its place in the tree."""
-    ledger, path_state = await lookup.ledger_with_frame(caller.context.store, caller.scope, frame)
+    ledger, path_state = await find_by_id.ledger_with_frame(caller.context.store, caller.scope, frame)
     return await respond_in_thread(
         lambda: conversations.frame_detail(ledger, path_state, frame, caller.context.config.observed_tools)
     )
@@ -355,7 +355,7 @@ async def unfold_frame(
     now: Annotated[bool, Query(description="With the next request, whatever it costs")] = False,
 ) -> Response:
     """Bring back what was folded wrongly, at the next moment that is cheap; it is never folded again."""
-    ledger, _ = await lookup.ledger_with_frame(caller.context.store, caller.scope, frame)
+    ledger, _ = await find_by_id.ledger_with_frame(caller.context.store, caller.scope, frame)
     wanted = await frame_actions.store_unfold_request(caller.context.store, ledger, frame, now=now, at=now_ms())
     caller.context.on_events_stored(ledger.conversation.tenant, ledger.conversation.id, wanted.events)
     return JsonResponse(wanted.view)
@@ -368,7 +368,7 @@ async def show_log(
     raw: Annotated[bool, Query(description="With each message as its stored text")] = False,
 ) -> Response:
     """Everything a frame did, oldest first, also what is no longer sent."""
-    ledger, path_state = await lookup.ledger_with_frame(caller.context.store, caller.scope, frame)
+    ledger, path_state = await find_by_id.ledger_with_frame(caller.context.store, caller.scope, frame)
     return await respond_in_thread(lambda: logs.frame_log(ledger, path_state, frame, raw=raw))
 
 

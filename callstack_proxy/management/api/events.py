@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 from msgspec.json import encode
 
 from callstack_proxy.management.api.base import ERROR_RESPONSES, NOT_FOUND_RESPONSE, ApiContext, CurrentCaller, Error
-from proxy.store import lookup
+from proxy.store import find_by_id
 from proxy.telemetry import EventListener, NumberedEvent
 
 DRAIN_CHECK_INTERVAL_S = 0.5
@@ -48,7 +48,7 @@ async def stream_events(
 ) -> StreamingResponse:
     """Frames that begin and end, contexts that are sent, folds, summaries and suggestions, as they happen."""
     if conversation:
-        await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+        await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     after = int(last) if last.isascii() and last.isdigit() and len(last) <= len(str(2**53)) else None
     feed, scope = caller.context.feed, caller.scope
     if not follow:

@@ -33,7 +33,7 @@ from proxy.core.commands import (
 )
 from proxy.core.frames import Status
 from proxy.errors import BadRequest, NotAllowed
-from proxy.store import lookup
+from proxy.store import find_by_id
 
 FRAME_CONFLICT_RESPONSE: ResponseDocs = {
     409: {"model": Error, "description": "Not possible here; the message says what to do"}
@@ -111,7 +111,7 @@ class CompletionBody(BaseModel):
 async def push_or_plan(caller: CurrentCaller, conversation: Id, wanted: FramesBody, thread: Thread = "") -> Response:
     """Begin a frame under the active one, or plan frames."""
     command = _command_of(wanted)
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     return await _apply_and_respond(caller, CommandTarget(ledger, path_state_of(ledger, thread), now_ms()), command)
 
 
@@ -178,7 +178,7 @@ def _step(wanted: StepBody, depth: int) -> FrameSpec:
 
 
 async def _locate_frame(caller: Caller, frame: str) -> CommandTarget:
-    ledger, path_state = await lookup.ledger_with_frame(caller.context.store, caller.scope, frame)
+    ledger, path_state = await find_by_id.ledger_with_frame(caller.context.store, caller.scope, frame)
     return CommandTarget(ledger, path_state, now_ms())
 
 
@@ -213,9 +213,9 @@ async def retry(caller: CurrentCaller, frame: Id) -> Response:
 async def complete(caller: CurrentCaller, frame: Id, wanted: CompletionBody) -> Response:
     """End the frame of a subagent, and its own conversation's root. Nobody is stopped by it."""
     store = caller.context.store
-    ledger, path_state = await lookup.ledger_with_frame(store, caller.scope, frame)
+    ledger, path_state = await find_by_id.ledger_with_frame(store, caller.scope, frame)
     ended = await end_subagent(store, ledger, path_state, (frame, wanted.status, wanted.summary), now_ms())
     for conversation, event in ended.events:
         caller.context.on_events_stored(ledger.conversation.tenant, conversation, [event])
-    ledger, path_state = await lookup.ledger_with_frame(store, caller.scope, frame)
+    ledger, path_state = await find_by_id.ledger_with_frame(store, caller.scope, frame)
     return JsonResponse(frame_detail(ledger, path_state, frame, caller.context.config.observed_tools))

@@ -24,7 +24,7 @@ from callstack_proxy.management.views import as_of as as_of_views
 from proxy.core.frames import PathState
 from proxy.core.ledger import Ledger
 from proxy.core.observers import ToolRoles
-from proxy.store import lookup
+from proxy.store import find_by_id
 
 router = APIRouter(prefix="/conversations/{conversation}")
 
@@ -83,7 +83,7 @@ async def show_resume(caller: CurrentCaller, conversation: Id, thread: Thread = 
 
 async def _load_path(caller: CurrentCaller, conversation: str, thread: str, as_of: str) -> tuple[Ledger, PathState]:
     at = parse_timestamp(as_of)
-    ledger = await lookup.ledger_of(caller.context.store, caller.scope, conversation)
+    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     return await run_in_threadpool(_path_at, ledger, at, thread, caller.context.config.observed_tools)
 
 

@@ -13,7 +13,7 @@ from callstack_proxy.management.api.base import NOT_FOUND_RESPONSE, Caller, Curr
 from callstack_proxy.management.views import InFlightRow, MessageRow, in_flight_rows, message_rows
 from proxy.core.ledger import Lane
 from proxy.exchange import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES
-from proxy.store import lookup
+from proxy.store import find_by_id
 
 router = APIRouter()
 
@@ -74,7 +74,7 @@ class CancellationView(TypedDict):
 
 
 async def _owner(caller: Caller, conversation: str) -> str:
-    return await lookup.tenant_of_conversation(caller.context.store, caller.scope, conversation)
+    return await find_by_id.tenant_of_conversation(caller.context.store, caller.scope, conversation)
 
 
 @router.post(
@@ -140,7 +140,7 @@ async def cancel(caller: CurrentCaller, conversation: Id, wanted: CancelBody) ->
     cancelled = await context.inbox.cancel_requests(tenant, conversation)
     tree: StopView | None = None
     if wanted.tree:
-        ledger = await lookup.ledger_of(context.store, tenant, conversation)
+        ledger = await find_by_id.ledger_of(context.store, tenant, conversation)
         tree, events = await stop_all(context.store, context.config, ledger, context.inbox.now())
         context.on_events_stored(tenant, conversation, events)
     return JsonResponse({"requests": cancelled.requests, "messages": cancelled.messages, "tree": tree})
@@ -150,7 +150,7 @@ async def cancel(caller: CurrentCaller, conversation: Id, wanted: CancelBody) ->
 async def stop(caller: CurrentCaller, conversation: Id) -> Response:
     """Stop the agent: as cancel, and every further request of the conversation is refused until it is resumed."""
     context = caller.context
-    stored = (await lookup.ledger_of(context.store, caller.scope, conversation)).conversation
+    stored = (await find_by_id.ledger_of(context.store, caller.scope, conversation)).conversation
     done = await stop_agent(context.store, context.inbox, stored, context.on_mode_changed)
     return JsonResponse({"stopped": True, "requests": done.requests, "messages": done.messages})
 
@@ -159,6 +159,6 @@ async def stop(caller: CurrentCaller, conversation: Id) -> Response:
 async def resume(caller: CurrentCaller, conversation: Id) -> Response:
     """Take the agent's requests again."""
     context = caller.context
-    stored = (await lookup.ledger_of(context.store, caller.scope, conversation)).conversation
+    stored = (await find_by_id.ledger_of(context.store, caller.scope, conversation)).conversation
     await resume_agent(context.store, context.inbox, stored, context.on_mode_changed)
     return JsonResponse({"stopped": False, "requests": 0, "messages": 0})

@@ -16,7 +16,7 @@ from callstack_proxy.management.views import decode_receipt
 from proxy.accounting import OWN_REQUEST_STATUSES, ReadAgain, Receipt, read_period
 from proxy.core.frames import CONVERSATION
 from proxy.core.ledger import Conversation, Ledger
-from proxy.store import ConversationUnreadable, Store, TenantScope, lookup, newest_path_state
+from proxy.store import ConversationUnreadable, Store, TenantScope, find_by_id, newest_path_state
 
 PAGE = 200
 """Receipts that are read at once; a day of more is read page by page, once."""
@@ -167,7 +167,7 @@ class StatusLines:
         since = list(takewhile(lambda receipt: receipt.id != known, receipts))
         if len(since) == len(receipts) or any(receipt.events for receipt in since):
             try:
-                ledger = await lookup.load_ledger(store, conversation)
+                ledger = await find_by_id.load_ledger(store, conversation)
             except ConversationUnreadable:
                 return ""
             title = await asyncio.to_thread(_working_frame, ledger) if ledger is not None else ""

@@ -35,7 +35,7 @@ from proxy.accounting import Period, PeriodName, Receipt, client_of, read_period
 from proxy.auth import name_of_tenant
 from proxy.core.ledger import Conversation
 from proxy.errors import BadRequest
-from proxy.store import ConversationUnreadable, Store, lookup
+from proxy.store import ConversationUnreadable, Store, find_by_id
 
 ROWS_PER_PAGE = 40
 MAX_SEARCH_RESULTS = 50
@@ -164,7 +164,7 @@ async def _with_words(
 async def _title(store: Store, conversation: Conversation) -> str:
     """Empty for one that cannot be read."""
     try:
-        ledger = await lookup.load_ledger(store, conversation)
+        ledger = await find_by_id.load_ledger(store, conversation)
     except ConversationUnreadable:
         return ""
     return task_title(ledger) if ledger else ""
@@ -238,7 +238,7 @@ async def _listed(visitor: Visitor, conversation: Conversation, working: frozens
     store, tenant = context.store, conversation.tenant
     title = ""
     try:
-        ledger = await lookup.load_ledger(store, conversation)
+        ledger = await find_by_id.load_ledger(store, conversation)
         title = task_title(ledger) if ledger else ""
         row = await conversations.conversation_row(store, ledger) if ledger else None
     except ConversationUnreadable:

@@ -31,7 +31,7 @@ from proxy.config import Config
 from proxy.core.frames import PathState, path_to
 from proxy.core.ledger import EntryKind, Ledger
 from proxy.errors import BadRequest
-from proxy.store import RequestRecord, lookup, newest_path_state, path_state_of_tip
+from proxy.store import RequestRecord, find_by_id, newest_path_state, path_state_of_tip
 
 MAX_REQUESTS = 3_000
 """Requests of one conversation in the row; the newest."""
@@ -85,7 +85,7 @@ class Column:
 async def show(request: Request) -> Response:
     visitor = visitor_of(request)
     context = visitor.context
-    ledger = await lookup.ledger_of(context.store, visitor.scope, request.path_params["conversation"])
+    ledger = await find_by_id.ledger_of(context.store, visitor.scope, request.path_params["conversation"])
     tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
     records = await context.store.requests(tenant, conversation, MAX_REQUESTS)
     path_state = await run_in_threadpool(newest_path_state, ledger)

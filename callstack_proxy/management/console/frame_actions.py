@@ -37,7 +37,7 @@ from proxy.core.frames import Frame
 from proxy.core.ledger import Conversation, Lane, waiting_messages
 from proxy.errors import BadRequest, NotFound
 from proxy.exchange import MAX_MESSAGE_CHARACTERS
-from proxy.store import lookup
+from proxy.store import find_by_id
 
 MAX_TITLE, MAX_WORDS = 500, 20_000
 POP_STATUSES = ("completed", "failed", "blocked")
@@ -65,7 +65,7 @@ async def change_frame(request: Request) -> Response:
     action = request.path_params["action"]
     if action not in DONE_WORDS and action != "unfold":
         raise NotFound("There is no such action on a frame.")
-    ledger, path_state = await lookup.ledger_with_frame(context.store, visitor.scope, frame)
+    ledger, path_state = await find_by_id.ledger_with_frame(context.store, visitor.scope, frame)
     tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
     if action == "unfold":
         place = f"/console/conversations/{conversation}" if form.get("from") == "tree" else f"/console/frames/{frame}"
@@ -143,7 +143,7 @@ async def say(request: Request) -> Response:
     form = await read_form(request)
     visitor = visitor_of(request)
     conversation = request.path_params["conversation"]
-    tenant = await lookup.tenant_of_conversation(visitor.context.store, visitor.scope, conversation)
+    tenant = await find_by_id.tenant_of_conversation(visitor.context.store, visitor.scope, conversation)
     text = _required(form, "text", MAX_MESSAGE_CHARACTERS)
     lane = Lane.FOLLOW_UP if form.get("lane") == "follow_up" else Lane.STEER
     _, position = await visitor.context.inbox.add_message(tenant, conversation, text, lane, "")
@@ -155,7 +155,7 @@ async def take_back(request: Request) -> Response:
     await read_form(request)
     visitor = visitor_of(request)
     inbox, conversation = visitor.context.inbox, request.path_params["conversation"]
-    tenant = await lookup.tenant_of_conversation(visitor.context.store, visitor.scope, conversation)
+    tenant = await find_by_id.tenant_of_conversation(visitor.context.store, visitor.scope, conversation)
     await inbox.remove_message(tenant, conversation, request.path_params["message"])
     return _back(f"/console/conversations/{conversation}", "The message is taken back: the model is not told of it.")
 
@@ -164,7 +164,7 @@ async def stop(request: Request) -> Response:
     form = await read_form(request)
     visitor = visitor_of(request)
     context, conversation = visitor.context, request.path_params["conversation"]
-    stored = (await lookup.ledger_of(context.store, visitor.scope, conversation)).conversation
+    stored = (await find_by_id.ledger_of(context.store, visitor.scope, conversation)).conversation
     cut = await stop_agent(context.store, context.inbox, stored, context.on_mode_changed)
     done = f"{_cut_off_words(cut.requests)}. The agent's next requests are refused, until you press Resume."
     if cut.messages:
@@ -175,7 +175,7 @@ async def stop(request: Request) -> Response:
         )
         done += f" {which} taken back and will not be told: say it again after Resume if it still holds."
     if form.get("tree") == "yes":
-        ledger = await lookup.ledger_of(context.store, stored.tenant, conversation)
+        ledger = await find_by_id.ledger_of(context.store, stored.tenant, conversation)
         stopped, events = await stop_all(context.store, context.config, ledger, now_ms())
         context.on_events_stored(stored.tenant, conversation, events)
         done += f" {len(stopped['blocked'])} frames are blocked, {len(stopped['invalidated'])} given up."
@@ -193,7 +193,7 @@ async def resume(request: Request) -> Response:
     form = await read_form(request)
     visitor = visitor_of(request)
     context, conversation = visitor.context, request.path_params["conversation"]
-    stored = (await lookup.ledger_of(context.store, visitor.scope, conversation)).conversation
+    stored = (await find_by_id.ledger_of(context.store, visitor.scope, conversation)).conversation
     was_stopped = await resume_agent(context.store, context.inbox, stored, context.on_mode_changed)
     done = "Its requests are taken again: tell the agent to go on." if was_stopped else "It was not stopped."
     return _back(_place(form, conversation), done)
@@ -211,7 +211,7 @@ async def set_mode(request: Request) -> Response:
     mode = form.get("mode")  # a form in which none is chosen sends none
     if mode not in MODES:
         raise BadRequest("There is no such mode; choose one of the list.")
-    stored = (await lookup.ledger_of(context.store, visitor.scope, conversation)).conversation
+    stored = (await find_by_id.ledger_of(context.store, visitor.scope, conversation)).conversation
     await store_mode(context.store, stored, mode, context.on_mode_changed)
     words = f"The mode is {mode}" if mode else "The mode is again that of the configuration"
     return _back(f"/console/conversations/{conversation}", f"{words}, from the next request on.")

@@ -25,7 +25,7 @@ from proxy.accounting import (
 )
 from proxy.auth import days_since_1970, name_of_tenant
 from proxy.errors import NotFound
-from proxy.store import ConversationUnreadable, UsageRecord, lookup
+from proxy.store import ConversationUnreadable, UsageRecord, find_by_id
 
 MAX_STOPPED = 200
 """Conversations, the most recently active, among which those that a person has stopped are looked for."""
@@ -111,7 +111,7 @@ async def find_answers(visitor: Visitor, loaded: LoadedReceipts | None) -> Answe
 async def _title_of(context: ApiContext, scope: str | None, conversation: str) -> str:
     """Its id where it cannot be read, or was deleted."""
     try:
-        ledger = await lookup.ledger_of(context.store, scope, conversation)
+        ledger = await find_by_id.ledger_of(context.store, scope, conversation)
     except (NotFound, ConversationUnreadable):
         return conversation[:12]
     return task_title(ledger, 60) or conversation[:12]

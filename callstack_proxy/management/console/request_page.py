@@ -38,7 +38,7 @@ from proxy.config import Config
 from proxy.core.context import owner_of
 from proxy.core.ledger import Ledger, Message, Usage
 from proxy.errors import BadRequest, NotFound
-from proxy.store import ConversationUnreadable, StoredRequest, lookup, newest_path_state
+from proxy.store import ConversationUnreadable, StoredRequest, find_by_id, newest_path_state
 
 VIEWS = {
     "in": "from the agent",
@@ -146,7 +146,7 @@ async def _ledger_of(visitor: Visitor, stored: StoredRequest) -> Ledger | None:
     if not stored.record.conversation:
         return None
     try:
-        return await lookup.ledger_of(visitor.context.store, visitor.scope, stored.record.conversation)
+        return await find_by_id.ledger_of(visitor.context.store, visitor.scope, stored.record.conversation)
     except (NotFound, ConversationUnreadable):  # the request is shown all the same
         return None
 

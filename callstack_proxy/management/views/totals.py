@@ -34,7 +34,7 @@ from proxy.accounting import (
 from proxy.core.ledger import Conversation, Ledger
 from proxy.core.observers import ToolRoles
 from proxy.core.recall import RereadCount, WorkCounts, count_rereads, count_work
-from proxy.store import RequestRecord, Store, TenantScope, all_conversations, lookup
+from proxy.store import RequestRecord, Store, TenantScope, all_conversations, find_by_id
 
 MAX_RECEIPTS = 100_000
 """The newest receipts that are summed."""
@@ -184,7 +184,7 @@ async def _conversation_details(
         if conversation.id not in wanted:
             continue
         try:
-            with lookup.translate_read_errors(conversation.id):
+            with find_by_id.translate_read_errors(conversation.id):
                 ledger = await store.load(conversation.tenant, conversation.id)
                 if ledger is not None:
                     # A fifth of a second for a thousand reads: requests that are being answered do not wait for it.
@@ -193,14 +193,14 @@ async def _conversation_details(
                     details.rereads.update(
                         await asyncio.to_thread(_rereads_by_request, ledger, receipts, loaded.entries, names)
                     )
-        except lookup.ConversationUnreadable:  # what it cost is told all the same
-            details.titles[conversation.id] = (lookup.UNREADABLE_TITLE, "")
+        except find_by_id.ConversationUnreadable:  # what it cost is told all the same
+            details.titles[conversation.id] = (find_by_id.UNREADABLE_TITLE, "")
     return details
 
 
 def _titles(ledger: Ledger) -> dict[str, tuple[str, str]]:
-    tree = lookup.newest_path_state(ledger).tree
-    root = lookup.root_of(tree)
+    tree = find_by_id.newest_path_state(ledger).tree
+    root = find_by_id.root_of(tree)
     frames = {frame.id: (frame.title, frame.status.value) for frame in tree.told.frames.values()}
     return {**frames, ledger.conversation.id: (root.title if root else "", "")}
 
@@ -304,8 +304,8 @@ def _group_of(receipts: Iterable[Receipt]) -> str:
 
 async def _work_of(store: Store, conversation: Conversation, names: ToolRoles) -> _Work | None:
     try:
-        ledger = await lookup.load_ledger(store, conversation)
-    except lookup.ConversationUnreadable:
+        ledger = await find_by_id.load_ledger(store, conversation)
+    except find_by_id.ConversationUnreadable:
         return None
     return await asyncio.to_thread(_read_work, ledger, names) if ledger else None
 

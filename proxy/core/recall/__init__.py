@@ -3,7 +3,7 @@ re-reads."""
 
 from proxy.core.recall.as_text import context_parts, parts_as_text
 from proxy.core.recall.changed_files import changes_on_path, mark_changed_files
-from proxy.core.recall.pages import MIN_PAGE_TEXT_TOKENS, PagePart, PageSize, pages_of
+from proxy.core.recall.pages import MIN_PAGE_TEXT_TOKENS, PagePart, PageSize, fit_page_size, pages_of
 from proxy.core.recall.recalled_texts import (
     REF_ARGUMENTS,
     is_recall,
@@ -64,6 +64,7 @@ __all__ = [
     "context_parts",
     "count_rereads",
     "count_work",
+    "fit_page_size",
     "is_recall",
     "is_unchanged_note",
     "mark_changed_files",

@@ -15,6 +15,8 @@ from proxy.core.text import CHARACTERS_PER_TOKEN, CountTokens, longest_fitting
 
 MIN_PAGE_TEXT_TOKENS = 32
 """Minimum tokens of text on a page, however small the configured page is."""
+MIN_PAGE_TOKENS = 200
+"""A page of this size or less is not halved: it would hold little but its markers."""
 LARGEST_PART_NUMBER = (999, 999)
 MAX_CHARACTERS_PER_TOKEN = 16
 """Characters per token examined for the next cut; more hardly ever fit."""
@@ -48,6 +50,13 @@ class PageSize(msgspec.Struct, frozen=True):
 
     page_tokens: int
     single_text_tokens: int
+
+
+def fit_page_size(page: int, most: int) -> int:
+    """Tokens of a recall page, halved until it fits `most`, so that small changes of the window do not change it."""
+    while page > max(most, MIN_PAGE_TOKENS):
+        page //= 2
+    return page
 
 
 def pages_of(

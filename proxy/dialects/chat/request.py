@@ -46,6 +46,7 @@ from proxy.dialects.chat.message import (
     without_reasoning,
 )
 from proxy.dialects.chat.response import ChatResponseWriter
+from proxy.dialects.error_bodies import openai_error_body
 from proxy.dialects.parse_cache import ParseCache, ParseSteps, RequestParseError, messages_of, raw_of
 from proxy.dialects.synthetic_responses import encode_chat_completion
 
@@ -207,12 +208,6 @@ def tools_json(definitions: Sequence[Mapping[str, Any]]) -> bytes:
     return msgspec.json.encode([{"type": "function", "function": definition} for definition in definitions])
 
 
-def error_body(status: int, message: str, code: str) -> bytes:
-    """An error in the API's own shape."""
-    kind = "invalid_request_error" if status < 500 else "api_error"
-    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": code}})
-
-
 def new_response_writer(request: Request, *, intercept: bool) -> ChatResponseWriter:
     return ChatResponseWriter(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
 
@@ -242,7 +237,7 @@ OPENAI_CHAT = Dialect(
     with_call_id,
     joined,
     assistant_message,
-    error_body,
+    openai_error_body,
     new_response_writer,
     encode_chat_completion,
     cache_ping=cache_ping,

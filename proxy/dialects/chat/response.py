@@ -22,8 +22,8 @@ from proxy.dialects import raw_json
 from proxy.dialects.chat.message import text_of
 from proxy.dialects.chat.other_form import body_of_stream, stream_of_body, without_whole_messages
 from proxy.dialects.chat.stream import LEGACY_CALL_POSITION, ChatRoundReader
+from proxy.dialects.error_bodies import TOO_MANY_REQUESTS, ProviderFailure
 from proxy.dialects.json_deltas import is_signed
-from proxy.dialects.provider_failure import TOO_MANY_REQUESTS, ProviderFailure
 from proxy.dialects.response_writer import BaseResponseWriter, OtherForm, may_name_stack_tool
 from proxy.dialects.sse import SseEvent
 from proxy.dialects.usage import usage_for_client

@@ -19,6 +19,7 @@ from proxy.core.ledger import Message, Request, RequestSlice
 from proxy.dialects import raw_json
 from proxy.dialects.base import AppendedTools, Body, Dialect, Headers, RenderOptions
 from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_members, with_tools
+from proxy.dialects.error_bodies import anthropic_error_body
 from proxy.dialects.messages.cache_control import markers_of, place_markers, tokens_behind_markers, unmarked_tokens
 from proxy.dialects.messages.message import (
     EMPTY_RUN,
@@ -38,7 +39,7 @@ from proxy.dialects.messages.message import (
     without_calls,
     without_reasoning,
 )
-from proxy.dialects.messages.response import MessagesResponseWriter, error_type
+from proxy.dialects.messages.response import MessagesResponseWriter
 from proxy.dialects.parse_cache import ParseCache, ParseSteps, RequestParseError, messages_of, raw_of
 from proxy.dialects.synthetic_responses import encode_message
 
@@ -289,12 +290,6 @@ def encode_appended_tools(_: Request, guidance: str, tools: str) -> bytes:
     return encode_tools_message(guidance, raw_json.items(tools.encode()))
 
 
-def error_body(status: int, message: str, code: str) -> bytes:
-    """An error in the API's own shape."""
-    error = {"type": error_type(status), "message": message, "code": code}
-    return msgspec.json.encode({"type": "error", "error": error})
-
-
 def new_response_writer(request: Request, *, intercept: bool) -> MessagesResponseWriter:
     return MessagesResponseWriter(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
 
@@ -330,7 +325,7 @@ ANTHROPIC_MESSAGES = Dialect(
     with_call_id,
     joined,
     assistant_message,
-    error_body,
+    anthropic_error_body,
     new_response_writer,
     encode_message,
     holds_compaction=holds_compaction,

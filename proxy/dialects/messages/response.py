@@ -11,9 +11,9 @@ import msgspec
 from proxy.core.ledger import Chunk, Finish, Interceptor, OutgoingChunk, ReasoningDelta, TextDelta
 from proxy.dialects import raw_json
 from proxy.dialects.body import object_in, value_of
+from proxy.dialects.error_bodies import ProviderFailure, anthropic_error_type
 from proxy.dialects.messages.other_form import body_of_stream, opening_of_whole_message, stream_of_body
 from proxy.dialects.messages.stream import MessagesRoundReader, members_or_empty
-from proxy.dialects.provider_failure import ProviderFailure
 from proxy.dialects.response_writer import BaseResponseWriter, OtherForm, may_name_stack_tool
 from proxy.dialects.sse import SseDecoder, SseEvent, encode_event
 from proxy.dialects.usage import usage_for_client
@@ -26,22 +26,6 @@ IDENTITY_MEMBERS = ("id", "model")
 """Members that one answer has once, whatever its rounds say."""
 FINAL_USAGE_MEMBERS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
 """Figures of a stream's ending: its beginning told the input of the first round, and the client is to know the last."""
-
-
-ERROR_TYPES = {
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    429: "rate_limit_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
-"""Types of errors by their status, beside the two general ones."""
-
-
-def error_type(status: int) -> str:
-    return ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "api_error")
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -101,7 +85,7 @@ class MessagesResponseWriter(BaseResponseWriter[MessagesRoundReader]):
         return encode_event("error", raw_json.encode(error))
 
     def _encode_failure(self, failure: ProviderFailure) -> bytes:
-        told = {"type": "error", "error": failure.told_error(error_type(failure.status))}
+        told = {"type": "error", "error": failure.told_error(anthropic_error_type(failure.status))}
         named = {"request_id": failure.request_id} if failure.request_id else {}
         return encode_event("error", raw_json.encode(told | named))
 

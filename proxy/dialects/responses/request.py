@@ -32,7 +32,7 @@ from proxy.dialects.body import (
     with_members,
     with_tools,
 )
-from proxy.dialects.chat.request import error_body
+from proxy.dialects.error_bodies import openai_error_body
 from proxy.dialects.parse_cache import MAX_BODY_BYTES, ParseCache, ParseSteps, RequestParseError
 from proxy.dialects.responses.items import (
     ADDITIONAL_TOOLS,
@@ -433,7 +433,7 @@ OPENAI_RESPONSES = Dialect(
     with_call_id,
     joined,
     assistant_message,
-    error_body,
+    openai_error_body,
     ResponsesResponseWriter,
     encode_response,
     ResponseReferences(

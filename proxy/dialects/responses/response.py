@@ -23,7 +23,7 @@ from proxy.core.ledger import (
 )
 from proxy.dialects import raw_json
 from proxy.dialects.body import ALLOWED_TOOLS, value_of
-from proxy.dialects.provider_failure import TOO_MANY_REQUESTS, ProviderFailure
+from proxy.dialects.error_bodies import TOO_MANY_REQUESTS, ProviderFailure
 from proxy.dialects.response_writer import BaseResponseWriter, OtherForm
 from proxy.dialects.responses.items import REASONING
 from proxy.dialects.responses.other_form import body_of_stream, stream_of_body

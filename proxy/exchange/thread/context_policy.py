@@ -19,15 +19,11 @@ from msgspec.structs import replace
 from proxy.accounting import Tariff, family_of
 from proxy.config import Config
 from proxy.core.compaction import (
-    PRESSURE_SHARE,
-    CachePrices,
     CompactionDecision,
     CompactionInput,
     CompactionPlan,
     FoldRules,
-    LongRequestPrice,
     TraceWriter,
-    count_context_tokens,
     evaluate_rewrite,
     expected_requests,
     is_compaction_due,
@@ -63,7 +59,7 @@ from proxy.core.frames import (
     ThreadWoken,
     reduce,
 )
-from proxy.core.ledger import Ledger, Request, Usage, is_edited_by_provider
+from proxy.core.ledger import Ledger, is_edited_by_provider
 from proxy.core.observers import ends_with_user_message, message_of, rounds_of
 from proxy.core.policy import InferenceRules
 from proxy.core.recall import RestoreOptions
@@ -72,23 +68,21 @@ from proxy.dialects import AppendedTools, Dialect, never_holds_compaction
 from proxy.exchange.thread.bound_reasoning import BoundReasoning, is_assistant_entry
 from proxy.exchange.thread.brief_tool_arrays import BriefToolArrays
 from proxy.exchange.thread.choose_block_format import block_format_for, uses_minimal_view
+from proxy.exchange.thread.fold_rules import fold_rules
+from proxy.exchange.thread.gate_prices import (
+    cache_is_cold,
+    costs_more_for_length,
+    gate_prices,
+    stopped_reporting_cache,
+    tariff_in_use,
+    tokens_around_messages,
+)
 from proxy.exchange.thread.offer import FRAMES_SHARE, RECALL_SHARE, first_small_offer
 from proxy.exchange.thread.placement import Headers, PolicyInput
 from proxy.upstream import ContextWindow
 
 MAX_ROOT_TOKENS = 120
 """Tokens of a root's own part of its block, at most: its criterion is the first user message."""
-USER_TURN_FRAME_SHARE = 0.8
-"""Share of `frame_max_tokens` that starts a cut at a user message, a natural border."""
-LONG_REQUEST_FRAME_SHARE = 0.25
-"""The same where the request is so long that all of it costs more: a fold pays by what it keeps below that length."""
-NEWEST_SHARE, MAX_NEWEST_TOKENS = 1 / 8, 4_000
-"""Of unfinished work that is cut, the newest steps stay: this share of `frame_max_tokens`, and at most so many
-tokens."""
-LONGEST_WAIT = 1.5
-"""Up to so many times the size from which it is cut, unfinished work waits for a command of the agent."""
-PART_WINDOW_SHARE = 0.4
-"""Unfinished work is cut before it fills more than this share of a known window."""
 MAX_NOTE_BLOCK_TOKENS = 600
 """Tokens of a block behind the newest message, at most."""
 MAX_COMPACTED_BLOCK_TOKENS = 300
@@ -100,11 +94,6 @@ MIN_RECALL_WAKE_TOKENS = 20_000
 NO_TOOLS = "[]"
 PLAN_TOOL = '"stack_frame_plan"'
 """How a JSON array of tools names it."""
-MAX_PROVIDER_RATIO = 2.0
-"""Tokens of the provider for one of ours, or of ours for one of the provider's, at most."""
-UNCACHED_ROUNDS_LIMIT = 2
-"""After so many rounds in a row without cached tokens, from a provider that reported some, nothing is assumed
-cached."""
 
 
 class PolicyDecision(msgspec.Struct, frozen=True):
@@ -440,7 +429,8 @@ class ContextPolicy:
 
     def _plan_compaction(self, here: PolicyInput, added: int | None, *, appended: bool = False) -> CompactionPlan:
         at_words = ends_with_user_message(here.request.messages)
-        rules = self._fold_rules(here, at_words=at_words)
+        long = costs_more_for_length(self._tariff(here), here, self.count_tokens)
+        rules = fold_rules(self.config, self._window(here), at_words=at_words, costs_more_for_length=long)
         if added is None and not here.path_state.tree.kept_frames and not is_compaction_due(here.path_state, rules):
             return CompactionPlan()
         if rules.newest_tokens and self.reasoning.drop_all(here):  # behind a cut steps lose their reasoning
@@ -457,36 +447,6 @@ class ContextPolicy:
             here.path_state, compaction_input, plan_compaction(here.path_state, compaction_input, pen), self.composer
         )
 
-    def _fold_rules(self, here: PolicyInput, *, at_words: bool) -> FoldRules:
-        """`at_words`: the client has just added words of the user, a natural border."""
-        longest, window = self.config.frame_max_tokens, self._window(here)
-        if window.is_binding and "frame_max_tokens" not in self.config.model_fields_set:
-            longest = min(longest, int(window.tokens * PART_WINDOW_SHARE))
-        part_tokens = int(longest * (USER_TURN_FRAME_SHARE if at_words else 1))
-        if self._costs_more_for_length(here):
-            part_tokens = int(longest * LONG_REQUEST_FRAME_SHARE)
-        match self.config.folding:
-            case "full":
-                return FoldRules(part_tokens, folds_items=True)
-            case "careful":
-                newest = min(MAX_NEWEST_TOKENS, int(longest * NEWEST_SHARE))
-                return FoldRules(part_tokens, newest, int(max(part_tokens, longest) * LONGEST_WAIT))
-            case "requests":
-                return FoldRules(max(longest, int(window.tokens * PRESSURE_SHARE)), MAX_NEWEST_TOKENS)
-
-    def _costs_more_for_length(self, here: PolicyInput) -> bool:
-        """Whether the context is so long that its model charges more for all of it."""
-        tariff = self._tariff(here)
-        if MAX_PROVIDER_RATIO * here.request.tokens < tariff.long_context or not tariff.long_context:
-            return False  # not even as the client sends it
-        long = _gate_prices(tariff, here).long
-        if long is None:
-            return False
-        return (
-            _tokens_around_messages(here.request) + count_context_tokens(here.path_state, self.count_tokens)
-            > long.above
-        )
-
     def _compaction_input(
         self,
         here: PolicyInput,
@@ -497,17 +457,17 @@ class ContextPolicy:
     ) -> CompactionInput:
         window = self._window(here)
         usages = [made.spoken.usage for made in rounds_of(here.path_state.entries) if made.spoken.usage]
-        tariff = _tariff_in_use(self._tariff(here), usages)
-        uncached = _stopped_reporting_cache(usages)
+        tariff = tariff_in_use(self._tariff(here), usages)
+        uncached = stopped_reporting_cache(usages)
         return CompactionInput(
             newest_entry=here.entry_id,
             now=here.now,
-            prices=_gate_prices(tariff, here, uncached=uncached),
+            prices=gate_prices(tariff, here, uncached=uncached),
             requests=expected_requests(len(usages)),
             cold=self._is_cold(here),
             window=window.tokens if window.is_binding else 0,
             rules=rules,
-            head=_tokens_around_messages(here.request),
+            head=tokens_around_messages(here.request),
             added_tokens=added,
             binds_reasoning=self.reasoning.is_bound(here),
             provider_edits=here.path_state.tree.provider_edited_context,
@@ -518,15 +478,15 @@ class ContextPolicy:
     def _paid_untouched(self, here: PolicyInput) -> float:
         """What the conversation has cost so far without us."""
         tariff, request = self._tariff(here), here.request
-        return untouched_cost(request.messages, _tokens_around_messages(request), _gate_prices(tariff, here))
+        return untouched_cost(request.messages, tokens_around_messages(request), gate_prices(tariff, here))
 
     def _is_cold(self, here: PolicyInput) -> bool:
         """Whether the provider caches nothing of this thread any more."""
         usages = [made.spoken.usage for made in rounds_of(here.path_state.entries) if made.spoken.usage]
-        tariff = _tariff_in_use(self._tariff(here), usages)
+        tariff = tariff_in_use(self._tariff(here), usages)
         if not usages and self.config.wake_at_tokens is None:  # seen for the first time: others may have warmed it
             return False
-        return _stopped_reporting_cache(usages) or _cache_is_cold(here, tariff.ttl_s)
+        return stopped_reporting_cache(usages) or cache_is_cold(here, tariff.ttl_s)
 
     def _minimize_outputs(self, here: PolicyInput, acted: PolicyDecision) -> PolicyDecision:
         """With view `minimal`, shorten older results to one line each when the time is right."""
@@ -598,11 +558,6 @@ class ContextPolicy:
         return self.window_of(here.request.model, here.conversation)
 
 
-def _tokens_around_messages(request: Request) -> int:
-    """Of system text and tools, also of the tools that the messages load."""
-    return sum(m.tokens for m in request.head) + request.tools_tokens + request.loaded_tokens(request.messages)
-
-
 def forbids_user_after_result(config: Config, model: str) -> bool:
     """By the client's model name: whether it rejects a user message behind a result."""
     return config.tariff_of(config.upstream_model_of(model)).after_tool == "suffix"
@@ -621,44 +576,3 @@ def tool_count(tools: str) -> int:
 
 def _breaks_cache(event: FrameEvent) -> bool:
     return isinstance(event, FrameFolded | FrameUnfolded) or (isinstance(event, ThreadWoken) and not event.appended)
-
-
-def _cache_is_cold(here: PolicyInput, ttl_s: int) -> bool:
-    last = next((p.round.created for p in reversed(here.path_state.entries) if p.round), 0)
-    return here.now - last > ttl_s * 1000
-
-
-def _tariff_in_use(tariff: Tariff, usages: list[Usage]) -> Tariff:
-    """The tariff with the longer cache's price and lifetime, if the provider's last cache writes were for that."""
-    newest = next((usage for usage in reversed(usages) if usage.written), None)
-    if newest is None or newest.written_long < newest.written:
-        return tariff
-    return replace(tariff, write=tariff.write_long, ttl_s=max(tariff.ttl_s, tariff.long_ttl_s))
-
-
-def _gate_prices(tariff: Tariff, here: PolicyInput, *, uncached: bool = False) -> CachePrices:
-    """The prices that the cost gate works with; `uncached`: the provider reads nothing from its cache."""
-    read, write = (1.0, 1.0) if uncached else (tariff.read, tariff.write)
-    if not tariff.long_context:
-        return CachePrices(read, write)
-    around = _tokens_around_messages(here.request)
-    above = tariff.long_context / _provider_ratio(here, around)
-    growth = sum(m.tokens for m in here.request.messages) / max(1, sum(1 for _ in rounds_of(here.path_state.entries)))
-    return CachePrices(read, write, LongRequestPrice(above, tariff.long_input, growth))
-
-
-def _provider_ratio(here: PolicyInput, around: int) -> float:
-    """The provider's tokens for each of ours, by the first request whose usage it reported: nothing had left it yet."""
-    ours = around
-    for path_entry in here.path_state.entries:
-        usage = path_entry.round.spoken.usage if path_entry.round else None
-        if usage and usage.input and ours:
-            return min(MAX_PROVIDER_RATIO, max(1 / MAX_PROVIDER_RATIO, usage.input / ours))
-        message = message_of(path_entry)
-        ours += message.tokens if message else 0
-    return 1.0
-
-
-def _stopped_reporting_cache(usages: list[Usage]) -> bool:
-    newest = usages[-UNCACHED_ROUNDS_LIMIT:]
-    return any(u.cached for u in usages) and len(newest) == UNCACHED_ROUNDS_LIMIT and not any(u.cached for u in newest)

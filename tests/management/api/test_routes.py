@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from callstack_proxy.management.views import requests
 from callstack_proxy.management.views import schemas as shapes
 from proxy.errors import StoreError
-from proxy.store import lookup
+from proxy.store import find_by_id
 from tests.management.api.conftest import Served
 from tests.management.api.small_ledger import CLOCK, HALF_PAIR, bodies
 
@@ -297,7 +297,7 @@ def noted_threads(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
 @pytest.mark.parametrize("path", OF_A_PATH)
 async def test_a_path_is_folded_beside_the_loop(served: Served, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     """Of thousands of messages it takes tenths of a second, in which nobody's request would be answered."""
-    folded = noted_threads(monkeypatch, lookup, "replay")
+    folded = noted_threads(monkeypatch, find_by_id, "replay")
 
     answer = await served.ask(f"/stack/conversations/{served.ours.conversation}{path}")
 

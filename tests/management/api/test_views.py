@@ -9,8 +9,8 @@ from callstack_proxy.management.views.logs import frame_log
 from proxy.core.frames import FrameFolded, FrameSplit, RootStarted
 from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, Round
 from proxy.core.ledger.messages import Call, ModelResponse
+from proxy.store.find_by_id import newest_path_state
 from proxy.store.interface import LedgerRecord
-from proxy.store.lookup import newest_path_state
 from tests.core.forest import LedgerBuilder, call
 from tests.management.api.small_ledger import Written, message, records_of
 

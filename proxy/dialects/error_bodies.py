@@ -1,4 +1,5 @@
-"""What a provider said when it refused a request: its words, and when to come back.
+"""Errors as bodies: ours in the shape of each API, and what a provider said when it refused a request: its words, and
+when to come back.
 
 A refusal of a later round meets a client whose stream has begun, so it is told as the API tells a stream that failed.
 The provider's own error object is kept, whatever its members; a page of a gateway is told in its words.
@@ -22,12 +23,45 @@ BAD_GATEWAY = 502
 """The status of a failure that came as a success."""
 TOO_MANY_REQUESTS = 429
 
+ANTHROPIC_ERROR_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+"""Types of errors by their status, beside the two general ones."""
+
 _MESSAGE_MEMBERS = ("message", "detail", "msg", "error")
 _EVENT_BEGINNINGS = (b"data:", b"event:", b":")
 _UNSEEN = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->|<[^>]*>", re.DOTALL | re.IGNORECASE)
 _TELLS_WHEN = re.compile(r"\b(try|retry) again (in|after)\b|\bretry in\b", re.IGNORECASE)
 
 
+# ------------------------------------------------------------------------------------------------------ errors of ours
+def openai_error_body(status: int, message: str, code: str) -> bytes:
+    """As chat completions and responses tell one."""
+    error = {"message": message, "type": _general_type(status), "param": None, "code": code}
+    return msgspec.json.encode({"error": error})
+
+
+def anthropic_error_body(status: int, message: str, code: str) -> bytes:
+    """As messages tell one."""
+    error = {"type": anthropic_error_type(status), "message": message, "code": code}
+    return msgspec.json.encode({"type": "error", "error": error})
+
+
+def anthropic_error_type(status: int) -> str:
+    return ANTHROPIC_ERROR_TYPES.get(status) or _general_type(status)
+
+
+def _general_type(status: int) -> str:
+    return "invalid_request_error" if status < 500 else "api_error"
+
+
+# ------------------------------------------------------------------------------------------------- errors of providers
 class ProviderFailure(msgspec.Struct, frozen=True):
     """`error` is the provider's error object, empty where it sent none; `request_id` the provider's, where its body
     names it. `retry_after_s` is None where the provider named no time."""

@@ -1,5 +1,9 @@
-"""Finds a conversation or a frame, and the path on which it is. Raises NotFound with a hint where to look, or
-ConversationUnreadable if the stored data is damaged or of a newer version; lists skip such a conversation."""
+"""Finds a stored conversation, frame or entry that somebody named by its id, and the path on which it is.
+
+For the management API, the console and commands; the conversation of a request is found by `ConversationCache`. Raises
+NotFound with a hint where to look, or ConversationUnreadable if the stored data is damaged or of a newer version; lists
+skip such a conversation.
+"""
 
 from __future__ import annotations
 

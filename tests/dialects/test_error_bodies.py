@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proxy.dialects.provider_failure import ProviderFailure, read_failure
+from proxy.dialects.error_bodies import ProviderFailure, anthropic_error_body, read_failure
 from tests.dialects.forms import FORMS, DialectCase
 from tests.dialects.playing import SSE
 
@@ -94,3 +94,13 @@ def test_nothing_is_told_behind_an_end_or_in_an_answer_that_is_no_stream(form: D
     ended.end_round(complete=True)
     ended.finish()
     assert ended.failed_end(FAILURE) == b""
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, "invalid_request_error"), (401, "authentication_error"), (429, "rate_limit_error"), (503, "api_error")],
+)
+def test_an_error_of_ours_has_the_shape_of_the_api(status: int, kind: str) -> None:
+    assert json.loads(anthropic_error_body(status, "No.", "why")) == {
+        "type": "error", "error": {"type": kind, "message": "No.", "code": "why"}
+    }  # fmt: skip

@@ -1,0 +1,74 @@
+"""What the cost gate works with: prices of cached, written and long input, and whether the provider's cache is cold."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from proxy.accounting import Tariff
+from proxy.core.compaction import CachePrices, LongRequestPrice, count_context_tokens
+from proxy.core.ledger import Request, Usage
+from proxy.core.observers import message_of, rounds_of
+from proxy.core.text import CountTokens
+from proxy.exchange.thread.placement import PolicyInput
+
+MAX_PROVIDER_RATIO = 2.0
+"""Tokens of the provider for one of ours, or of ours for one of the provider's, at most."""
+UNCACHED_ROUNDS_LIMIT = 2
+"""After so many rounds in a row without cached tokens, from a provider that reported some, nothing is assumed
+cached."""
+
+
+def gate_prices(tariff: Tariff, here: PolicyInput, *, uncached: bool = False) -> CachePrices:
+    """The prices that the cost gate works with; `uncached`: the provider reads nothing from its cache."""
+    read, write = (1.0, 1.0) if uncached else (tariff.read, tariff.write)
+    if not tariff.long_context:
+        return CachePrices(read, write)
+    around = tokens_around_messages(here.request)
+    above = tariff.long_context / _provider_ratio(here, around)
+    growth = sum(m.tokens for m in here.request.messages) / max(1, sum(1 for _ in rounds_of(here.path_state.entries)))
+    return CachePrices(read, write, LongRequestPrice(above, tariff.long_input, growth))
+
+
+def costs_more_for_length(tariff: Tariff, here: PolicyInput, count: CountTokens) -> bool:
+    """Whether the context is so long that its model charges more for all of it."""
+    if MAX_PROVIDER_RATIO * here.request.tokens < tariff.long_context or not tariff.long_context:
+        return False  # not even as the client sends it
+    long = gate_prices(tariff, here).long
+    if long is None:
+        return False
+    return tokens_around_messages(here.request) + count_context_tokens(here.path_state, count) > long.above
+
+
+def tokens_around_messages(request: Request) -> int:
+    """Of system text and tools, also of the tools that the messages load."""
+    return sum(m.tokens for m in request.head) + request.tools_tokens + request.loaded_tokens(request.messages)
+
+
+def tariff_in_use(tariff: Tariff, usages: list[Usage]) -> Tariff:
+    """The tariff with the longer cache's price and lifetime, if the provider's last cache writes were for that."""
+    newest = next((usage for usage in reversed(usages) if usage.written), None)
+    if newest is None or newest.written_long < newest.written:
+        return tariff
+    return replace(tariff, write=tariff.write_long, ttl_s=max(tariff.ttl_s, tariff.long_ttl_s))
+
+
+def cache_is_cold(here: PolicyInput, ttl_s: int) -> bool:
+    last = next((p.round.created for p in reversed(here.path_state.entries) if p.round), 0)
+    return here.now - last > ttl_s * 1000
+
+
+def stopped_reporting_cache(usages: list[Usage]) -> bool:
+    newest = usages[-UNCACHED_ROUNDS_LIMIT:]
+    return any(u.cached for u in usages) and len(newest) == UNCACHED_ROUNDS_LIMIT and not any(u.cached for u in newest)
+
+
+def _provider_ratio(here: PolicyInput, around: int) -> float:
+    """The provider's tokens for each of ours, by the first request whose usage it reported: nothing had left it yet."""
+    ours = around
+    for path_entry in here.path_state.entries:
+        usage = path_entry.round.spoken.usage if path_entry.round else None
+        if usage and usage.input and ours:
+            return min(MAX_PROVIDER_RATIO, max(1 / MAX_PROVIDER_RATIO, usage.input / ours))
+        message = message_of(path_entry)
+        ours += message.tokens if message else 0
+    return 1.0
