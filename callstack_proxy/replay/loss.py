@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from callstack_proxy.replay.outcome import MissedName, NameNeeds, RemovedContent
-from proxy.core.frames import PathEntry, PathState, ancestors
+from proxy.core.frames import PathEntry, PathState, ancestors, frame_id_of
 from proxy.core.ledger import Message, Request
 from proxy.core.observers import names_in_text
 
@@ -261,7 +261,7 @@ class _SentContext:
     def frame_of(self, at: int) -> str:
         """The frame that owns the message, or empty."""
         carried = self._seen.story.tree.carried_owners
-        return next((carried.get(p.path_id, p.owner).partition("#")[0] for p in self._path_entries(at)), "")
+        return next((frame_id_of(carried.get(p.path_id, p.owner)) for p in self._path_entries(at)), "")
 
     def refs_to(self, at: int) -> frozenset[str]:
         """The refs in what was sent that recall the message: its frame, those above it, the trace of its removal."""

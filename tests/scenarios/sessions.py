@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from callstack_proxy.cli.context import opened_store
 from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, Usage, call, says
 from proxy.core.context.message_list import owner_of
+from proxy.core.frames import frame_id_of
 from proxy.core.frames.path_state import PathState, replay
 from proxy.core.frames.tree import Frame, children
 from proxy.core.ledger import messages as transcript
@@ -153,7 +154,7 @@ def drawn(path_state: PathState, *, steps: bool = True) -> str:
 
 def owned(path_state: PathState, frame: str) -> list[str]:
     """What a frame owns, each in a few words, without results."""
-    own = (p for p in path_state.entries if owner_of(path_state, p).partition("#")[0] == frame)
+    own = (p for p in path_state.entries if frame_id_of(owner_of(path_state, p)) == frame)
     return [told for p in own if (m := message_of(p)) and (told := _told(m))]
 
 

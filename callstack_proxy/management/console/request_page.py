@@ -36,6 +36,7 @@ from callstack_proxy.management.views import decode_receipt, requests, task_titl
 from proxy.accounting import GateDecision, Receipt, decision_meaning, plan_lines
 from proxy.config import Config
 from proxy.core.context import owner_of
+from proxy.core.frames import frame_id_of
 from proxy.core.ledger import Ledger, Message, Usage
 from proxy.errors import BadRequest, NotFound
 from proxy.store import ConversationUnreadable, StoredRequest, find_by_id, newest_path_state
@@ -157,7 +158,7 @@ def _frames_by_identity(ledger: Ledger, entry: str) -> Mapping[str, tuple[str, s
     path_state = path_state_at(ledger, entry)
     for path_entry in path_state.entries:
         message = message_of(path_entry)
-        frame = path_state.tree.told.frames.get(owner_of(path_state, path_entry).partition("#")[0])
+        frame = path_state.tree.told.frames.get(frame_id_of(owner_of(path_state, path_entry)))
         if message is not None and frame is not None:
             found.setdefault(message.identity, (frame.id, frame.title))
     return found

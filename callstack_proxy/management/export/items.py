@@ -20,7 +20,7 @@ from callstack_proxy.management.views import (
     message_position_of,
 )
 from proxy.core.context import owner_of
-from proxy.core.frames import PathEntry, Tree
+from proxy.core.frames import PathEntry, Tree, frame_id_of
 from proxy.core.ledger import Ledger, Message
 from proxy.core.observers import message_of
 from proxy.store import all_path_states
@@ -74,7 +74,7 @@ def items_of(ledger: Ledger, tree: Tree) -> list[ExportItem]:
             message, position = message_of(path_entry), message_position_of(path_entry)
             if message is None:
                 continue
-            frame = owner_of(path_state, path_entry).partition("#")[0] or default_frame
+            frame = frame_id_of(owner_of(path_state, path_entry)) or default_frame
             if position not in items:
                 items[position] = ExportItem(
                     path_entry, message, frame, previous, states.get(position, ()), is_current=number == 0

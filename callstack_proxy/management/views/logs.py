@@ -15,7 +15,7 @@ import msgspec
 
 from callstack_proxy.management.views.schemas import CallState, FrameLog, FrameLogItem, LogItem, MessageView
 from proxy.core.context import owner_of
-from proxy.core.frames import FrameFolded, FrameSplit, PathEntry, PathState, decode_event
+from proxy.core.frames import FrameFolded, FrameSplit, PathEntry, PathState, decode_event, frame_id_of
 from proxy.core.ledger import Call, Ledger, Message
 from proxy.core.observers import is_failure_text
 from proxy.store import all_path_states, newest_path_state
@@ -131,7 +131,7 @@ def _collect_items(
                 item = log_item_of(path_entry, message, states.get(position, ()), current=position in current, raw=raw)
                 items[path_entry.entry.seq, position[1]] = {
                     **item,
-                    "frame": owner_of(path_state, path_entry).partition("#")[0],
+                    "frame": frame_id_of(owner_of(path_state, path_entry)),
                 }
     return [items[place] for place in sorted(items)]
 
@@ -140,7 +140,7 @@ def _path_entries_of_frame(path_state: PathState, frame: str) -> Iterator[PathEn
     """Entries that any segment of the frame owns, or owned before a pop passed them on."""
     for path_entry in path_state.entries:
         owners = {path_entry.owner, owner_of(path_state, path_entry)}
-        if any(owner.partition("#")[0] == frame for owner in owners):
+        if any(frame_id_of(owner) == frame for owner in owners):
             yield path_entry
 
 

@@ -79,6 +79,7 @@ from proxy.core.frames import (
     Tree,
     children,
     frame_id,
+    frame_id_of,
     groups_still_needed,
     reduce,
     results_of_item,
@@ -234,7 +235,7 @@ def is_compaction_due(path_state: PathState, rules: FoldRules) -> bool:
     part_tokens = 0
     summarized = summarized_positions(path_state, context)
     for position in removable_groups(path_state, context, rules):
-        frame = owner_of(path_state, context[position]).partition("#")[0]
+        frame = frame_id_of(owner_of(path_state, context[position]))
         if position in summarized or outermost_finished(path_state.tree, frame, rules):
             return True
         part_tokens += original_tokens(context[position])
@@ -668,7 +669,7 @@ def _model_summaries(replaced: Sequence[Removal], frame: Frame) -> str:
 
 def _results_of_items(path_state: PathState, path_entries: Iterable[PathEntry], frame: Frame) -> tuple[str, ...]:
     """What came of the plan items whose work is removed together with that of `frame` around them."""
-    owners = {owner_of(path_state, path_entry).partition("#")[0] for path_entry in path_entries}
+    owners = {frame_id_of(owner_of(path_state, path_entry)) for path_entry in path_entries}
     ended = (f for f in path_state.tree.frames.values() if f.id in owners and f.id != frame.id)
     completed = (f for f in ended if f.origin == PLAN_ORIGIN and f.status is Status.COMPLETED and f.results)
     return tuple(f"{cut_for_display(f.title)}: {f.results}" for f in completed)

@@ -17,7 +17,7 @@ from proxy.core.compaction.message_groups import group_numbers
 from proxy.core.compaction.segments import searches_that_stay
 from proxy.core.compaction.trace import BROKEN_SECTION, facts_elements
 from proxy.core.context import Context, owner_of
-from proxy.core.frames import ContextTrimmed, PathEntry, PathState, call_key, groups_still_needed, path_to
+from proxy.core.frames import ContextTrimmed, PathEntry, PathState, call_key, frame_id_of, groups_still_needed, path_to
 from proxy.core.ledger import INSTRUCTION_ROLES, Message, Round
 from proxy.core.observers import ToolRoles, broken_lines, broken_tools, message_of
 from proxy.core.text import element, escape_xml, estimate_tokens, text_element, truncate_to_tokens
@@ -198,7 +198,7 @@ def _overflow_trace(path_state: PathState, dropped: Sequence[Sequence[PathEntry]
     """The text that replaces the removed groups: whose they are, a ref to each frame concerned, what they did as far as
     it is known exactly, interim summaries, and the beginning of what the user said in those frames."""
     turns = {p.entry.id for group in dropped for p in group}
-    owners = [owner_of(path_state, p).split("#")[0] for group in dropped for p in group]
+    owners = [frame_id_of(owner_of(path_state, p)) for group in dropped for p in group]
     returned = [f.id for f in path_state.tree.frames.values() if f.opening and f.opening.turn in turns]
     refs = ", ".join(f'ref="{frame}"' for frame in dict.fromkeys((*owners, *returned)) if frame)
     span = [p for group in dropped for p in group]

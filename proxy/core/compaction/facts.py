@@ -22,6 +22,7 @@ from proxy.core.frames import (
     derive_compaction,
     descendants,
     direct_path,
+    frame_id_of,
     one_spelling,
     subagent_frame_id,
     telling_names,
@@ -96,7 +97,7 @@ def _entries_of_returned_frames(path_state: PathState, path_entries: Sequence[Pa
         return ()
     frames = {f.id for frame in returned for f in (frame, *descendants(tree, frame.id))}
     known = set(map(id, path_entries))
-    return [p for p in path_state.entries_of(lambda owner: owner.partition("#")[0] in frames) if id(p) not in known]
+    return [p for p in path_state.entries_of(lambda owner: frame_id_of(owner) in frames) if id(p) not in known]
 
 
 def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequence[PathEntry] = ()) -> SpanFacts:
@@ -493,14 +494,12 @@ def summarized_positions(path_state: PathState, path_entries: Sequence[PathEntry
         return frozenset()
     order = {entry: n for n, p in enumerate(path_state.entries) for entry in (p.entry.id, p.path_id)}
     until = {frame: order.get(interim.at, -1) for frame, interim in interims.items()}
-    owners = ((position, p, owner_of(path_state, p).partition("#")[0]) for position, p in enumerate(path_entries))
+    owners = ((position, p, frame_id_of(owner_of(path_state, p))) for position, p in enumerate(path_entries))
     return frozenset(position for position, p, owner in owners if owner in until and order[p.path_id] <= until[owner])
 
 
 def interim_summary_text(path_state: PathState, path_entries: Sequence[PathEntry]) -> str:
     """Interim summaries that cover some of `path_entries`; empty if none does."""
     positions = summarized_positions(path_state, path_entries)
-    frames = dict.fromkeys(
-        owner_of(path_state, path_entries[position]).partition("#")[0] for position in sorted(positions)
-    )
+    frames = dict.fromkeys(frame_id_of(owner_of(path_state, path_entries[position])) for position in sorted(positions))
     return "\n".join(filter(None, (path_state.tree.interim_summaries[frame].model_text for frame in frames)))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from proxy.core.compaction.client_notes import files_noted_in
 from proxy.core.compaction.facts import frames_opened_in
 from proxy.core.context import holder_of, owner_of
-from proxy.core.frames import Frame, PastSpeech, PathEntry, PathState, Tree
+from proxy.core.frames import Frame, PastSpeech, PathEntry, PathState, Tree, frame_id_of
 from proxy.core.ledger import INSTRUCTION_ROLES, Call, EntryKind, Message, Round
 from proxy.core.observers import asked_in, is_closing_message, message_of, queued_words
 from proxy.core.recall import ENTRY_ID_CHARACTERS
@@ -45,7 +45,7 @@ def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[PastSpeech
         if message is None or (is_answer and not (message.calls or is_closing)):
             continue
         owner = owner_of(path_state, path_entry)
-        is_other_attempt = owner != frame.owner and owner.partition("#")[0] == frame.id
+        is_other_attempt = owner != frame.owner and frame_id_of(owner) == frame.id
         if is_other_attempt or holder_of(path_state, path_entry) not in inside:
             continue  # messages of an earlier attempt were quoted when that ended
         if is_answer:

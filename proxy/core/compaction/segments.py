@@ -38,6 +38,7 @@ from proxy.core.frames import (
     ancestors,
     call_key,
     children,
+    frame_id_of,
     groups_still_needed,
     is_ended_root,
     is_kept,
@@ -150,7 +151,7 @@ def segments_of(
             notes.add(position)
         if position in leaving:
             answer = answer_of[leaving[position]] if is_note else position  # a note leaves from the frame of its group
-            owner = owner_of(path_state, context[answer]).partition("#")[0]
+            owner = frame_id_of(owner_of(path_state, context[answer]))
             holder = outermost_finished(tree, owner, rules)
             frame = holder or _frame_of_part(tree, owner, rules)
             key = (frame, not holder, spoken, not holder and position in summarized)
@@ -215,7 +216,7 @@ def _newest_steps(
     group: list[int] = []
     tokens = 0
     for position in sorted(leaving, reverse=True):
-        if outermost_finished(path_state.tree, owner_of(path_state, context[position]).partition("#")[0], rules):
+        if outermost_finished(path_state.tree, frame_id_of(owner_of(path_state, context[position])), rules):
             break
         group.append(position)
         tokens += by_place.tokens[2 * position + 1]
@@ -337,7 +338,7 @@ def _mixed_turns(path_state: PathState, context: Sequence[PathEntry], rules: Fol
     for position, path_entry in enumerate(context):
         message = message_of(path_entry)
         if path_entry.round and message:
-            owner = owner_of(path_state, path_entry).partition("#")[0]
+            owner = frame_id_of(owner_of(path_state, path_entry))
             stays = not message.calls and _ends_turn(context, position)
             rounds.setdefault(path_entry.entry.id, set()).add(
                 (outermost_finished(path_state.tree, owner, rules) or owner, stays)

@@ -25,6 +25,7 @@ from proxy.core.frames import (
     ReasoningRemoved,
     Tree,
     decode_event,
+    frame_id_of,
     is_kept,
     reduce,
 )
@@ -62,7 +63,7 @@ def unfoldable_frames(ledger: Ledger, path_state: PathState) -> Mapping[str, str
         return {}
     entries_by_frame: dict[str, set[str]] = {}
     for path_entry in path_state.entries:
-        entries_by_frame.setdefault(owner_of(path_state, path_entry).partition("#")[0], set()).add(path_entry.entry.id)
+        entries_by_frame.setdefault(frame_id_of(owner_of(path_state, path_entry)), set()).add(path_entry.entry.id)
     for _, folded in _recorded_folds(ledger):
         entries_by_frame.setdefault(folded.frame, set()).update(folded.entries)
     holders = (
@@ -88,7 +89,7 @@ def _recorded_folds(ledger: Ledger) -> Iterable[tuple[str, FrameFolded]]:
 
 
 def _entry_ids_of(path_state: PathState, frame: str) -> frozenset[str]:
-    return frozenset(p.entry.id for p in path_state.entries if owner_of(path_state, p).partition("#")[0] == frame)
+    return frozenset(p.entry.id for p in path_state.entries if frame_id_of(owner_of(path_state, p)) == frame)
 
 
 def _refusal_text(path_state: PathState, frame: str) -> str:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
-from proxy.core.frames import PathEntry, PathState, Status
+from proxy.core.frames import PathEntry, PathState, Status, frame_id_of
 from proxy.core.observers import (
     BUILD,
     DEFAULT_TOOL_ROLES,
@@ -104,4 +104,4 @@ def with_open_frame_artifacts(path_state: PathState, names: ToolRoles = DEFAULT_
 
 
 def entries_of_frame(path_state: PathState, frame: str) -> Sequence[PathEntry]:
-    return path_state.entries_of(lambda owner: owner.partition("#")[0] == frame)
+    return path_state.entries_of(lambda owner: frame_id_of(owner) == frame)

@@ -25,6 +25,7 @@ from proxy.core.frames import (
     Tree,
     call_key,
     descendants,
+    frame_id_of,
     groups_that_load,
     path_to,
     visible_owners_of,
@@ -324,7 +325,7 @@ def holder_of(path_state: PathState, path_entry: PathEntry) -> str:
     """The frame that an entry belongs to now; what was done in a plan item before it moved belongs to the frame that it
     left."""
     owner = owner_of(path_state, path_entry)
-    return path_state.tree.holder_by_owner.get(owner) or owner.partition("#")[0]
+    return path_state.tree.holder_by_owner.get(owner) or frame_id_of(owner)
 
 
 def entries_owned_by(
@@ -333,12 +334,10 @@ def entries_owned_by(
     """The entries that any segment of `frames` owns now."""
     carried = path_state.tree.carried_owners
     if not carried:
-        return [p for p in path_entries if p.owner.partition("#")[0] in frames]
+        return [p for p in path_entries if frame_id_of(p.owner) in frames]
     # `owner_of`, written out: this is asked of every entry of the path.
     return [
-        p
-        for p in path_entries
-        if (carried.get(p.path_id) or carried.get(p.entry.id, p.owner)).partition("#")[0] in frames
+        p for p in path_entries if frame_id_of(carried.get(p.path_id) or carried.get(p.entry.id, p.owner)) in frames
     ]
 
 
@@ -447,7 +446,7 @@ def _apply_frame_view(
     above: list[PathEntry] = []
     for path_entry in selected:
         owner = owner_of(path_state, path_entry)
-        is_own = owner in below or (id(path_entry) in outliving and owner.partition("#")[0] in inside)
+        is_own = owner in below or (id(path_entry) in outliving and frame_id_of(owner) in inside)
         (own if is_own else above).append(path_entry)
     parent_items = _context_items(
         path_state,

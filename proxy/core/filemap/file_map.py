@@ -14,7 +14,7 @@ from proxy.core.filemap.page_rank import RankedFile, mentioned_paths, rank_files
 from proxy.core.filemap.patterns import language_of, symbols_by_patterns
 from proxy.core.filemap.render import fit_to_budget, render_file_map
 from proxy.core.filemap.symbols import SymbolReader
-from proxy.core.frames import PathState, Tree, ancestors
+from proxy.core.frames import PathState, Tree, ancestors, frame_id_of
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles
 from proxy.core.text import CountTokens
 
@@ -52,7 +52,7 @@ def build_file_map(  # noqa: PLR0913  where it is drawn for, and how
     code = [file for file in contents.files if language_of(file.path)]
     files = newest_files(code, MAX_CHARACTERS_IN_REQUEST if at_once else MAX_CHARACTERS)
     symbols = tuple(read(files))
-    owners = {p.entry.id: owner_of(path_state, p).partition("#")[0] for p in path_entries}
+    owners = {p.entry.id: frame_id_of(owner_of(path_state, p)) for p in path_entries}
     touched = {(owners.get(entry, ""), path) for entry, path in contents.touched}
     focus = _focus_weights(tree, frame, files, touched) if frame else {}
     if frame:

@@ -107,6 +107,7 @@ class Frame(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> str:
+        """What its entries of now are marked with: `frame_id_of` reads the frame from it."""
         return f"{self.id}#{self.segment}"
 
     @property
@@ -291,6 +292,11 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
 
 
 # -------------------------------------------------------------------------------------------------------------- views
+def frame_id_of(owner: str) -> str:
+    """The frame whose segment owns an entry; empty for no owner."""
+    return owner.partition("#")[0]
+
+
 def ancestors(tree: Tree, frame: str) -> Iterator[Frame]:
     """The parent first, up to the root; stops at a missing or repeated frame."""
     seen = {frame}

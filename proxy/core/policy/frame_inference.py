@@ -41,6 +41,7 @@ from proxy.core.frames import (
     call_key,
     children,
     frame_id,
+    frame_id_of,
     invalidation_text,
     is_below_returned_frame,
     is_ended_root,
@@ -577,7 +578,7 @@ def _closing_message_index(inference: _Inference) -> int | None:
     message = message_of(path_entries[index]) if index is not None else None
     if index is None or message is None or message.role != "assistant" or message.calls or not message.text.strip():
         return None
-    owner = owner_of(replace(inference.path_state, tree=tree), path_entries[index]).partition("#")[0]
+    owner = frame_id_of(owner_of(replace(inference.path_state, tree=tree), path_entries[index]))
     return index if owner in _frames_of_last_request(tree, home) else None
 
 

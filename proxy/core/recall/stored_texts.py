@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.context import owner_of
-from proxy.core.frames import PathEntry, PathState, Tree, path_state_at, path_to, visible_owners_of
+from proxy.core.frames import PathEntry, PathState, Tree, frame_id_of, path_state_at, path_to, visible_owners_of
 from proxy.core.ledger import Call, EntryKind, Ledger, Message, OpenCalls
 from proxy.core.observers import (
     DEFAULT_TOOL_ROLES,
@@ -61,7 +61,7 @@ class StoredPiece(msgspec.Struct, frozen=True):
     @property
     def created_in_frame(self) -> str:
         """The frame it was created in; a pop and frame inference can change the owner later."""
-        return self.owner.partition("#")[0]
+        return frame_id_of(self.owner)
 
     @property
     def is_call_arguments(self) -> bool:
@@ -115,7 +115,7 @@ def _pieces_of_message(
 ) -> Iterator[StoredPiece]:
     call = calls.find(message.answers) if message.answers else None
     entry = path_entry.entry.id[:ENTRY_ID_CHARACTERS] + (f"/{path_entry.round.number}" if path_entry.round else "")
-    ref = owner_of(path_state, path_entry).partition("#")[0] or entry
+    ref = frame_id_of(owner_of(path_state, path_entry)) or entry
     path_id = path_entry.path_id or path_entry.entry.id
     base = StoredPiece(
         ref, entry, path_id, path_entry.owner, message.role, "", message.text, call, entry_id=path_entry.entry.id

@@ -10,7 +10,7 @@ import msgspec
 
 from proxy.core.compaction import CachePrices, original_tokens, tokens_in_context
 from proxy.core.context import owner_of
-from proxy.core.frames import RETURN_STATUSES, PathEntry, PathState, path_to
+from proxy.core.frames import RETURN_STATUSES, PathEntry, PathState, frame_id_of, path_to
 from proxy.core.text import CountTokens
 
 AUTO_VIEW = "auto"
@@ -64,7 +64,7 @@ def expected_request_count(path_state: PathState) -> int:
     made: dict[str, int] = {}
     for path_entry in path_state.entries:
         if path_entry.round is not None:
-            frame = path_entry.owner.partition("#")[0]
+            frame = frame_id_of(path_entry.owner)
             made[frame] = made.get(frame, 0) + 1
     frames = path_state.tree.frames
     over = {f.id for f in frames.values() if f.parent and f.status in RETURN_STATUSES}

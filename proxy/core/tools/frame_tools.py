@@ -43,6 +43,7 @@ from proxy.core.frames import (
     descendants,
     find_frame,
     frame_id,
+    frame_id_of,
     frame_results_text,
     invalidation_text,
     is_ended_root,
@@ -344,7 +345,7 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
     past, unfinished = user_messages(path_state, outermost_called_frame(returned_frames) or frame)
     results_text = ""
     if frame.parent and not stays:
-        inside = path_state.entries_of(lambda owner: owner.partition("#")[0] in frame_ids)
+        inside = path_state.entries_of(lambda owner: frame_id_of(owner) in frame_ids)
         broken = broken_tools(path_state.entries, tool_context.settings.tool_roles)
         results_text = frame_results_text(
             tree,

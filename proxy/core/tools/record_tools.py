@@ -24,6 +24,7 @@ from proxy.core.frames import (
     Status,
     children,
     decisions_in,
+    frame_id_of,
 )
 from proxy.core.observers import message_of
 from proxy.core.text import cut_for_display, remove_illegal_xml, truncate_to_tokens
@@ -75,7 +76,7 @@ def summarize_frame(tool_context: ToolContext, arguments: Mapping[str, Any]) -> 
 def _frame_entries(tool_context: ToolContext, frame: Frame) -> list[PathEntry]:
     """Entries of the frame before this turn, oldest first."""
     entries = (p for p in tool_context.path_state.entries if p.entry.id != tool_context.turn_id)
-    return [p for p in entries if owner_of(tool_context.path_state, p).partition("#")[0] == frame.id]
+    return [p for p in entries if frame_id_of(owner_of(tool_context.path_state, p)) == frame.id]
 
 
 def _last_assistant_text(path_entries: list[PathEntry]) -> str:

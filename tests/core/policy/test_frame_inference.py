@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.core.context.message_list import build_context, context_entries, owner_of, unpaired_calls
+from proxy.core.frames import frame_id_of
 from proxy.core.frames.events import FrameEntered, FramePopped, decode_event
 from proxy.core.frames.path_state import PathEntry
 from proxy.core.frames.tree import Status
@@ -26,7 +27,7 @@ ELSEWHERE = "Unrelated: translate the onboarding email into French."
 def owner(watched: GrowingConversation, text: str) -> str:
     """The title of the frame that owns the message with this text now."""
     found = next(p for p in watched.story.entries if (m := message_of(p)) and text in (m.text or str(m.calls)))
-    return watched.story.tree.frames[owner_of(watched.story, found).partition("#")[0]].title
+    return watched.story.tree.frames[frame_id_of(owner_of(watched.story, found))].title
 
 
 # -------------------------------------------------------------------------------------------------------------- results
@@ -252,7 +253,7 @@ def test_folds_lose_nothing(draw: st.DataObject) -> None:
     assert all(entry in line.entries for entry in words if ours[entry].text.strip())
     gone = [p for p in path_state.entries if p.entry.id in ours and p.entry.id not in line.entries]
     for left in gone:
-        found = owner_of(path_state, left).partition("#")[0]
+        found = frame_id_of(owner_of(path_state, left))
         assert path_state.tree.frames[found].status is not Status.IN_PROGRESS, "open work has left"
         assert any(left.entry.id in t.entries for t in path_state.tree.removals) or not ours[left.entry.id].text.strip()
     shown = "\n".join(m.text for m in line.messages)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from proxy.core.context import context_entries, owner_of
-from proxy.core.frames import PathEntry, PathState, Tree, is_kept, path_to
+from proxy.core.frames import PathEntry, PathState, Tree, frame_id_of, is_kept, path_to
 from proxy.core.ledger import Message
 
 Fate = Literal["sent", "folded", "recalled", "hidden"]
@@ -89,7 +89,7 @@ def spans_of(path_state: PathState) -> list[Span]:
         tokens = tokens_of(path_entry)
         if not tokens:
             continue
-        frame = owner_of(path_state, path_entry).partition("#")[0]
+        frame = frame_id_of(owner_of(path_state, path_entry))
         fate = _fate(tree, path_entry, frame, is_sent=id(path_entry) in in_context)
         last = spans[-1] if spans else None
         if last is not None and (last.frame, last.fate) == (frame, fate):

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from callstack_proxy.management.views.schemas import TouchedFile
 from proxy.core.context import owner_of
-from proxy.core.frames import CHANGED, PathEntry, PathState, descendants
+from proxy.core.frames import CHANGED, PathEntry, PathState, descendants, frame_id_of
 from proxy.core.observers import CommandRun, ToolRoles, iter_touched_files, observe_commands, steps_of
 
 MAX_FILES = 12
@@ -42,7 +42,7 @@ def frame_evidence(path_state: PathState, frame: str, names: ToolRoles) -> Frame
 
 
 def _was_made_in(path_state: PathState, entry: PathEntry, frames: set[str]) -> bool:
-    return bool(frames & {owner.partition("#")[0] for owner in (entry.owner, owner_of(path_state, entry))})
+    return bool(frames & {frame_id_of(owner) for owner in (entry.owner, owner_of(path_state, entry))})
 
 
 def _files(entries: Iterable[PathEntry], names: ToolRoles) -> list[TouchedFile]:
