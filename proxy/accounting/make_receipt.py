@@ -77,19 +77,19 @@ class RequestAccount:
         self._tariff = tariff = accountant.tariff_of(key[2])
         self.chain = chain
         """What the client sent."""
-        self._hashed_chain = line = hash_chain(chain)
-        is_warm = history.goes_on and not accountant.untouched_cache.has_seen(key, line)
+        self._hashed_chain = hashed = hash_chain(chain)
+        is_warm = history.goes_on and not accountant.untouched_cache.has_seen(key, hashed)
         is_warm = is_warm or 0 < history.elsewhere_at >= accountant.clock() - tariff.ttl_s * 1000
-        self._is_taken_as_warm = is_warm and len(line.tokens) > 2
+        self._is_taken_as_warm = is_warm and len(hashed.tokens) > 2
         self._untouched, self._untouched_known = accountant.untouched_cache.record_and_recall(
-            key, line, tariff, accountant.clock(), warm=self._is_taken_as_warm
+            key, hashed, tariff, accountant.clock(), warm=self._is_taken_as_warm
         )
-        self._unmarked = line.behind_marker(tariff)
-        self._fixed = line.tokens[0] if line.tokens else 0
+        self._unmarked = hashed.behind_marker(tariff)
+        self._fixed = hashed.tokens[0] if hashed.tokens else 0
         self._borrows_head = history.begins and not self._is_taken_as_warm and self._untouched.cached > 0
         """Whether of the untouched request only the head was sent before, by other conversations."""
         self._rounds: list[SentRound] = []
-        self.newest_chain = line
+        self.newest_chain = hashed
         """What was sent last."""
         self._refused_rounds: set[int] = set()
         """Rounds that got no answer and were asked again."""
@@ -101,11 +101,11 @@ class RequestAccount:
         self._own = (0, 0, 0)
         self._reread_tokens: int | None = 0
         self._brief_tools = 0
-        self._first_chain = line
+        self._first_chain = hashed
         """What was sent in the first round."""
-        self._clients_in_first = line.total
+        self._clients_in_first = hashed.total
         """Tokens of it that are not ours."""
-        self.tokens_in = line.total
+        self.tokens_in = hashed.total
         self.tokens_sent = 0
         """So far, all rounds together."""
 
@@ -121,30 +121,31 @@ class RequestAccount:
         """A round leaves. `own_tools` and `own_texts` are tokens in `chain` that are ours; `own_traces` are those of
         `own_texts` that stand for frames; `brief_tools` are missing in the client's tools."""
         accountant, warm = self._accountant, self.is_taken_as_warm
-        line = self._hashed_chain if chain == self.chain else hash_chain(chain)  # a thread that sleeps sends what came
+        # A thread that sleeps sends what came.
+        hashed = self._hashed_chain if chain == self.chain else hash_chain(chain)
         use, known = accountant.sent_cache.record_and_recall(
-            self._key, line, self._tariff, accountant.clock(), warm=warm
+            self._key, hashed, self._tariff, accountant.clock(), warm=warm
         )
         for refused in self._refused_rounds:  # what was refused is in no cache
             use = with_shorter_prefix(
-                use, self._rounds[refused].use.prefix, self._tariff, line.behind_marker(self._tariff)
+                use, self._rounds[refused].use.prefix, self._tariff, hashed.behind_marker(self._tariff)
             )
         self._rounds.append(
             SentRound(
                 use,
                 known,
-                line.tokens[0] if line.tokens else 0,
+                hashed.tokens[0] if hashed.tokens else 0,
                 is_assumed=warm and self._history.is_stored,
                 borrows_head=self._history.begins and not (warm or self._rounds) and use.cached > 0,
-                unmarked=line.behind_marker(self._tariff),
+                unmarked=hashed.behind_marker(self._tariff),
             )
         )
         if len(self._rounds) == 1:
-            self._first_chain, self._clients_in_first = line, line.total - own_tools - own_texts
-        self.newest_chain = line
+            self._first_chain, self._clients_in_first = hashed, hashed.total - own_tools - own_texts
+        self.newest_chain = hashed
         self._own = (own_tools, own_texts, own_traces)
         self._brief_tools = brief_tools
-        self.tokens_sent += line.total
+        self.tokens_sent += hashed.total
 
     def add_rereads(self, tokens: int, *, nothing_else: bool) -> None:
         """The request brings so many tokens that had left the context, and `nothing_else`."""
@@ -160,9 +161,9 @@ class RequestAccount:
         )
         self._unmarked = self._hashed_chain.behind_marker(self._tariff)
         if self._rounds:
-            last, line = self._rounds.pop(), self.newest_chain
-            use, known = accountant.sent_cache.record_and_recall(key, line, self._tariff, now, warm=False)
-            unmarked = line.behind_marker(self._tariff)
+            last, hashed = self._rounds.pop(), self.newest_chain
+            use, known = accountant.sent_cache.record_and_recall(key, hashed, self._tariff, now, warm=False)
+            unmarked = hashed.behind_marker(self._tariff)
             self._rounds.append(msgspec.structs.replace(last, use=use, known=known, unmarked=unmarked))
 
     @property

@@ -82,8 +82,8 @@ class PromptCacheModel:
     """What a provider's prompt cache holds, as far as it can be told from outside.
 
     A piece is found only behind the same pieces as before, a changed or moved one makes everything behind it new. Each
-    line sent stays warm for the tariff's lifetime and warms its beginning whenever it is used. Providers that want
-    breakpoints keep a line up to its last one.
+    context sent stays warm for the tariff's lifetime and warms its beginning whenever it is used. Providers that want
+    breakpoints keep a context up to its last one.
     """
 
     def __init__(self, most_pieces: int = MAX_PIECES) -> None:
@@ -107,27 +107,27 @@ class PromptCacheModel:
         self, key: CacheKey, chain: PromptChain | HashedChain, tariff: Tariff, now: int, *, warm: bool = False
     ) -> tuple[CacheUse, int]:
         """As `record_request`; and how many tokens of the beginning were sent before, however long ago."""
-        line = hash_chain(chain)
-        tokens, total, unmarked = line.tokens, line.total, line.behind_marker(tariff)
+        hashed = hash_chain(chain)
+        tokens, total, unmarked = hashed.tokens, hashed.total, hashed.behind_marker(tariff)
         since = now - tariff.ttl_s * 1000
-        found, known = self._find_pieces(key, line, since, now, kept=_pieces_before(tokens, unmarked))
+        found, known = self._find_pieces(key, hashed, since, now, kept=_pieces_before(tokens, unmarked))
         prefix = min(sum(tokens[:-1] if warm else tokens[:found]), total - unmarked)
         use = cache_use_of(total, prefix, tariff, unmarked)
         return use, prefix if known == found else max(prefix, sum(tokens[:known]))
 
-    def _find_pieces(self, key: CacheKey, line: HashedChain, since: int, now: int, *, kept: int) -> tuple[int, int]:
-        """How many pieces at the beginning of a line were still warm, and how many were sent at any time; from `now` on
-        its first `kept` pieces are warm."""
-        opening, head, marks = (key, line.first_two), (key, line.head), line.hashes
+    def _find_pieces(self, key: CacheKey, hashed: HashedChain, since: int, now: int, *, kept: int) -> tuple[int, int]:
+        """How many pieces at the beginning of a context were still warm, and how many were sent at any time; from
+        `now` on its first `kept` pieces are warm."""
+        opening, head, marks = (key, hashed.first_two), (key, hashed.head), hashed.hashes
         before, head_used = self._conversations.pop(opening, ()), self._heads.pop(head, None)
         found, known, gone = int(head_used is not None and head_used >= since), int(head_used is not None), 0
-        stored = marks if kept == len(line.tokens) else marks[: kept * HASH_BYTES]
+        stored = marks if kept == len(hashed.tokens) else marks[: kept * HASH_BYTES]
         after: list[_SentChain] = []
         for other in before:
             if other.used_at < since:
                 gone += len(other.hashes)
                 known = max(known, common_pieces(other.hashes, marks))
-            elif stored.startswith(other.hashes):  # a line that goes on is the same line, longer
+            elif stored.startswith(other.hashes):  # a context that goes on is the same, longer
                 gone += len(other.hashes)
                 found = max(found, len(other.hashes) // HASH_BYTES)
             else:
@@ -186,9 +186,9 @@ def hash_chain(chain: PromptChain | HashedChain, unmarked: int = 0) -> HashedCha
     return HashedChain(marks, marks[:HASH_BYTES], marks[: 2 * HASH_BYTES], tokens, total, min(max(0, unmarked), total))
 
 
-def holds_all_pieces(line: HashedChain, other: HashedChain) -> bool:
-    """Whether all pieces of `other` but its head stand in `line`, each as often."""
-    ours, theirs = (Counter(array("q", each.hashes[HASH_BYTES:])) for each in (line, other))
+def holds_all_pieces(hashed: HashedChain, other: HashedChain) -> bool:
+    """Whether all pieces of `other` but its head stand in `hashed`, each as often."""
+    ours, theirs = (Counter(array("q", each.hashes[HASH_BYTES:])) for each in (hashed, other))
     return theirs <= ours
 
 

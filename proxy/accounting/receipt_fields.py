@@ -71,7 +71,7 @@ class GateDecision(msgspec.Struct, frozen=True, gc=False):
     reason: str
     """gate (it pays), cold, pressure, bound, not_yet, ...: the word for why it was done or not."""
     removed: int = 0
-    """What leaves the line."""
+    """What leaves the context."""
     compaction: int = 0
     """What stands for it."""
     behind: int = 0

@@ -98,7 +98,7 @@ class ReceiptTotals(msgspec.Struct, kw_only=True):
     rereads: int | None = None
     """Files read that had been read before; None where that was not looked up."""
     rereads_gone: int | None = None
-    """Of `rereads`, those of what we had taken off the line."""
+    """Of `rereads`, those of what we had taken out of the context."""
     rereads_gone_by: dict[str, int] | None = None
     """The same by the tool that asked."""
     tokens_in: int = 0

@@ -21,12 +21,12 @@ MAX_COUNTED_CONVERSATIONS = 4096
 MAX_LINES_PER_CONVERSATION = 8
 """Lines of one conversation (branches, subagents) whose count is kept. The longest unused go first."""
 MAX_COUNTED_PREFIXES = 16
-"""Earlier requests of a line whose count is kept, beside its first."""
+"""Earlier requests of a context whose count is kept, beside its first."""
 MIN_GROWTH_SHARE = 0.5
 """What was counted stands for what the client added from this share of its tokens on: a trace and a short message are
 counted otherwise than the long output that they stand for."""
 MAX_RATIO = 3.0
-"""Provider's tokens for one of ours, at most, in what was added to a line. More is taken for something else."""
+"""Provider's tokens for one of ours, at most, in what was added to a context. More is taken for something else."""
 MIN_TEXT_TOKENS = 500
 """Tokens of messages that must have been counted apart from their head before the two have ratios of their own."""
 MAX_TEXT_TOKENS = 100_000
@@ -75,7 +75,7 @@ class PromptScale(msgspec.Struct, frozen=True, gc=False):
 
 
 class _CountedPrefix(msgspec.Struct, frozen=True, gc=False):
-    """The first `length` bytes of a line's hashes, in our tokens and the provider's."""
+    """The first `length` bytes of a context's hashes, in our tokens and the provider's."""
 
     length: int
     ours: int
@@ -106,8 +106,8 @@ _NO_TEXT = _CountedText()
 class ProviderCounts:
     """What the reported usage has taught of how a provider counts.
 
-    A line that grows is counted by its growth: what is new in it was sent as well, and the provider told how many
-    tokens that made, beside an earlier request that began alike. So a line that was folded since is still counted as
+    A context that grows is counted by its growth: what is new in it was sent as well, and the provider told how many
+    tokens that made, beside an earlier request that began alike. So a context that was folded since is still counted as
     it was when it was sent.
     """
 
@@ -194,7 +194,7 @@ def _scale_of_growth(
 ) -> PromptScale:
     """`prefixes` are the beginnings of `whole`, which was sent, that were counted before. What the client added is
     about as many tokens for the provider as what stands behind the longest of them, unless that is little beside it:
-    then as the messages before it. While the ratio of the head is not known, as the larger of the line before it and
+    then as the messages before it. While the ratio of the head is not known, as the larger of the context before it and
     this request."""
     added = came.total - before.came_ours
     is_telling = bool(prefixes) and whole.ours - prefixes[-1].ours >= MIN_GROWTH_SHARE * added

@@ -34,7 +34,7 @@ class RenderOptions:
     tool_choice_none: bool = False
     """The last round of a turn: no more calls, arrays unchanged."""
     fork: int = 0
-    """How many messages of the line stand before the active frame's own: where its prefix is worth a cache marker."""
+    """How many messages stand before the active frame's own: where its prefix is worth a cache marker."""
 
 
 class ResponseWriter(Protocol):
@@ -186,7 +186,7 @@ class Dialect:
     """The request in a body, read bit by bit. Raises RequestParseError."""
     render: Callable[[Request, Sequence[Message], Sequence[bytes], RenderOptions], Body]
     """The body of an upstream request: the client's members in its order, with this head (as `extend_head` writes
-    it) and this line."""
+    it) and these messages."""
     client_body: Callable[[Request], Body]
     """The client's own body, cut at the borders of its messages."""
     extend_head: Callable[[Request, str], tuple[bytes, ...]]
@@ -228,10 +228,10 @@ class Dialect:
     """Whether the client asks its provider to drop reasoning that does not fit, and to tell it what was dropped."""
     appended_tools: AppendedTools | None = None
     """None where everything has to stand in front."""
-    in_sent_order: Callable[[Sequence[Message], Sequence[Message]], Sequence[Message]] = lambda line, _: line
-    """A line's messages in the order in which `render` sends them, given the client's messages."""
+    in_sent_order: Callable[[Sequence[Message], Sequence[Message]], Sequence[Message]] = lambda messages, _: messages
+    """Messages in the order in which `render` sends them, given the client's messages."""
     unmarked_tokens: Callable[[Request, Sequence[Message] | None], int] = lambda _request, _line: 0
-    """Tokens at the end of the client's request that stand behind its last cache marker, or of the line that is sent
+    """Tokens at the end of the client's request that stand behind its last cache marker, or of the context that is sent
     for it. 0 in an API without markers."""
     cache_ping: Callable[[bytes], bytes | None] = lambda _: None
     """A body as it was sent, asked again for the shortest answer and in one piece, so that the provider reads the same

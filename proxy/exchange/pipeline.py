@@ -200,7 +200,7 @@ async def _answer(handler: RequestHandler) -> None:
         return
     try:
         turn = Turn.begin(handler.placement, handler.services.conversation_cache, handler.services.toolkit)
-        turn.recallable_tokens = handler.round_sender.window().tokens // RECALL_WINDOW_DIVISOR
+        turn.max_recall_tokens = handler.round_sender.window().tokens // RECALL_WINDOW_DIVISOR
         context = await handler.round_sender.build_context(turn)
     except (StoreError, ContextRejected) as error:
         await fall_back_to_relay(handler, error.code)

@@ -104,7 +104,7 @@ async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
         return got
     async with aclosing(got):
         refusal = await got.body()
-    too_long = may_shorten and handler.round_sender.was_refused_for_length(got.status, refusal)
+    too_long = may_shorten and handler.round_sender.learn_if_too_long(got.status, refusal)
     if too_long and (shorter := await _shorten_original(handler, grown=grown, again=True)):
         return await handler.round_sender.send_original(shorter)
     if is_stripped and not too_long and is_refused_for_form(handler.services, handler.route, got.status, refusal):

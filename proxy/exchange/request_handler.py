@@ -45,7 +45,7 @@ LONG_ANSWER_BYTES = 16 * 1024
 """An answer from this size on is recorded in steps, if its end has not left. 1,000 calls are 110 KB: 4 ms to build, 2
 to count, 5 to store."""
 CACHED_STATUSES = frozenset({"full", "asleep"})
-"""Statuses of requests on the line that the provider's cache holds for a thread."""
+"""Statuses of requests in the context that the provider's cache holds for a thread."""
 UNFINISHED_TURN_TEXT = "The turn could not be finished; send the request again."
 
 

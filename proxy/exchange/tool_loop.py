@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 
 
 async def tool_loop(handler: RequestHandler, turn: Turn, context: Context) -> None:
-    last_one, silent, has_spoken = False, False, False
+    is_last_round, was_shortened, has_spoken = False, False, False
     handler.client_response.writer.should_retry = handler.round_sender.is_retryable_error
     while True:
-        handler.client_response.writer.hides_text = handler.shows_last_text_only and not last_one
+        handler.client_response.writer.hides_text = handler.shows_last_text_only and not is_last_round
         try:
             got = await handler.round_sender.send(
-                turn, context, handler.client_response, no_calls=last_one, may_trim=not silent
+                turn, context, handler.client_response, no_calls=is_last_round, may_trim=not was_shortened
             )
         except ContextRejected as error:
             await _fall_back_or_fail(handler, error.code, has_spoken=has_spoken)
@@ -37,8 +37,8 @@ async def tool_loop(handler: RequestHandler, turn: Turn, context: Context) -> No
             return
         complete, spoken = await handler.receive_round(turn, got)
         has_spoken = has_spoken or (bool(spoken.message.text.strip()) and not handler.client_response.writer.hides_text)
-        if complete and not silent and (shorter := await _shorten_failed_round(handler, turn, context, spoken)):
-            context, silent = shorter, True
+        if complete and not was_shortened and (shorter := await _shorten_failed_round(handler, turn, context, spoken)):
+            context, was_shortened = shorter, True
             continue
         if complete and turn.round_number and is_unusable_round(handler, spoken):
             handler.record_response(spoken)
@@ -49,7 +49,7 @@ async def tool_loop(handler: RequestHandler, turn: Turn, context: Context) -> No
             handler.record_response(spoken)
             try:
                 context = await handler.interrupts.build_follow_up_context(turn, spoken, handler.record)
-                last_one = False
+                is_last_round = False
             except (StoreError, ContextRejected) as error:  # send the client the end that was held back
                 handler.report_unstored_round(error.code)
                 await handler.finish(got.status)
@@ -61,16 +61,16 @@ async def tool_loop(handler: RequestHandler, turn: Turn, context: Context) -> No
             return
         if not turn.round_number:  # a model may think for minutes before its first call
             handler.deadline = time.monotonic() + handler.services.config.stack_seconds
-        ends, last_one = _judge_calls(handler, turn, spoken, were_refused=last_one)
+        ends, is_last_round = _judge_calls(handler, turn, spoken, were_refused=is_last_round)
         try:
-            next_line = await _run_hidden_round(handler, turn, spoken, refuse=last_one, last=ends)
+            next_context = await _run_hidden_round(handler, turn, spoken, refuse=is_last_round, last=ends)
         except (StoreError, ContextRejected) as error:
             await _fall_back_or_fail(handler, error.code, has_spoken=has_spoken)
             return
-        if next_line is None:
-            await _finish_early(handler, got.status, has_spoken=has_spoken)
+        if next_context is None:
+            await _end_with_stack_calls(handler, got.status, has_spoken=has_spoken)
             return
-        context = next_line
+        context = next_context
 
 
 async def _run_hidden_round(
@@ -177,7 +177,7 @@ async def _run_stack_calls(
     return last
 
 
-async def _finish_early(handler: RequestHandler, status: int, *, has_spoken: bool) -> None:
+async def _end_with_stack_calls(handler: RequestHandler, status: int, *, has_spoken: bool) -> None:
     """End the answer with a round of stack calls. Where the budget of the client's key ended it before the client could
     read a word, the client learns why."""
     if handler.round_refusal is not None and not has_spoken:

@@ -113,7 +113,7 @@ class Turn(msgspec.Struct, eq=False):
     conversation_cache: ConversationCache
     entry: Entry
     toolkit: Toolkit
-    recallable_tokens: int = UNBOUNDED
+    max_recall_tokens: int = UNBOUNDED
     """Tokens that may be recalled in this turn."""
     free_tokens: int = UNBOUNDED
     """Tokens that the results of the next round may take to fit the window."""
@@ -192,8 +192,8 @@ class Turn(msgspec.Struct, eq=False):
         for call in spoken.own_calls:
             tool_context = replace(
                 self._tool_context(path_state, group, call, now, on_line),
-                recallable_tokens=self.recallable_tokens - self.recalled_tokens,
-                free_tokens=min(room, self.recallable_tokens),
+                recall_tokens_left=self.max_recall_tokens - self.recalled_tokens,
+                free_tokens=min(room, self.max_recall_tokens),
                 related_ledgers=beside,
                 cross_conversation_hits=elsewhere,
             )
@@ -247,7 +247,7 @@ class Turn(msgspec.Struct, eq=False):
             self.toolkit.count_tokens,
             replace(
                 self.toolkit.settings,
-                recall_page_tokens=fit_page_size(self.toolkit.settings.recall_page_tokens, self.recallable_tokens),
+                recall_page_tokens=fit_page_size(self.toolkit.settings.recall_page_tokens, self.max_recall_tokens),
                 block_format=self.toolkit.block_format_for(self.placement.request.model),
                 subagents=self.toolkit.subagent_rules(),
             ),
@@ -349,7 +349,7 @@ def _run_tool(tool_context: ToolContext, call: Call) -> ToolResult:
 
 
 def _with_events(path_state: PathState, events: tuple[FrameEvent, ...], now: int) -> PathState:
-    tree, of_lines = path_state.tree, path_state.branches
+    tree, branch_state = path_state.tree, path_state.branches
     for event in events:
-        tree, of_lines = reduce(tree, event, now), branches.reduce_branches(of_lines, event, now)
-    return replace(path_state, tree=tree, branches=of_lines)
+        tree, branch_state = reduce(tree, event, now), branches.reduce_branches(branch_state, event, now)
+    return replace(path_state, tree=tree, branches=branch_state)

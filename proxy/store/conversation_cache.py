@@ -110,7 +110,7 @@ class CachedConversation:
                 written[value.turn] = ticket
             elif isinstance(value, Entry):
                 written[value.id] = ticket
-                if value.is_overlay:  # a text of ours that stands on lines
+                if value.is_overlay:  # a text of ours that stands in contexts
                     self.decision_ticket = ticket
             elif isinstance(value, LedgerEvent):
                 self.decision_ticket = ticket

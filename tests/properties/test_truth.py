@@ -89,7 +89,7 @@ class Program:
         after = self.tree
         yield result.text, after
         if isinstance(last := result.events[-1] if result.events else None, FramePopped | FrameInvalidated):
-            yield last.told, after
+            yield last.result, after
         if isinstance(last, FramePushed):
             assert last.block == result.text
 

@@ -170,7 +170,7 @@ def _suggestion_view(suggestion: Suggestion, now: int) -> SuggestionView:
         "reason": suggestion.reason,
         "heuristic": suggestion.heuristic,
         "frame": suggestion.frame,
-        "told": suggestion.told,
+        "told": suggestion.in_context,
         "actedUpon": bool(suggestion.acted),
         "state": suggestion_status(suggestion, now),
     }

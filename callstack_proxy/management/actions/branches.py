@@ -138,14 +138,14 @@ def branch_rows(path_state: PathState) -> list[BranchRow]:
     """The main branch first, then in the order in which they began; a requested one comes last."""
     branches, wanted = path_state.branches, path_state.branches.requested_switch
     rows = [_branch_row(path_state, name, checkpoint) for name, checkpoint in branches.start_checkpoints.items()]
-    if wanted is not None and wanted.line not in branches.start_checkpoints:
-        rows.append(_branch_row(path_state, wanted.line, wanted.checkpoint))
+    if wanted is not None and wanted.branch not in branches.start_checkpoints:
+        rows.append(_branch_row(path_state, wanted.branch, wanted.checkpoint))
     return rows
 
 
 def _branch_row(path_state: PathState, name: str, checkpoint: str) -> BranchRow:
     branches = path_state.branches
-    wanted = branches.requested_switch is not None and branches.requested_switch.line == name
+    wanted = branches.requested_switch is not None and branches.requested_switch.branch == name
     return {
         "name": name,
         "checkpoint": checkpoint or None,
@@ -199,7 +199,7 @@ async def set_checkpoint(
     """Names the newest point of the current branch. Raises NotAllowed, StoreError."""
     event = create_checkpoint(path.path_state, path.ledger, path.path_state.tip, name)
     events = await store_event(store, path, event)
-    checkpoint = Checkpoint(event.name, event.at, event.line, event.automatic, event.look, path.now)
+    checkpoint = Checkpoint(event.name, event.at, event.branch, event.automatic, event.look, path.now)
     return _checkpoint_row(checkpoint), events
 
 
@@ -208,7 +208,7 @@ async def begin_branch(
 ) -> tuple[BranchSwitchView, Sequence[LedgerEvent]]:
     """Requests a new branch at a checkpoint. Raises NotAllowed, StoreError."""
     event = request_branch(path.path_state.branches, checkpoint, name, reason)
-    return _switch_view(path, event.line, event.checkpoint), await store_event(store, path, event)
+    return _switch_view(path, event.branch, event.checkpoint), await store_event(store, path, event)
 
 
 async def switch_to_branch(
@@ -249,7 +249,7 @@ async def inject(
     event = request_injection(path.path_state.branches, choice.target_branch, choice.source_branch, texts)
     view: InjectionView = {
         "conversation": path.ledger.conversation.id,
-        "branch": event.line,
+        "branch": event.branch,
         "texts": len(texts),
         "comes": "with the next request there",
     }

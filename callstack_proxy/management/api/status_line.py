@@ -197,7 +197,7 @@ def _told(conversation: str, receipt: Receipt) -> _Told:
 def _working_frame(ledger: Ledger) -> str:
     """The title of the active frame of the path that grew last; empty for the conversation as a whole."""
     tree = newest_path_state(ledger).tree
-    frame = tree.told.frames.get(tree.active)
+    frame = tree.as_shown.frames.get(tree.active)
     return "" if frame is None or frame.title == CONVERSATION else frame.title
 
 

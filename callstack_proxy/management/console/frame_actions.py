@@ -69,7 +69,7 @@ async def change_frame(request: Request) -> Response:
     tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
     if action == "unfold":
         place = f"/console/conversations/{conversation}" if form.get("from") == "tree" else f"/console/frames/{frame}"
-        if has_returned(ended := path_state.tree.told.frames[frame]):
+        if has_returned(ended := path_state.tree.as_shown.frames[frame]):
             return _back(place, await _ask_to_recall(context, ledger.conversation, ended))
         wanted = await store_unfold_request(context.store, ledger, frame, now=form.get("now") == "yes", at=now_ms())
         context.on_events_stored(tenant, conversation, wanted.events)

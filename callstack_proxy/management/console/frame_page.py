@@ -54,7 +54,7 @@ async def show(request: Request) -> Response:
         said = [each["text"] for each in entries if each["role"] == "assistant" and each["text"]]
         last_page = max(1, -(-len(entries) // ENTRIES_PER_PAGE))
         at = min(page, last_page)
-        tree = path_state.tree.told
+        tree = path_state.tree.as_shown
         return {
             "detail": detail,
             "frame": tree.frames[frame_id],

@@ -158,7 +158,7 @@ def _frames_by_identity(ledger: Ledger, entry: str) -> Mapping[str, tuple[str, s
     path_state = path_state_at(ledger, entry)
     for path_entry in path_state.entries:
         message = message_of(path_entry)
-        frame = path_state.tree.told.frames.get(frame_id_of(owner_of(path_state, path_entry)))
+        frame = path_state.tree.as_shown.frames.get(frame_id_of(owner_of(path_state, path_entry)))
         if message is not None and frame is not None:
             found.setdefault(message.identity, (frame.id, frame.title))
     return found

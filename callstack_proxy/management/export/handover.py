@@ -64,7 +64,7 @@ def _requests_section(export_input: ExportInput) -> Iterator[str]:
 def _tree_section(export_input: ExportInput) -> Iterator[str]:
     yield "## What was done"
     yield ""
-    tree = export_input.path_state.tree.told
+    tree = export_input.path_state.tree.as_shown
     for root in (f for f in tree.frames.values() if not f.parent):
         yield from _frame_lines(tree, root, 0)
     if not tree.frames:
@@ -106,7 +106,7 @@ def _list_section(title: str, rows: Sequence[tuple[str, Frame]]) -> Iterator[str
 
 def _open_work_section(export_input: ExportInput) -> Iterator[str]:
     """Frames in progress from the top down, then blocked, planned and failed ones."""
-    tree = export_input.path_state.tree.told
+    tree = export_input.path_state.tree.as_shown
     yield "## What is open"
     yield ""
     path = path_to(tree, tree.active) if tree.active else ()

@@ -81,7 +81,7 @@ def decision_rows(
     ledger: Ledger, path_state: PathState, *, frame: str = "", holding: bool = False
 ) -> list[DecisionRow]:
     """Oldest first; `frame` selects one frame, `holding` what has not ended."""
-    frames = path_state.tree.told.frames
+    frames = path_state.tree.as_shown.frames
     decisions: dict[tuple[str, str], _Decision] = {}
     for event, decoded in _events_on_path(ledger, path_state):
         for decision in _decisions_in(path_state, event, decoded):
@@ -138,7 +138,7 @@ def artifact_rows(
     """As `decision_rows`; a changed file belongs to the frame whose calls changed it."""
     noted = _noted_artifacts(ledger, path_state)
     rows: list[ArtifactRow] = []
-    for owner in with_open_frame_artifacts(path_state, names).tree.told.frames.values():
+    for owner in with_open_frame_artifacts(path_state, names).tree.as_shown.frames.values():
         changed = _changed_files(path_state, owner.id, names) if frame in ("", owner.id) else {}
         for artifact in owner.artifacts if frame in ("", owner.id) else ():
             how = CHANGED if artifact in changed else NOTED

@@ -81,7 +81,7 @@ def context_view(ledger: Ledger, path_state: PathState, config: Config, now: int
     return {
         "conversation": ledger.conversation.id,
         "frame": info.frame.id,
-        "title": path_state.tree.told.frames[info.frame.id].title,
+        "title": path_state.tree.as_shown.frames[info.frame.id].title,
         "budgets": budgets_view(info.budgets),
         "changed": list(info.changed_budgets),
         "block_tokens": count(info.block) if info.block else None,

@@ -210,7 +210,7 @@ def path_state_of(ledger: Ledger, thread: str = "", names: ToolRoles = DEFAULT_T
 
 def tree_state_view(ledger: Ledger, path_state: PathState) -> TreeState:
     """The whole tree as in `stack_get_state`, with fold marks."""
-    state, marks = tree_state(path_state.tree.told), _fold_marks(ledger, path_state)
+    state, marks = tree_state(path_state.tree.as_shown), _fold_marks(ledger, path_state)
     frames = {frame: _with_log_path_and_marks(fields, marks[frame]) for frame, fields in state["frames"].items()}
     return cast(TreeState, state | {"frames": frames})
 
@@ -298,7 +298,7 @@ class FrameFilter:
 
 def filter_frames(tree: Tree, status: str = "", related: FrameFilter = FrameFilter()) -> list[Frame]:
     """Frames that pass every filter, in order of creation; with `ancestors_of` the nearest first."""
-    tree = tree.told
+    tree = tree.as_shown
     groups: list[Iterable[Frame]] = []
     if related.ancestors_of:
         groups.append(ancestors(tree, related.ancestors_of))
@@ -324,7 +324,7 @@ def frame_rows(ledger: Ledger, path_state: PathState, chosen: Iterable[Frame]) -
 
 def frame_detail(ledger: Ledger, path_state: PathState, frame: str, names: ToolRoles) -> FrameDetail:
     path_state = with_open_frame_artifacts(path_state, names)
-    tree = path_state.tree.told
+    tree = path_state.tree.as_shown
     details = tree.frames[frame]
     return {
         **tree_state_view(ledger, path_state)["frames"][frame],

@@ -102,7 +102,7 @@ def explanation_view(
     return {
         "conversation": ledger.conversation.id,
         "frame": frame,
-        "title": path_state.tree.told.active_frame.title,
+        "title": path_state.tree.as_shown.active_frame.title,
         "at": event.created if event else None,
         "budgets": budgets_view(tool_settings(config).budgets),
         "minimum_relevance": MINIMUM_RELEVANCE,

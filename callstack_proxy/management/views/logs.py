@@ -87,7 +87,7 @@ def _record_result(
 def frame_log(ledger: Ledger, path_state: PathState, frame: str, *, raw: bool = False) -> FrameLog:
     """Entries in order of creation, one per message; hidden calls include their results. `path_state` is a path with
     the frame."""
-    details = path_state.tree.told.frames[frame]
+    details = path_state.tree.as_shown.frames[frame]
     return {
         "frame": frame,
         "conversation": ledger.conversation.id,

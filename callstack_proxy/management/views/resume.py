@@ -147,7 +147,7 @@ def _last_assistant_words(path_state: PathState) -> str:
 
 # ---------------------------------------------------------------------------------------------------------------- next
 def _next_step(path_state: PathState) -> NextStep:
-    tree = path_state.tree.told
+    tree = path_state.tree.as_shown
     if not tree.active:
         return {"frame": None, "title": None, "action": "Nothing was begun yet."}
     current, title = tree.active_frame, cut_at_word(tree.active_frame.title, MAX_LINE_LENGTH)

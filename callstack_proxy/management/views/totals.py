@@ -201,7 +201,7 @@ async def _conversation_details(
 def _titles(ledger: Ledger) -> dict[str, tuple[str, str]]:
     tree = find_by_id.newest_path_state(ledger).tree
     root = find_by_id.root_of(tree)
-    frames = {frame.id: (frame.title, frame.status.value) for frame in tree.told.frames.values()}
+    frames = {frame.id: (frame.title, frame.status.value) for frame in tree.as_shown.frames.values()}
     return {**frames, ledger.conversation.id: (root.title if root else "", "")}
 
 

@@ -158,7 +158,7 @@ def _with_command_id(event: LedgerEvent, key: str) -> LedgerEvent:
 def previous_answer(ledger: Ledger, entry: str, key: str) -> str | None:
     """The answer to the command with this key at an entry; None if it was not applied yet."""
     events = (e for e in ledger.events.get(entry, ()) if e.kind == "by hand" and e.subject == f"/{key}")
-    return next((applied.told for e in events if isinstance(applied := decode_event(e), UserCommandApplied)), None)
+    return next((applied.reply for e in events if isinstance(applied := decode_event(e), UserCommandApplied)), None)
 
 
 def _push(command_context: CommandContext, command: PushCommand) -> CommandResult:
@@ -166,7 +166,7 @@ def _push(command_context: CommandContext, command: PushCommand) -> CommandResul
     _refuse_if_root_ended(tree)
     if command.parent and (parent := _find_frame(tree, command.parent)).id != tree.active:
         raise NotAllowed(
-            f"A frame begins under the active one, which is {_frame_label(tree.told.active_frame)}. Plan it under "
+            f"A frame begins under the active one, which is {_frame_label(tree.as_shown.active_frame)}. Plan it under "
             f"{_frame_label(parent)} and activate it, or leave the parent away."
         )
     return _result_of(command_context, frame_tools.push(command_context.tool_context, _plan_arguments(command.step)))
@@ -181,7 +181,7 @@ def _activate(command_context: CommandContext, command: ActivateCommand) -> Comm
     if frame.parent != tree.active:
         raise NotAllowed(
             f"{_frame_label(frame)} failed; another attempt begins beside it, under {frame.parent}. "
-            f"The active frame is {_frame_label(tree.told.active_frame)}: pop it first."
+            f"The active frame is {_frame_label(tree.as_shown.active_frame)}: pop it first."
         )
     return _result_of(
         command_context,
@@ -323,7 +323,7 @@ def _result_of(command_context: CommandContext, tool_result: ToolResult) -> Comm
 def _active_frame_text(tree: Tree) -> str:
     if tree.root.status in RETURN_STATUSES:
         return _next_message_text(tree.root)
-    return f"Active: {_frame_label(tree.told.active_frame)}."
+    return f"Active: {_frame_label(tree.as_shown.active_frame)}."
 
 
 def _next_message_text(root: Frame) -> str:
@@ -404,7 +404,7 @@ def commands_note(tree: Tree, nonce: str) -> str:
 
 def _next_step_lines(tree: Tree) -> Iterator[str]:
     """The active frame and the next planned ones."""
-    yield f"The active frame is {_frame_label(tree.told.active_frame)}."
+    yield f"The active frame is {_frame_label(tree.as_shown.active_frame)}."
     waiting = [frame for frame in children(tree, tree.active) if frame.status is Status.PLANNED]
     if waiting:
         named = "; ".join(map(_frame_label, waiting[:MAX_PLANNED_IN_NOTE]))

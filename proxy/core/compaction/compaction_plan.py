@@ -124,12 +124,13 @@ entry."""
 class CompactionInput(msgspec.Struct, frozen=True):
     """What a decision depends on besides the context; `now` is in ms, `window` is 0 if unknown.
 
-    `head` are the tokens of tools and system text, `added_tokens` those that waking adds (None if the thread does not
-    wake now). `binds_reasoning`: the model refuses or drops reasoning behind a changed prefix. `provider_edits`: the
-    provider edits the context itself, so its cache is unknown and nothing is folded to save money. `wake_is_appended`:
-    waking changes no earlier message. `voids_reasoning`: waking comes together with a fold, and all earlier reasoning
-    becomes invalid. `paid` is what the conversation has cost so far without us, in fresh input tokens, where waking may
-    cost only a share of it. `history` says what followed earlier folds.
+    `head` are the tokens of tools and system text, `added_tokens` those that waking adds, which the plan has to pay;
+    None where the thread is awake, or wakes without a cost (see `pays_for_waking`). `binds_reasoning`: the model
+    refuses or drops reasoning behind a changed prefix. `provider_edits`: the provider edits the context itself, so its
+    cache is unknown and nothing is folded to save money. `wake_is_appended`: waking changes no earlier message.
+    `voids_reasoning`: waking comes together with a fold, and all earlier reasoning becomes invalid. `paid` is what the
+    conversation has cost so far without us, in fresh input tokens, where waking may cost only a share of it. `history`
+    says what followed earlier folds.
     """
 
     newest_entry: str
@@ -147,6 +148,11 @@ class CompactionInput(msgspec.Struct, frozen=True):
     voids_reasoning: bool = False
     paid: float | None = None
     history: DetourHistory = NO_FOLDS
+
+    @property
+    def pays_for_waking(self) -> bool:
+        """Whether the thread wakes with this request, at a cost that the folds have to bring in."""
+        return self.added_tokens is not None
 
     @property
     def shortest_part(self) -> int:
@@ -243,7 +249,7 @@ def is_compaction_due(path_state: PathState, rules: FoldRules) -> bool:
 
 
 def plan_compaction(path_state: PathState, compaction_input: CompactionInput, writer: TraceWriter) -> CompactionPlan:
-    """The folds that are due now. With `compaction_input.added_tokens` the plan is for a thread that wakes."""
+    """The folds that are due now; for a thread that wakes, if they have to pay for that."""
     context = context_entries(path_state)
     by_place = TokensByPlace.measure(path_state, context, writer.composer)
     segments = segments_of(path_state, context, by_place, compaction_input.rules)
@@ -257,7 +263,7 @@ def plan_compaction(path_state: PathState, compaction_input: CompactionInput, wr
     ):
         early = _may_compact_early(by_place, compaction_input)
         segments = [s for s in segments if not s.is_part or (s.is_summarized and early)]
-    if not any(s.path_entries for s in segments) and compaction_input.added_tokens is None:
+    if not any(s.path_entries for s in segments) and not compaction_input.pays_for_waking:
         return CompactionPlan()
     chosen, verdict = _choose_segments(segments, by_place, compaction_input)
     # Asked last, because it walks over the whole path. With `folds_items` as much as pays is to leave, whatever the
@@ -265,9 +271,9 @@ def plan_compaction(path_state: PathState, compaction_input: CompactionInput, wr
     if verdict.is_worth_it and path_state.tree.removals and not compaction_input.rules.folds_items:
         compaction_input = replace(compaction_input, history=detour_history(path_state, writer.names))
         chosen, verdict = _choose_segments(segments, by_place, compaction_input)
-    if not chosen and compaction_input.added_tokens is None:
+    if not chosen and not compaction_input.pays_for_waking:
         return CompactionPlan()
-    kind = "fold" if compaction_input.added_tokens is None else "wake"
+    kind = "wake" if compaction_input.pays_for_waking else "fold"
     subjects = tuple(c.frame for c in chosen)
     if not verdict.is_worth_it:
         return CompactionPlan((), (CompactionDecision(kind, subjects, verdict),))
@@ -391,7 +397,7 @@ def _evaluate_candidates(
 ) -> GateVerdict:
     removed = sum(c.tokens for c in chosen)
     start = min((c.start for c in chosen), default=by_place.sent_before)
-    breaks_prefix = compaction_input.added_tokens is not None and not compaction_input.wake_is_appended
+    breaks_prefix = compaction_input.pays_for_waking and not compaction_input.wake_is_appended
     parts = [s for c in chosen if c.is_part for s in c.segments if s.path_entries]
     part_tokens = sum(s.tokens for s in parts)
     behind = by_place.tokens_to_resend(0 if breaks_prefix else start, removed) + (

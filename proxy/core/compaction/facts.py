@@ -460,7 +460,7 @@ def with_noted_facts(facts: SpanFacts, tree: Tree, path_entries: Sequence[PathEn
     words = {text.strip() for call in calls for text in _texts_noted_by(call)}
     frames = frames_returned_in(tree, path_entries)
     inside = [f for frame in frames for f in (frame, *descendants(tree, frame.id))]
-    with_results = [f for f in inside if f in frames or f.has_no_opening_call]
+    with_results = [f for f in inside if f in frames or f.leaves_only_by_fold]
     artifacts = [a for f in tree.frames.values() for a in f.artifacts if a in words]
     decisions = [d for f in tree.frames.values() for d in f.decisions if _is_noted(d, words)]
     artifacts += [a for f in inside for a in f.artifacts]

@@ -260,7 +260,7 @@ def outermost_finished(tree: Tree, frame: str, rules: FoldRules) -> str:
     followed; empty while the work goes on. An item of a plan alone does not count, unless the rules fold items."""
     outermost = ""
     for current in (tree.frames[frame], *ancestors(tree, frame)) if frame in tree.frames else ():
-        if current.status is Status.IN_PROGRESS or not (current.has_no_opening_call or is_ended_root(tree, current)):
+        if current.status is Status.IN_PROGRESS or not (current.leaves_only_by_fold or is_ended_root(tree, current)):
             break  # an item of a plan may be taken up again after the request it was planned for
         if current.status in FINAL_STATUSES:
             is_item = current.origin == "plan" and not rules.folds_items

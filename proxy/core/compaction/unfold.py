@@ -98,7 +98,7 @@ def _refusal_text(path_state: PathState, frame: str) -> str:
     elsewhere = f"`callstack log {frame}` shows all of it, and the model recalls it with stack_recall ref={frame}."
     if is_kept(tree, frame):
         return f"Frame {frame} was brought back already, and stays in the context."
-    if refused.parent and not refused.has_no_opening_call:
+    if refused.parent and not refused.leaves_only_by_fold:
         return f"Frame {frame} was begun by the model: once it ends, its result alone stays in the context. {elsewhere}"
     if any(not trim.frame and trim.entries & _entry_ids_of(path_state, frame) for trim in tree.removals):
         return f"Frame {frame} left because the context did not fit the model's window, so it stays away. {elsewhere}"

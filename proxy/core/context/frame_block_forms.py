@@ -48,7 +48,7 @@ def block_of(  # noqa: PLR0913  what every form takes, and where to look for wha
 ) -> str:
     """The block of a frame on entry. `tree` is the state just after the frame began, `path_state` the path before it,
     `now` is in ms."""
-    tree = tree.told
+    tree = tree.as_shown
     if form.minimal:
         actions = [format_action(execution) for execution in list(actions_of(path_state, frame_id))[-MAX_ACTIONS:]]
         recent = RecentWork(probe_state(path_state, form.names, form.probe_patterns), actions)

@@ -68,22 +68,22 @@ def reduce_branches(branches: BranchState, event: FrameEvent, created: int) -> B
     """The branches after an event at `created` (ms since the epoch); most events change nothing."""
     match event:
         case CheckpointSet() if event.name not in branches.checkpoints:
-            checkpoint = Checkpoint(event.name, event.at, event.line, event.automatic, event.look, created)
+            checkpoint = Checkpoint(event.name, event.at, event.branch, event.automatic, event.look, created)
             return replace(
                 branches, checkpoints=_limit_automatic({**branches.checkpoints, checkpoint.name: checkpoint})
             )
         case BranchSwitchRequested():
-            return replace(branches, requested_switch=None if event.line == branches.current else event)
+            return replace(branches, requested_switch=None if event.branch == branches.current else event)
         case BranchSwitched():
             return _switch(branches, event)
         case InjectionRequested():
-            injection = PendingInjection(event.line, event.source, event.texts)
+            injection = PendingInjection(event.branch, event.source, event.texts)
             return replace(branches, pending_injections=(*branches.pending_injections, injection))
         case InjectionDelivered():
             return replace(
                 branches,
                 pending_injections=tuple(
-                    injection for injection in branches.pending_injections if injection.branch != event.line
+                    injection for injection in branches.pending_injections if injection.branch != event.branch
                 ),
             )
         case _:
@@ -99,10 +99,10 @@ def _limit_automatic(checkpoints: Mapping[str, Checkpoint]) -> Mapping[str, Chec
 def _switch(branches: BranchState, event: BranchSwitched) -> BranchState:
     fingerprints = {**branches.fingerprints, branches.current: event.look}
     starts = branches.start_checkpoints
-    if event.line not in starts:
-        starts = {**starts, event.line: event.checkpoint}
+    if event.branch not in starts:
+        starts = {**starts, event.branch: event.checkpoint}
         if (checkpoint := branches.checkpoints.get(event.checkpoint)) is not None:
-            fingerprints[event.line] = checkpoint.fingerprint
+            fingerprints[event.branch] = checkpoint.fingerprint
     return replace(
-        branches, current=event.line, start_checkpoints=starts, fingerprints=fingerprints, requested_switch=None
+        branches, current=event.branch, start_checkpoints=starts, fingerprints=fingerprints, requested_switch=None
     )

@@ -83,16 +83,16 @@ class FrameActivated(msgspec.Struct, frozen=True, tag="activated"):
 
 
 class FramePopped(msgspec.Struct, frozen=True, tag="popped"):
-    """A frame ended. `told` is the new result of its opening call; `carried` are user messages of the unfinished turn,
-    which pass to the frame that it returns to. `artifacts` are files that its calls changed and `decisions` those named
-    in its results; both are added to the ones noted before. `stays`: it was stopped in place, so its call keeps its
-    result and its entries stay in the context."""
+    """A frame ended. `result` is the new result of its opening call; `carried` are user messages of the unfinished
+    turn, which pass to the frame that it returns to. `artifacts` are files that its calls changed and `decisions` those
+    named in its results; both are added to the ones noted before. `stays`: it was stopped in place, so its call keeps
+    its result and its entries stay in the context."""
 
     frame: str
     status: Status
     results: str
     compacted: str
-    told: str = ""
+    result: str = msgspec.field(default="", name="told")
     carried: tuple[str, ...] = ()
     tokens: int = 0
     artifacts: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class FrameInvalidated(msgspec.Struct, frozen=True, tag="invalidated"):
 
     frame: str
     reason: str
-    told: str = ""
+    result: str = msgspec.field(default="", name="told")
     cascade: tuple[str, ...] = ()
     carried: tuple[str, ...] = ()
     stays: bool = False
@@ -340,21 +340,21 @@ class QueuedMessagesDelivered(msgspec.Struct, frozen=True, tag="dequeued"):
 
 
 class CheckpointSet(msgspec.Struct, frozen=True, tag="checkpoint"):
-    """Names a point of the branch `line`: everything up to and including the entry `at`. `look` is the fingerprint of
+    """Names a point of `branch`: everything up to and including the entry `at`. `look` is the fingerprint of
     the request before: hashes of system text and tools, and the model."""
 
     name: str
     at: str
-    line: str = "main"
+    branch: str = msgspec.field(default="main", name="line")
     automatic: bool = False
     look: tuple[str, str, str] = ("", "", "")
 
 
 class BranchSwitchRequested(msgspec.Struct, frozen=True, tag="line wanted"):
-    """From the user's next message on, work continues on the branch `line`; with `at` it is a new branch that begins
+    """From the user's next message on, work continues on `branch`; with `at` it is a new branch that begins
     behind that entry, the checkpoint of this name."""
 
-    line: str
+    branch: str = msgspec.field(name="line")
     at: str = ""
     checkpoint: str = ""
     reason: str = ""
@@ -364,7 +364,7 @@ class BranchSwitched(msgspec.Struct, frozen=True, tag="switched"):
     """The requested branch begins with the message that holds this event. `look`: the fingerprint of the last request
     on the branch that is left."""
 
-    line: str
+    branch: str = msgspec.field(name="line")
     at: str = ""
     checkpoint: str = ""
     reason: str = ""
@@ -382,17 +382,17 @@ class CopiedText(msgspec.Struct, frozen=True):
 
 
 class InjectionRequested(msgspec.Struct, frozen=True, tag="injection wanted"):
-    """These texts of the branch `source` are to be added once at the end of the branch `line`."""
+    """These texts of the branch `source` are to be added once at the end of the other `branch`."""
 
-    line: str
+    branch: str = msgspec.field(name="line")
     source: str
     texts: tuple[CopiedText, ...]
 
 
 class InjectionDelivered(msgspec.Struct, frozen=True, tag="injected"):
-    """The texts that waited for the branch `line` were added to it."""
+    """The texts that waited for `branch` were added to it."""
 
-    line: str
+    branch: str = msgspec.field(name="line")
 
 
 class HistoryRewritten(msgspec.Struct, frozen=True, tag=HISTORY_REWRITTEN_KIND):
@@ -423,11 +423,11 @@ class AutonomySet(msgspec.Struct, frozen=True, tag="autonomy set"):
 
 class UserCommandApplied(msgspec.Struct, frozen=True, tag="by hand"):
     """A person changed the tree; the events beside this one are the changes. `key` is unique at this entry, `words` are
-    for the model, `told` is the reply to the person."""
+    for the model, `reply` is for the person."""
 
     key: str
     words: str
-    told: str = ""
+    reply: str = msgspec.field(default="", name="told")
 
 
 class UserCommandsAnnounced(msgspec.Struct, frozen=True, tag="hand told"):
@@ -507,7 +507,7 @@ def as_ledger_event(event: FrameEvent, entry: str, number: int, seq: int, now: i
     once, and may be moved to the start of the context once at the same entry.
     """
     data = msgspec.json.encode(event)
-    subject = event.line if isinstance(event, BranchSwitched) else getattr(event, "frame", "")
+    subject = event.branch if isinstance(event, BranchSwitched) else getattr(event, "frame", "")
     if isinstance(event, ResultReplaced):
         subject = event.entry
     elif isinstance(event, ThreadWoken):

@@ -193,7 +193,7 @@ def switch_branch(
         **path_state.other_branches,
         path_state.branches.current: replace(path_state, adopted={}, other_branches={}),
     }
-    target = other_branches.pop(event.line, None)
+    target = other_branches.pop(event.branch, None)
     if target is None:
         target = path_state_at(ledger, event.at, {} if known is None else known)
     branches = reduce_branches(path_state.branches, event, created)
@@ -342,8 +342,8 @@ class PathBuilder:
     def _can_switch(self, entry: Entry, switch: BranchSwitched) -> bool:
         """Whether the branch exists, or begins at an entry older than this one."""
         start = self._ledger.entries.get(switch.at)
-        exists = switch.line in self._base.other_branches or (start is not None and start.seq < entry.seq)
-        return exists and switch.line != self._branches.current
+        exists = switch.branch in self._base.other_branches or (start is not None and start.seq < entry.seq)
+        return exists and switch.branch != self._branches.current
 
     def _adopt_state(self, other: PathState, *, along: bool) -> None:
         """Continue from the state of another path; shared entries keep the owners of that state."""

@@ -272,7 +272,7 @@ def _mark_suggestions_acted_upon(before: Tree, after: Tree, event: FrameEvent, n
             )
         case FrameEntered(origin="auto") if event.frame not in before.frames:
             suggestions = suggestion_log.count_automatic_operation(after.suggestion_state, suggestion_log.PUSH)
-        case FramePopped(told="", stays=False) if before.frames[event.frame].origin == "auto":
+        case FramePopped(result="", stays=False) if before.frames[event.frame].origin == "auto":
             suggestions = suggestion_log.count_automatic_operation(after.suggestion_state, suggestion_log.POP)
         case FramePopped() | FrameInvalidated():
             suggestions = suggestion_log.mark_acted_upon(after.suggestion_state, suggestion_log.POP, event.frame, now)
@@ -349,7 +349,7 @@ def _move_frame(tree: Tree, event: FrameMoved) -> Tree:
 def _begin_for_user(frame: Frame, now: int) -> Frame:
     """A person begins the frame, so no call opens it. If a call opened it before, that call's result replaces the
     earlier work, and the frame continues as a new segment."""
-    segment = frame.segment + 1 if frame.opening and not frame.has_no_opening_call else frame.segment
+    segment = frame.segment + 1 if frame.opening and not frame.leaves_only_by_fold else frame.segment
     origin = frame.origin if frame.is_inferred else USER_ORIGIN
     begun = replace(frame, status=Status.IN_PROGRESS, updated_at=now, origin=origin)
     return replace(begun, segment=segment, opening=None)
@@ -417,7 +417,7 @@ def _begin_frame(tree: Tree, frame: Frame, opening: OpeningCall, now: int) -> Fr
     if frame.status is not Status.BLOCKED:
         return begun
     left_owners = (
-        visible_owners_of(tree, [frame]) if frame.has_no_opening_call or not frame.opening else frozenset[str]()
+        visible_owners_of(tree, [frame]) if frame.leaves_only_by_fold or not frame.opening else frozenset[str]()
     )
     return replace(
         begun, segment=frame.segment + 1, uncalled_owners=tuple(sorted(left_owners.union(frame.uncalled_owners)))
@@ -427,7 +427,7 @@ def _begin_frame(tree: Tree, frame: Frame, opening: OpeningCall, now: int) -> Fr
 def _retire_attempt(tree: Tree, frame: Frame) -> Tree:
     """The result of a blocked frame's call stands for the work below it, which does not return when the frame is
     resumed."""
-    if frame.status is not Status.BLOCKED or frame.has_no_opening_call or not frame.opening:
+    if frame.status is not Status.BLOCKED or frame.leaves_only_by_fold or not frame.opening:
         return tree
     planned = {f.owner for f in tree.frames.values() if f.status is Status.PLANNED}
     return replace(
@@ -464,9 +464,9 @@ def _pop_frame(tree: Tree, event: FramePopped, now: int) -> Tree:
     if event.stays:
         return _stop_frame(tree, ended)
     after = _with_frames(tree, ended)
-    if frame.has_no_opening_call and not _contains_active_frame(tree, frame.id):
+    if frame.leaves_only_by_fold and not _contains_active_frame(tree, frame.id):
         return after
-    return _return_from_frame(after, frame, event.told, event.carried)
+    return _return_from_frame(after, frame, event.result, event.carried)
 
 
 def _stop_frame(tree: Tree, ended: Frame) -> Tree:
@@ -516,7 +516,7 @@ def return_path(tree: Tree, frame: str) -> tuple[Frame, ...]:
 def outermost_called_frame(way: Sequence[Frame]) -> Frame | None:
     """Of a `return_path` the frame whose opening call's result replaces it in the context: the outermost that a call
     opened, or None."""
-    return next((frame for frame in reversed(way) if not frame.has_no_opening_call), None)
+    return next((frame for frame in reversed(way) if not frame.leaves_only_by_fold), None)
 
 
 def _invalidate_frames(tree: Tree, event: FrameInvalidated, now: int) -> Tree:
@@ -538,7 +538,7 @@ def _invalidate_frames(tree: Tree, event: FrameInvalidated, now: int) -> Tree:
         return after
     if event.stays:
         return _leave_in_place(after, target.id)
-    return _return_from_frame(after, target, event.told, event.carried)
+    return _return_from_frame(after, target, event.result, event.carried)
 
 
 def reopen_root(tree: Tree, now: int) -> Tree:

@@ -22,8 +22,8 @@ SUGGESTIONS_KEPT = 50
 
 class Suggestion(msgspec.Struct, frozen=True):
     """One suggestion. `kind` is push or pop; `frame` was active then; `heuristic` had the highest score. `title` is for
-    a push, `status` for a pop. `told`: the model reads it. `at` and `acted` are ms since the epoch; `acted` is 0 until
-    somebody follows it; `cleared`: somebody withdrew it."""
+    a push, `status` for a pop. `in_context`: the model reads it. `at` and `acted` are ms since the epoch; `acted` is 0
+    until somebody follows it; `cleared`: somebody withdrew it."""
 
     kind: str
     frame: str
@@ -33,7 +33,7 @@ class Suggestion(msgspec.Struct, frozen=True):
     text: str
     title: str = ""
     status: str = ""
-    told: bool = True
+    in_context: bool = msgspec.field(default=True, name="told")
     at: int = 0
     acted: int = 0
     cleared: bool = False

@@ -127,7 +127,7 @@ class Frame(msgspec.Struct, frozen=True):
         return self.origin == PART_ORIGIN
 
     @property
-    def has_no_opening_call(self) -> bool:
+    def leaves_only_by_fold(self) -> bool:
         """No result stands for it, so only a fold removes it from the context."""
         return self.is_inferred or (self.opening is None and (self.origin == USER_ORIGIN or self.was_stopped_in_place))
 
@@ -267,10 +267,10 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         return self.frames[self.active]
 
     @cached_property
-    def told(self) -> Tree:
-        """The tree as it is told: the user's requests are its top. From the second request on a root is the
-        conversation, which has no task of its own, and what came of the first request stands below that request, whose
-        frame was made when it ended."""
+    def as_shown(self) -> Tree:
+        """The tree as the model and people see it: the user's requests are its top. From the second request on a root
+        is the conversation, which has no task of its own, and what came of the first request stands below that request,
+        whose frame was made when it ended."""
         shown_frames: dict[str, Frame] = {}
         at_work = {f.id for f in path_to(self, self.active)} if self.active else set()
         for root in children(self, ""):
@@ -340,7 +340,7 @@ def visible_owners_of(tree: Tree, path: Iterable[Frame]) -> frozenset[str]:
     for frame in tree.frames.values():  # in order of birth: parents before their children
         if frame.uncalled_owners and frame.parent in shown:
             owners.update(frame.uncalled_owners)
-        if frame.parent in shown and frame.id not in shown and (frame.has_no_opening_call or not frame.parent):
+        if frame.parent in shown and frame.id not in shown and (frame.leaves_only_by_fold or not frame.parent):
             shown.add(frame.id)
             owners.add(frame.owner)
     return frozenset(owners) - tree.retired_owners
@@ -396,7 +396,7 @@ def is_below_returned_frame(tree: Tree, frame: Frame) -> bool:
     ancestor's work back into the context."""
     active_path_ids = {f.id for f in path_to(tree, tree.active)}
     return any(
-        not a.has_no_opening_call and a.parent and a.id not in active_path_ids for a in ancestors(tree, frame.id)
+        not a.leaves_only_by_fold and a.parent and a.id not in active_path_ids for a in ancestors(tree, frame.id)
     )
 
 
@@ -412,13 +412,13 @@ def plan_parent(tree: Tree, frame: str = "") -> str:
 def frames_titled(tree: Tree, title: str) -> list[Frame]:
     """Frames that are told by this whole title; case does not count."""
     wanted = title.strip().casefold()
-    return [tree.frames[f.id] for f in tree.told.frames.values() if f.title.casefold() == wanted]
+    return [tree.frames[f.id] for f in tree.as_shown.frames.values() if f.title.casefold() == wanted]
 
 
 def distinct_titles(tree: Tree, frames: Iterable[Frame], cut: Callable[[str], str]) -> dict[str, str]:
     """Titles of listed frames by id, as they are told and `cut`. One that another frame has too ends with the task that
     the frame is part of, or, where that is the same, with its number."""
-    shown = tree.told.frames
+    shown = tree.as_shown.frames
     listed = [shown[f.id] for f in frames]
     titles = {f.id: cut(f.title) for f in listed}
     same = Counter(cut(f.title) for f in shown.values() if not f.is_part)
@@ -442,7 +442,7 @@ def find_frame(tree: Tree, reference: str) -> Frame | None:
     wanted = reference.strip().casefold()
     if not wanted:
         return None
-    shown = tree.told.frames.values()
+    shown = tree.as_shown.frames.values()
     by_title = frames_titled(tree, wanted)
     by_id = [f for f in tree.frames.values() if len(wanted) > 2 and f.id.startswith(wanted)]
     by_part = [tree.frames[f.id] for f in shown if wanted in f.title.casefold()]

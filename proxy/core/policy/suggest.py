@@ -111,7 +111,7 @@ def _build_suggestion(
         text=suggestion_line(verdict, title),
         title=cut_for_display(title),
         status=verdict.status,
-        told=is_in_context,
+        in_context=is_in_context,
     )
 
 

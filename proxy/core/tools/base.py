@@ -104,7 +104,7 @@ class ToolContext(msgspec.Struct, frozen=True):
     count_tokens: Callable[[str], int]
     settings: ToolSettings = msgspec.field(default_factory=ToolSettings)
     visible_entries: frozenset[str] = frozenset()
-    recallable_tokens: int = UNBOUNDED  # left for recall in this turn
+    recall_tokens_left: int = UNBOUNDED  # left for recall in this turn
     free_tokens: int = UNBOUNDED  # left in the window once everything compactable is compacted
     related_ledgers: tuple[Ledger, ...] = ()
     """Conversations of the same tenant that this one was delegated to or came from."""

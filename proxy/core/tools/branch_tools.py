@@ -50,16 +50,15 @@ def create_checkpoint(
 ) -> CheckpointSet:
     """A checkpoint behind `entry`, or before it where calls would be left without results. Without a name, one is
     chosen. Raises NotAllowed."""
-    lines = path_state.branches
-    chosen = _validate_name(name) if name else _unused_name("c", lines.checkpoints)
-    if chosen in lines.checkpoints:
+    branches = path_state.branches
+    chosen = _validate_name(name) if name else _unused_name("c", branches.checkpoints)
+    if chosen in branches.checkpoints:
         raise NotAllowed(f"There is a checkpoint {chosen!r} already. Choose another name.", code="name_taken")
-    if not automatic and sum(not each.automatic for each in lines.checkpoints.values()) >= MAX_CHECKPOINTS:
+    if not automatic and sum(not each.automatic for each in branches.checkpoints.values()) >= MAX_CHECKPOINTS:
         raise NotAllowed(f"There are {MAX_CHECKPOINTS} checkpoints here already; no more fit.", code="too_many")
     entry_id = newest_settled_entry(ledger, entry)
-    return CheckpointSet(
-        chosen, entry_id, lines.current, automatic, fingerprint_of(ledger.threads.get(ledger.entries[entry_id].thread))
-    )
+    fingerprint = fingerprint_of(ledger.threads.get(ledger.entries[entry_id].thread))
+    return CheckpointSet(chosen, entry_id, branches.current, automatic, fingerprint)
 
 
 def newest_settled_entry(ledger: Ledger, entry: str) -> str:
@@ -150,9 +149,9 @@ def due_branch_switch(
     requested = path_state.branches.requested_switch
     if requested is None or not _can_switch_now(new_entries, request):
         return None
-    if requested.line not in path_state.other_branches and requested.at not in ledger.entries:
+    if requested.branch not in path_state.other_branches and requested.at not in ledger.entries:
         return None  # what it is to begin at was lost
-    return BranchSwitched(requested.line, requested.at, requested.checkpoint, requested.reason, fingerprint)
+    return BranchSwitched(requested.branch, requested.at, requested.checkpoint, requested.reason, fingerprint)
 
 
 def _can_switch_now(new_entries: Sequence[Entry], request: Request) -> bool:
@@ -254,7 +253,7 @@ def request_injection(
     branches: BranchState, target: str, source: str, texts: Sequence[CopiedText]
 ) -> InjectionRequested:
     """Copy `texts` to the branch `target`, by default the one the next request uses. Raises NotAllowed."""
-    next_branch = branches.requested_switch.line if branches.requested_switch else branches.current
+    next_branch = branches.requested_switch.branch if branches.requested_switch else branches.current
     to = target or next_branch
     if to not in (*branches.start_checkpoints, next_branch):
         raise NotAllowed(
@@ -276,18 +275,18 @@ def render_branch_switch(event: BranchSwitched, nonce: str) -> str:
     """The note for the model where a branch begins or is resumed."""
     if event.at:
         sentence = (
-            f"A branch begins here: {event.line}, at the checkpoint {event.checkpoint}. The work goes on from that "
+            f"A branch begins here: {event.branch}, at the checkpoint {event.checkpoint}. The work goes on from that "
             "point; what was done after it stands on another branch."
         )
-    elif event.line == MAIN_BRANCH:
+    elif event.branch == MAIN_BRANCH:
         sentence = (
             "The work goes on here, on the main line, where it was left. What was done meanwhile stands on a branch."
         )
     else:
-        sentence = f"The work goes on here, on the branch {event.line}, where it was left."
+        sentence = f"The work goes on here, on the branch {event.branch}, where it was left."
     reason = f" Reason: {escape_xml(cut_for_display(event.reason, MAX_REASON_CHARACTERS))}" if event.reason else ""
     return element(
-        "stack-context", {"branch": event.line, "nonce": nonce}, f"{sentence} {FILES_UNCHANGED_NOTE}{reason}"
+        "stack-context", {"branch": event.branch, "nonce": nonce}, f"{sentence} {FILES_UNCHANGED_NOTE}{reason}"
     )
 
 
@@ -374,7 +373,7 @@ def branch(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
     reason, point = text_argument(arguments, "reason"), text_argument(arguments, "checkpoint")
     event = request_branch(tool_context.path_state.branches, point, text_argument(arguments, "name", "branch"), reason)
     return ToolResult(
-        f"Branch {event.line} begins at checkpoint {event.checkpoint} with the user's next message. It will know "
+        f"Branch {event.branch} begins at checkpoint {event.checkpoint} with the user's next message. It will know "
         "nothing of what was done since. Until then you are where you were: finish this turn.",
         (event,),
     )
@@ -387,7 +386,7 @@ def switch(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
         text_argument(arguments, "branch", "name", required=BRANCH_MISSING),
         text_argument(arguments, "reason"),
     )
-    return ToolResult(f"The user's next message goes to {event.line}. Until then you are where you were.", (event,))
+    return ToolResult(f"The user's next message goes to {event.branch}. Until then you are where you were.", (event,))
 
 
 @_with_tool_errors

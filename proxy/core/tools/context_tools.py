@@ -88,7 +88,7 @@ def show_context_info(tool_context: ToolContext, arguments: Mapping[str, Any]) -
 def _render_context_info(info: ContextInfo, tool_context: ToolContext) -> Iterator[str]:
     budgets = ", ".join(f"{f.name} {getattr(info.budgets, f.name):,}" for f in fields(FrameBlockBudgets))
     changed = f"; set otherwise than they come: {', '.join(info.changed_budgets)}" if info.changed_budgets else ""
-    yield f"Active: {info.frame.id} ({cut_for_display(tool_context.tree.told.frames[info.frame.id].title)})"
+    yield f"Active: {info.frame.id} ({cut_for_display(tool_context.tree.as_shown.frames[info.frame.id].title)})"
     yield f"Budgets of a frame's block, in tokens: {budgets}{changed}."
     if info.block:
         yield (
@@ -198,7 +198,7 @@ def compaction_state_of(tree: Tree) -> CompactionState:
 def _awaits_fold(tree: Tree, frame: Frame) -> bool:
     """Whether an ended frame's entries stay in the context until a fold."""
     return is_ended_root(tree, frame) or (
-        frame.has_no_opening_call and bool(frame.parent) and frame.origin != "subagent"
+        frame.leaves_only_by_fold and bool(frame.parent) and frame.origin != "subagent"
     )
 
 

@@ -240,7 +240,7 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
         for f in (tool_context.tree.active_frame, *ancestors(tool_context.tree, tool_context.tree.active))
         if _is_below(tool_context.tree, f, target)
     ]
-    items_move_up = bool(target.parent) and not target.has_no_opening_call
+    items_move_up = bool(target.parent) and not target.leaves_only_by_fold
     items_move_up = items_move_up and not has_lost_opening_call(tool_context.path_state, tool_context.turn_id, target)
     open_below = [f for f in frames_inside if not (items_move_up and f.origin == PLAN_ORIGIN)]
     events: list[FramePopped] = []
@@ -282,8 +282,8 @@ def _with_outer_end(events: Sequence[FramePopped], open_below: Sequence[Frame], 
     leaves the context with that frame."""
     outermost = next((frame.id for frame in reversed(open_below) if frame.opening), "")
     return [
-        msgspec.structs.replace(event, told=f"{event.told}\n\n{end}")
-        if event.frame == outermost and event.told
+        msgspec.structs.replace(event, result=f"{event.result}\n\n{end}")
+        if event.frame == outermost and event.result
         else event
         for event in events
     ]
@@ -305,7 +305,7 @@ def _frame_to_pop(tree: Tree, reference: str) -> Frame:
         return next((f for f in open_frames if f.parent and not f.is_inferred), tree.active_frame)
     frame = find_frame(tree, reference)
     if frame is None:
-        known = ", ".join(f"{f.id} ({tree.told.frames[f.id].title})" for f in open_frames)
+        known = ", ".join(f"{f.id} ({tree.as_shown.frames[f.id].title})" for f in open_frames)
         raise ToolError(f"Error: there is no frame {reference[:80]!r}. Open frames: {known}.")
     if frame.status in FINAL_STATUSES:
         raise ToolError(f"Error: frame {frame.id} is {frame.status}; it cannot be popped again.")
@@ -339,7 +339,7 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
     own_entries = path_state.entries_of(frame.owner.__eq__)
     below = descendants(tree, frame.id)
     frame_ids = {frame.id, *(f.id for f in below)}
-    decisions = (d for f in below if f.has_no_opening_call for d in f.decisions)
+    decisions = (d for f in below if f.leaves_only_by_fold for d in f.decisions)
     returned_frames = return_path(tree, frame.id)
     invalidated = returned_frames[1:]
     past, unfinished = user_messages(path_state, outermost_called_frame(returned_frames) or frame)
@@ -369,7 +369,7 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
     )
     complete_event = msgspec.structs.replace(
         event,
-        told=results_text,
+        result=results_text,
         carried=unfinished if frame.parent and not stays else (),
         tokens=tokens,
         artifacts=changed_paths_of(own_entries, tool_context.settings.tool_roles),
@@ -402,7 +402,7 @@ def _pop_text(
 
 
 def active_frame_text(tree: Tree) -> str:
-    return f" You are back in {tree.active} ({tree.told.active_frame.title})."
+    return f" You are back in {tree.active} ({tree.as_shown.active_frame.title})."
 
 
 def location_text(tool_context: ToolContext, tree: Tree, text: str) -> str:
@@ -435,7 +435,7 @@ def activate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolRes
         raise ToolError(f"Error: frame {frame.id} stands below {top.id}, which is {top.status}. Push it anew instead.")
     if frame.id not in {f.id for f in descendants(tree, tree.active)}:
         raise ToolError(
-            f"Error: frame {frame.id} is not below {tree.active} ({tree.told.active_frame.title}). "
+            f"Error: frame {frame.id} is not below {tree.active} ({tree.as_shown.active_frame.title}). "
             f"Pop {tree.active} first."
         )
     opening = _opening_call(tool_context)

@@ -100,7 +100,7 @@ def _frame_list(tree: Tree, frames: Sequence[Frame]) -> str:
 
 def _tree_with_artifacts(tool_context: ToolContext) -> Tree:
     """The tree as it is told, with the artifacts that open frames have so far."""
-    return with_open_frame_artifacts(tool_context.path_state, tool_context.settings.tool_roles).tree.told
+    return with_open_frame_artifacts(tool_context.path_state, tool_context.settings.tool_roles).tree.as_shown
 
 
 def _roots_and_orphans(tree: Tree) -> tuple[list[Frame], list[Frame]]:
@@ -116,7 +116,7 @@ def show_status(tool_context: ToolContext, arguments: Mapping[str, Any]) -> Tool
 
 def render_status(tree: Tree) -> str:
     """All frames in order of creation, with icons and short texts; the tree must have an active frame."""
-    tree = tree.told
+    tree = tree.as_shown
     roots, orphans = _roots_and_orphans(tree)
     lines = [line for root in roots for line in _status_lines(tree, root, 0)]
     if orphans:
@@ -159,7 +159,7 @@ def draw_tree(
 ) -> str:
     """The tree from `root` down, or all of it with the newest root first, then the legend and the counts. `marks` are
     shown behind frame ids."""
-    tree = tree.told
+    tree = tree.as_shown
     roots, orphans = _roots_and_orphans(tree)
     top = [tree.frames[root.id]] if root else sorted((*roots, *orphans), key=lambda f: -f.order)
     drawing = TreeDrawing(tree, full, details, marks or {})

@@ -181,7 +181,7 @@ def _target_of_frame(tool_context: ToolContext, ledger: Ledger, path_state: Path
     tree = path_state.tree
     frame_ids = _frame_and_parts(tree, frame.id)
     child_frames = [f for f in children(tree, frame.id) if f.id not in frame_ids]
-    frames = tree.told.frames
+    frames = tree.as_shown.frames
     listed = join_whole([f"{c.id} {frames[c.id].title}" for c in child_frames], MAX_LISTED_CHARACTERS)
     children_note = f" Frames below it, whose texts follow its own: {listed}." if child_frames else ""
     pieces = pieces_of(path_state, all_path_entries(ledger, path_state), tool_context.settings.tool_roles)
@@ -208,7 +208,7 @@ def _pieces_of_frames(
 ) -> list[StoredPiece]:
     """Texts that the frames own, that were produced in them before a pop handed them on or their request was cut into
     parts, or that left the context with them. A ref shown once keeps its meaning, even after a later fold covers it."""
-    pushed = {frame for frame in frames if not tree.frames[frame].has_no_opening_call}
+    pushed = {frame for frame in frames if not tree.frames[frame].leaves_only_by_fold}
     folds = (event for events in ledger.events.values() for event in events if event.kind == FOLDED_EVENT_KIND)
     fold_events = (decode_event(event) for event in folds if event.subject in frames)
     folded_entries = {entry for fold in fold_events if isinstance(fold, FrameFolded) for entry in fold.entries}
@@ -306,7 +306,7 @@ def recall(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
         target = RecallTarget(target.title, _with_change_notes(tool_context, target.pieces))
     else:
         target = RecallTarget("", _whole_history(tool_context))
-    if tool_context.recallable_tokens < tool_context.settings.recall_page_tokens:
+    if tool_context.recall_tokens_left < tool_context.settings.recall_page_tokens:
         return ToolResult(
             "Error: what was recalled in this turn fills a quarter of the context window already. Go on with it; "
             "after the next result or message more can be recalled."
@@ -473,7 +473,7 @@ def _page_size(tool_context: ToolContext) -> PageSize:
 
 
 def _max_tokens(tool_context: ToolContext) -> int:
-    return min(tool_context.settings.recall_call_tokens, tool_context.recallable_tokens, tool_context.free_tokens)
+    return min(tool_context.settings.recall_call_tokens, tool_context.recall_tokens_left, tool_context.free_tokens)
 
 
 def _still_in_context_note(visible: Sequence[StoredPiece]) -> str:

@@ -141,8 +141,8 @@ def _choice(fields: Mapping[str, bytes]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------- render
-def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: RenderOptions) -> Body:
-    """The body of an upstream request: the client's members in its order, with head and line as the messages."""
+def render(request: Request, messages: Sequence[Message], head: Sequence[bytes], wanted: RenderOptions) -> Body:
+    """The body of an upstream request: the client's members in its order, with head and messages as its messages."""
     fields = with_tools(request.fields, wanted.extra_tools, behind="messages")
     # aider, langchain and llama-index stream without asking for usage (2026-11), and a receipt needs it: so we ask, and
     # the client does not see the chunk.
@@ -159,7 +159,7 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
     for name, raw in fields.items():
         glue += raw_json.encode(name) + b":"
         if name == "messages":
-            pieces += [glue + b"[", *raw_json.comma_separated([*head, *map(_wire_of, line)])]
+            pieces += [glue + b"[", *raw_json.comma_separated([*head, *map(_wire_of, messages)])]
             glue = b"],"
         else:
             glue += raw + b","

@@ -161,12 +161,12 @@ def _content(wire: bytes) -> bytes:
 
 
 # -------------------------------------------------------------------------------------------------------------- place
-def place_markers(line: Sequence[Message], fork: int, markers: CacheMarkers) -> list[bytes]:
-    """The wires of `line` with the client's markers on it. `fork`: how many messages stand before the active frame's
-    own; 0 for no fork point."""
-    wires = [message.wire for message in line]
+def place_markers(messages: Sequence[Message], fork: int, markers: CacheMarkers) -> list[bytes]:
+    """The wires of `messages` with the client's markers. `fork`: how many messages stand before the active frame's own;
+    0 for no fork point."""
+    wires = [message.wire for message in messages]
     forms = markers.message_markers or ((markers.request_marker,) if markers.request_marker else ())
-    places = _marker_positions(line, fork, markers) if forms else []
+    places = _marker_positions(messages, fork, markers) if forms else []
     # Long-lived markers must stand before short-lived ones, so the forms keep the client's order, the last one last.
     first = len(forms) - len(places)
     for number, at in enumerate(places):
@@ -174,25 +174,26 @@ def place_markers(line: Sequence[Message], fork: int, markers: CacheMarkers) -> 
     return wires
 
 
-def tokens_behind_markers(line: Sequence[Message], markers: CacheMarkers) -> int:
-    """Tokens at the end of a line that stand behind its last marker, as they are placed; more than it has where not
+def tokens_behind_markers(messages: Sequence[Message], markers: CacheMarkers) -> int:
+    """Tokens at the end of a context that stand behind its last marker, as they are placed; more than it has where not
     even the head in front of it has one."""
     if markers.request_marker:
         return 0
-    places = _marker_positions(line, 0, markers) if markers.message_markers else []
+    places = _marker_positions(messages, 0, markers) if markers.message_markers else []
     if not places and not markers.other_marker_count:
         return NOTHING_MARKED
-    return sum(message.tokens for message in line[places[-1] + 1 if places else 0 :])
+    return sum(message.tokens for message in messages[places[-1] + 1 if places else 0 :])
 
 
-def _marker_positions(line: Sequence[Message], fork: int, markers: CacheMarkers) -> list[int]:
-    """Where a marker is worth most, in the order of the line: its end, or where the client stopped short of it (unless
-    the provider marks it), the fork point, and for what more the client has, the ends of earlier user messages from the
+def _marker_positions(messages: Sequence[Message], fork: int, markers: CacheMarkers) -> list[int]:
+    """Where a marker is worth most, in their order: the end, or where the client stopped short of it (unless the
+    provider marks it), the fork point, and for what more the client has, the ends of earlier user messages from the
     newest back."""
     stop = next(
-        (at for at in reversed(range(len(line))) if line[at].identity == markers.last_marked_message), len(line) - 1
+        (at for at in reversed(range(len(messages))) if messages[at].identity == markers.last_marked_message),
+        len(messages) - 1,
     )
-    markable_before = partial(_markable_before, line, marks_system=markers.marks_system_messages)
+    markable_before = partial(_markable_before, messages, marks_system=markers.marks_system_messages)
     end = next(markable_before(stop + 1), None)
     if end is None:
         return []
@@ -201,17 +202,17 @@ def _marker_positions(line: Sequence[Message], fork: int, markers: CacheMarkers)
     earlier = (
         at
         for at in markable_before(end)
-        if line[at].role in ROLES_SENT_AS_USER and line[at + 1].role not in ROLES_SENT_AS_USER
+        if messages[at].role in ROLES_SENT_AS_USER and messages[at + 1].role not in ROLES_SENT_AS_USER
     )
     worth = chain(ends, forks, (at for at in earlier if at not in forks))
     room = min(len(markers.message_markers) + len(forks), MAX_MARKERS - markers.other_marker_count)
     return sorted(islice(worth, max(0, room)))
 
 
-def _markable_before(line: Sequence[Message], end: int, *, marks_system: bool) -> Iterator[int]:
+def _markable_before(messages: Sequence[Message], end: int, *, marks_system: bool) -> Iterator[int]:
     """Messages before `end` with a block that may carry a marker, backwards."""
-    for at in reversed(range(min(end, len(line)))):
-        if _is_markable(line[at], _blocks(line[at].wire), marks_system=marks_system):
+    for at in reversed(range(min(end, len(messages)))):
+        if _is_markable(messages[at], _blocks(messages[at].wire), marks_system=marks_system):
             yield at
 
 

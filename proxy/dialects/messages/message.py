@@ -28,7 +28,7 @@ COMPACTION = "compaction"
 TYPES_WITHOUT_TEXT = (*REASONING, TOOL_USE)
 """Kinds of blocks that are no part of a message's text."""
 EMPTY_RUN = b"[]"
-"""A run without a block: on a line, but not in a request."""
+"""A run without a block: in a context, but not in a request."""
 ENVELOPE = {"role", "content"}
 """The members of a message that can be taken apart."""
 

@@ -130,16 +130,16 @@ def asks_to_drop_reasoning(request: Request) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------- render
-def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: RenderOptions) -> Body:
-    """The body of an upstream request: the client's members in its order, with this system text and this line."""
+def render(request: Request, messages: Sequence[Message], head: Sequence[bytes], wanted: RenderOptions) -> Body:
+    """The body of an upstream request: the client's members in its order, with this system text and these messages."""
     fields = _with_system(with_tools(request.fields, wanted.extra_tools, behind="messages"), request, head)
     if wanted.tool_choice_none:
         fields["tool_choice"] = b'{"type":"none"}'
-    order, fork = _sent_positions(line, request.messages), wanted.fork
+    order, fork = _sent_positions(messages, request.messages), wanted.fork
     if order is not None:
-        line = [line[at] for at in order]
+        messages = [messages[at] for at in order]
         fork = next((place for place, at in enumerate(order) if at >= fork), len(order)) if fork else 0
-    wires = place_markers(line, fork, markers_of(request.fields, _message_slices(request)))
+    wires = place_markers(messages, fork, markers_of(request.fields, _message_slices(request)))
     pieces: list[bytes] = []
     glue = b"{"
     for name, raw in fields.items():
@@ -165,25 +165,27 @@ def _with_system(fields: dict[str, bytes], request: Request, head: Sequence[byte
     return {name: raw for name, raw in fields.items() if name != "system" or not request.head}
 
 
-def _differs_from_client(line: Sequence[Message], messages: Sequence[Message]) -> bool:
-    """Whether a line is anything but the client's own messages."""
-    return len(line) != len(messages) or any(a.wire != b.wire for a, b in zip(line, messages, strict=True))
+def _differs_from_client(messages: Sequence[Message], client_messages: Sequence[Message]) -> bool:
+    """Whether the messages are anything but the client's own messages."""
+    return len(messages) != len(client_messages) or any(
+        a.wire != b.wire for a, b in zip(messages, client_messages, strict=True)
+    )
 
 
-def in_sent_order(line: Sequence[Message], client_messages: Sequence[Message]) -> Sequence[Message]:
-    """A line's messages in the order in which they are sent."""
-    order = _sent_positions(line, client_messages)
-    return line if order is None else [line[at] for at in order]
+def in_sent_order(messages: Sequence[Message], client_messages: Sequence[Message]) -> Sequence[Message]:
+    """The messages in the order in which they are sent."""
+    order = _sent_positions(messages, client_messages)
+    return messages if order is None else [messages[at] for at in order]
 
 
-def _sent_positions(line: Sequence[Message], client_messages: Sequence[Message]) -> list[int] | None:
-    """None where the order of the line is that of the request."""
-    if not any(message.role == "system" for message in line) or not _differs_from_client(line, client_messages):
+def _sent_positions(messages: Sequence[Message], client_messages: Sequence[Message]) -> list[int] | None:
+    """None where their order is that of the request."""
+    if not any(message.role == "system" for message in messages) or not _differs_from_client(messages, client_messages):
         return None
-    return _order_system_messages(line)
+    return _order_system_messages(messages)
 
 
-def _order_system_messages(line: Sequence[Message]) -> list[int]:
+def _order_system_messages(messages: Sequence[Message]) -> list[int]:
     """Each system message stands in front of the assistant's next message or at the end: the API takes it nowhere else,
     and what stood behind it may have left. One without content says only how to answer, and may stand anywhere.
 
@@ -202,7 +204,7 @@ def _order_system_messages(line: Sequence[Message]) -> list[int]:
     stack_calls: set[str] = set()
     opening, returned = 0, False
     """Where the assistant's last message stands, and whether nothing but results of stack calls is behind it."""
-    for at, message in enumerate(line):
+    for at, message in enumerate(messages):
         if message.role == "system" and message.text:
             waiting.append(at)
         elif message.role == "assistant" and message.wire != EMPTY_RUN:
@@ -294,12 +296,12 @@ def new_response_writer(request: Request, *, intercept: bool) -> MessagesRespons
     return MessagesResponseWriter(stream=request.stream, wants_usage=request.wants_usage, intercept=intercept)
 
 
-def unmarked_tokens_of(request: Request, line: Sequence[Message] | None) -> int:
-    """Tokens behind the last cache marker of the client's request, or of the line that is sent for it."""
+def unmarked_tokens_of(request: Request, messages: Sequence[Message] | None) -> int:
+    """Tokens behind the last cache marker of the client's request, or of the context that is sent for it."""
     sources = _message_slices(request)
-    if line is None:
+    if messages is None:
         return unmarked_tokens(request, sources)
-    return tokens_behind_markers(line, markers_of(request.fields, sources))
+    return tokens_behind_markers(messages, markers_of(request.fields, sources))
 
 
 def cache_ping(body: bytes) -> bytes | None:

@@ -318,7 +318,7 @@ def _remove_reasoning(
 ) -> Message:
     """`keeps_needed`: reasoning stays that an item with an id of its own needs; `goes_whole`: such an item goes too,
     unless the client answers it."""
-    # Nearly no message of a long line has any, and each is asked: a parser would be a hundred times as slow.
+    # Nearly no message of a long context has any, and each is asked: a parser would be a hundred times as slow.
     if not is_run(message.wire) or b'"reasoning"' not in message.wire:
         return message
     kept: list[bytes] = []

@@ -78,7 +78,7 @@ class OutputItem:
 
     def encode_for_provider(self, status: str) -> bytes:
         """As it goes back to the provider. A call of ours needs an id for its result, and goes without the item's own:
-        providers demand the reasoning of an item that they know by its id, and that may have to leave the line. All
+        providers demand the reasoning of an item that they know by its id, and that may have to leave the context. All
         else stays as it was sent."""
         raw = self.encode(status)
         if not raw or self.call is None or self.call.owner is not CallOwner.OURS:

@@ -221,9 +221,9 @@ def _wants_structured_output(fields: Mapping[str, bytes]) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------- render
-def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wanted: RenderOptions) -> Body:
-    """The body of an upstream request: the client's members in its order, with head and line as the input. What the
-    client named stands in the line."""
+def render(request: Request, messages: Sequence[Message], head: Sequence[bytes], wanted: RenderOptions) -> Body:
+    """The body of an upstream request: the client's members in its order, with head and messages as the input. What the
+    client named stands in the messages."""
     instructions = [wire for wire in head[:1] if wire.startswith(b'"')]
     items = list(head[len(instructions) :])
     fields = _without_previous_id(request.fields)
@@ -232,12 +232,12 @@ def render(request: Request, line: Sequence[Message], head: Sequence[bytes], wan
     if wanted.tool_choice_none:
         fields["tool_choice"] = b'"none"'
     elif ALLOWED_TOOLS_BYTES in fields.get("tool_choice", b""):
-        _allow_tools(fields, wanted.extra_tools or _appended_tools(line))
+        _allow_tools(fields, wanted.extra_tools or _appended_tools(messages))
     if instructions:
         fields["instructions"] = instructions[0]
     if not is_answer_stored(request) and ENCRYPTED_REASONING not in list_in(fields, "include"):
-        line = [without_unreadable_reasoning(message) for message in line]
-    items = [piece for wire in chain(items, _wires_of(line)) if (piece := without_brackets(wire))]
+        messages = [without_unreadable_reasoning(message) for message in messages]
+    items = [piece for wire in chain(items, _wires_of(messages)) if (piece := without_brackets(wire))]
     if (told := fields["input"].strip()).startswith(b'"') and items == [text_item(told)]:
         return (raw_json.join_object(fields),)
     pieces: list[bytes] = []
@@ -262,9 +262,11 @@ def _allow_tools(fields: dict[str, bytes], extra: bytes) -> None:
         )
 
 
-def _appended_tools(line: Sequence[Message]) -> bytes:
+def _appended_tools(messages: Sequence[Message]) -> bytes:
     """Our tools where they are offered among the messages."""
-    offers = (message.wire for message in line if ADDITIONAL_TOOLS.encode() in message.wire and is_run(message.wire))
+    offers = (
+        message.wire for message in messages if ADDITIONAL_TOOLS.encode() in message.wire and is_run(message.wire)
+    )
     return next((raw_json.encode(own_tools_in(wire)) for wire in offers), b"[]")
 
 
@@ -279,14 +281,14 @@ def _add_tools_to_head(head: list[bytes], fields: Mapping[str, bytes], extra: by
     return True
 
 
-def _wires_of(line: Sequence[Message]) -> Iterator[bytes]:
+def _wires_of(messages: Sequence[Message]) -> Iterator[bytes]:
     """The messages as they travel. A result of ours for a call that the client never answered is of the call's kind,
     which only the call tells."""
-    if not any(_is_unanswered(message) for message in line):
-        yield from (message.wire for message in line)
+    if not any(_is_unanswered(message) for message in messages):
+        yield from (message.wire for message in messages)
         return
     types: dict[str, str] = {}
-    for message in line:
+    for message in messages:
         types |= call_types(message)
         yield as_result_of(message, types.get(message.answers, "")) if _is_unanswered(message) else message.wire
 

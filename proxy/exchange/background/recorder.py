@@ -173,7 +173,7 @@ class RequestRecordBuilder(msgspec.Struct):
     def hash_chain(
         self, chain: PromptChain, request: Request, context_messages: Sequence[Message] | None = None
     ) -> HashedChain:
-        """The chain of the client's request, or of the line that is sent for it, with what of it no cache holds."""
+        """The chain of the client's request, or of the context that is sent for it, with what of it no cache holds."""
         is_marked = self.recorder.accountant.caches_at_markers(self.model)
         return hash_chain(chain, self.recorder.dialect.unmarked_tokens(request, context_messages) if is_marked else 0)
 

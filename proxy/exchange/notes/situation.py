@@ -128,16 +128,16 @@ class InjectionNote:
     policy: ContextPolicy
 
     def __call__(self, placement: Placement) -> Placement:
-        lines, request = placement.path_state.branches, placement.request
-        if not lines.pending_injections or not (
+        branches, request = placement.path_state.branches, placement.request
+        if not branches.pending_injections or not (
             self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)
         ):
             return placement
-        words = render_pending_injections(lines, self.policy.nonce_of(placement.conversation))
+        words = render_pending_injections(branches, self.policy.nonce_of(placement.conversation))
         if not words:
             return placement
         return self.note_writer.add_note(
-            self.note_writer.record_events(placement, [InjectionDelivered(lines.current)]), words
+            self.note_writer.record_events(placement, [InjectionDelivered(branches.current)]), words
         )
 
 

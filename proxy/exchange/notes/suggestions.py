@@ -65,10 +65,10 @@ class SuggestionNote:
     def _suggest(self, placement: Placement, seen: FrameSignals, rules: AutonomyRules) -> Placement:
         tree = placement.path_state.tree
         made = make_suggestion(tree, seen, rules, self.config.max_depth, placement.parsed_request.now)
-        if made is None or (made.told and not self._may_add_note(placement)):
+        if made is None or (made.in_context and not self._may_add_note(placement)):
             return placement
         placement = self.note_writer.record_events(placement, [SuggestionMade(tree.active, made)])
-        if not made.told:
+        if not made.in_context:
             return placement
         return self.note_writer.add_note(placement, suggestion_note(made, self.policy.nonce_of(placement.conversation)))
 

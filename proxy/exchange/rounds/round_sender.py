@@ -389,7 +389,7 @@ class RoundSender:
                 return got
             refused = _Refused(got.status, refusal, self._told_wait_s(got))
             if refused.told_wait_s is not None and refused.told_wait_s > MAX_RETRY_DELAY_S:
-                self.was_refused_for_length(got.status, refusal)  # the limit is learned for the next request
+                self.learn_if_too_long(got.status, refusal)  # the limit is learned for the next request
                 await self._pass_refusal(delivery, got, refusal)
                 return None
             following = await self._remedy(turn, attempt, refused)
@@ -420,12 +420,12 @@ class RoundSender:
         return None
 
     async def _without_usage(self, _: Turn, attempt: _Attempt, refused: _Refused) -> _Following | None:
-        if not self._was_refused_for_usage(refused.status, refused.body):
+        if not self._leave_usage_option_out(refused.status, refused.body):
             return None
         return replace(attempt, uncounted=True), refused.told_wait_s or 0
 
     async def _without_reasoning(self, _: Turn, attempt: _Attempt, refused: _Refused) -> _Following | None:
-        if not self._was_refused_for_reasoning(refused.status, refused.body):
+        if not self._leave_reasoning_out(refused.status, refused.body):
             return None
         return attempt, refused.told_wait_s or 0
 
@@ -486,7 +486,7 @@ class RoundSender:
         async with aclosing(got):
             return got, await got.body()
 
-    def _was_refused_for_usage(self, status: int, refusal: bytes) -> bool:
+    def _leave_usage_option_out(self, status: int, refusal: bytes) -> bool:
         """Whether the usage option that only we set was refused; then it is not set again."""
         request, message = self._request, refusal[: overflow_errors.MAX_SCANNED_BYTES]
         ours = request.stream and not request.wants_usage
@@ -495,7 +495,7 @@ class RoundSender:
         self._request = replace(request, wants_usage=True)
         return True
 
-    def _was_refused_for_reasoning(self, status: int, refusal: bytes) -> bool:
+    def _leave_reasoning_out(self, status: int, refusal: bytes) -> bool:
         """Whether reasoning in messages was refused that can be left out; then this model gets none any more. Where
         reasoning is signed, other rules say what leaves."""
         known, pair = self._services.models_without_reasoning, (self._route.upstream.name, self._route.model)
@@ -508,7 +508,7 @@ class RoundSender:
 
     async def _shorten_refused(self, turn: Turn, context: Context, status: int, refusal: bytes) -> Context | None:
         """A context that fits, if this one was refused for its length; the limit is remembered."""
-        if not self.was_refused_for_length(status, refusal) or turn.form is RequestForm.BARE:
+        if not self.learn_if_too_long(status, refusal) or turn.form is RequestForm.BARE:
             return None
         return await self._shorten_below(turn, context, self._request_tokens(turn, context))
 
@@ -548,7 +548,7 @@ class RoundSender:
             return await self.quotes.find() is not None
         return await self._original_may_fit(self.sent_tokens)
 
-    def was_refused_for_length(self, status: int, refusal: bytes) -> bool:
+    def learn_if_too_long(self, status: int, refusal: bytes) -> bool:
         """Whether the provider refused the last round for its length; if so, the window limit is learned from it."""
         if not overflow_errors.is_overflow(status, refusal, self.sent_tokens):
             return False

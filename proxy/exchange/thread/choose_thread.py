@@ -108,9 +108,9 @@ def changed_thread(known: Thread | None, thread: str, request: Request, model: s
     return None if now == known else now
 
 
-def thread_on_branch(lines: BranchState, thread: Thread | None) -> Thread | None:
+def thread_on_branch(branches: BranchState, thread: Thread | None) -> Thread | None:
     """The thread as the last request on the current branch showed it, if it differs now."""
-    look = lines.fingerprints.get(lines.current)
+    look = branches.fingerprints.get(branches.current)
     if look is None or thread is None:
         return None
     then = replace(thread, system_hash=look[0], tools_hash=look[1], model=look[2])

@@ -74,7 +74,7 @@ def test_a_push_is_entered_and_not_called(run: GrowingConversation) -> None:
     (event,) = done.events
     assert isinstance(event, FrameEntered)
     assert (event.origin, event.criteria, event.parent) == ("human", "tokens come out", run.story.tree.root.id)
-    assert done.tree.active_frame.has_no_opening_call
+    assert done.tree.active_frame.leaves_only_by_fold
     assert not done.tree.active_frame.is_inferred
     assert done.frames == (done.tree.active,)
 

@@ -300,7 +300,7 @@ def test_entered_twice_is_one_event_of_each_moment() -> None:
 
 def told(watched: GrowingConversation) -> dict[str, str]:
     """Each frame as it is told, with the one that it stands under."""
-    frames = watched.story.tree.told.frames
+    frames = watched.story.tree.as_shown.frames
     return {f.title: f"{f.status} in {frames[f.parent].title}" for f in frames.values() if f.parent}
 
 

@@ -260,7 +260,7 @@ def test_what_is_copied_goes_where_the_next_request_stands() -> None:
     wanted = request_injection(coming, "", MAIN_BRANCH, texts_)
     waiting = reduce_branches(reduce_branches(coming, wanted, 2), BranchSwitched("other", "e0", "c1"), 3)
 
-    assert wanted.line == "other"
+    assert wanted.branch == "other"
     assert render_pending_injections(coming, NONCE) == ""
     assert "found it" in render_pending_injections(waiting, NONCE)
     assert render_pending_injections(reduce_branches(waiting, InjectionDelivered("other"), 4), NONCE) == ""

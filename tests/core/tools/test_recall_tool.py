@@ -633,8 +633,8 @@ def test_what_was_recalled_in_a_turn_is_bounded() -> None:
     talk = begun()
     told_in_a_frame(talk, "fauth", "word\n" * 30_000)
 
-    some = run(replace(talk.desk(), recallable_tokens=5_000), call("k", "stack_recall", ref="fauth", page="1-4")).text
-    none = run(replace(talk.desk(), recallable_tokens=1_999), call("k", "stack_recall", ref="fauth")).text
+    some = run(replace(talk.desk(), recall_tokens_left=5_000), call("k", "stack_recall", ref="fauth", page="1-4")).text
+    none = run(replace(talk.desk(), recall_tokens_left=1_999), call("k", "stack_recall", ref="fauth")).text
 
     assert "Pages 1-2 of" in some
     assert count(some) <= 5_000

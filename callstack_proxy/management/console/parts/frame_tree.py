@@ -54,7 +54,7 @@ def tree_rows(
 ) -> list[TreeRow]:
     """The roots, in order of creation, each with what is below it. `tokens` are those of each frame's own messages by
     fate; `returning` is that of `ways_back`."""
-    tree = path_state.tree.told
+    tree = path_state.tree.as_shown
     states = tree_state_view(ledger, path_state)["frames"]
     closes = len(tree.frames) > MAX_OPEN_FRAMES
 
@@ -95,7 +95,7 @@ def ways_back(ledger: Ledger, path_state: PathState) -> Mapping[str, str]:
             found[frame] = "ask"
         elif not tree.kept_frames.get(holder, False):
             found[frame] = "hurry"
-    ended = [frame.id for frame in tree.told.frames.values() if has_returned(frame)]
+    ended = [frame.id for frame in tree.as_shown.frames.values() if has_returned(frame)]
     return found | {frame: "ask" for frame in ended if not is_kept(tree, frame)}
 
 

@@ -81,7 +81,7 @@ def tokens_of(path_entry: PathEntry) -> int:
 
 def spans_of(path_state: PathState) -> list[Span]:
     """All messages of a path, oldest first."""
-    tree = path_state.tree.told
+    tree = path_state.tree.as_shown
     in_context = {id(path_entry) for path_entry in context_entries(path_state)}
     spans: list[Span] = []
     position = 0
@@ -123,7 +123,7 @@ def lay_out(path_state: PathState, full_tokens: int, *, only_sent: bool = False)
         of_frame = by_frame.setdefault(span.frame, dict.fromkeys(FATES, 0))
         of_frame[span.fate] += span.tokens
     shown = _packed(span for span in spans if span.fate != "folded") if only_sent else spans
-    tree, scale = path_state.tree.told, 100 / max(1, full_tokens)
+    tree, scale = path_state.tree.as_shown, 100 / max(1, full_tokens)
     rectangles = [_rectangle(span, span.fate, tree, scale) for span in (*_bands(shown, tree), *shown)]
     depths = [span.depth for span in shown]
     return Icicle(rectangles, (max(depths, default=0) + 1) * ROW_HEIGHT, totals, by_frame)

@@ -44,8 +44,8 @@ def sentence_facts(ledger: Ledger, tree: Tree, input_price: float) -> SentenceFa
     ]
     times = Counter(folded.frame for folded in folds)
     messages = {folded.frame: len(folded.entries) for folded in folds if times[folded.frame] == 1}
-    frames = tree.told.frames.values()
-    returning = frozenset(frame.id for frame in frames if not frame.has_no_opening_call)
+    frames = tree.as_shown.frames.values()
+    returning = frozenset(frame.id for frame in frames if not frame.leaves_only_by_fold)
     return SentenceFacts({frame.id: frame.title for frame in frames}, messages, returning, input_price)
 
 
