@@ -16,7 +16,7 @@ from typing import Any
 
 from llm_test_provider.apis.json import canonical
 from llm_test_provider.prompt_cache import HOUR, CacheRule, PromptPart, SimulatedCache, SimulatedCacheUse
-from proxy.accounting import Tariff
+from proxy.accounting import PromptChain, Tariff
 from proxy.core.ledger import Request, RequestSlice
 from proxy.dialects import raw_json
 from proxy.dialects.messages import CACHE_CONTROL_BYTES, MEMBER, REASONING, TEXT, split_markers, type_of
@@ -77,13 +77,28 @@ def _input_price(use: SimulatedCacheUse, tariff: Tariff) -> float:
 Markers = tuple[bytes, ...]
 
 
+def cache_pieces(request: Request) -> PromptChain:
+    """System text and tools as one piece, then the blocks of the messages, without markers. By blocks, because texts
+    of the proxy may join a user message later."""
+    pieces = [_head_piece(request)]
+    loading = request.loaded_tokens_by_message(request.messages)
+    for position, message in enumerate(request.messages):
+        tokens = message.tokens + loading.get(position, 0)
+        pieces += _blocks_of(message.role == "assistant", message.wire, tokens)
+    return [(digest.hex(), tokens) for digest, tokens in pieces]
+
+
+def _head_piece(request: Request) -> tuple[bytes, int]:
+    tokens = sum(message.tokens for message in request.head) + request.tools_tokens
+    return f"{request.system_hash}{request.tools_hash}".encode(), tokens
+
+
 def cached_parts(request: Request) -> Iterator[PromptPart]:
     """System text and tools as one part, then the blocks of the messages, in the order of the prompt."""
-    head = sum(message.tokens for message in request.head) + request.tools_tokens
     markers = [
         m for name in ("system", "tools") for found in _markers_by_item(request.fields.get(name, b"")) for m in found
     ]
-    yield _part(f"{request.system_hash}{request.tools_hash}".encode(), head, markers)
+    yield _part(*_head_piece(request), markers)
     sources = request.slices[len(request.head) :]
     whole = (request.fields[MEMBER],) if MEMBER in request.fields else ()
     loading = request.loaded_tokens_by_message(request.messages).items()
@@ -101,7 +116,7 @@ def _message_parts(source: RequestSlice, whole: Markers, loaded: Mapping[int, in
     blocks = [
         (digest, tokens)
         for message in source.messages
-        for digest, tokens in _block_digests(
+        for digest, tokens in _blocks_of(
             message.role == "assistant", message.wire, message.tokens + loaded.get(id(message), 0)
         )
     ]
@@ -123,7 +138,7 @@ def _markers_by_item(array: bytes) -> tuple[Markers, ...]:
 
 
 @lru_cache(BLOCK_CACHE_SIZE)
-def _block_digests(assistant: bool, wire: bytes, tokens: int) -> tuple[tuple[bytes, int], ...]:  # noqa: FBT001 - whose it is
+def _blocks_of(assistant: bool, wire: bytes, tokens: int) -> tuple[tuple[bytes, int], ...]:  # noqa: FBT001 - whose it is
     """Digest and tokens of each block of a message, without markers. The tokens of the message are split by length of
     the blocks. A plain text is one block."""
     content = wire if wire.startswith(b"[") else raw_json.members(wire).get("content", b"")

@@ -260,8 +260,11 @@ class _SentContext:
 
     def frame_of(self, at: int) -> str:
         """The frame that owns the message, or empty."""
-        carried = self._seen.story.tree.carried_owners
-        return next((frame_id_of(carried.get(p.path_id, p.owner)) for p in self._path_entries(at)), "")
+        placed = self._path_entries(at)
+        if not placed:
+            return ""
+        first = placed[0]
+        return frame_id_of(self._seen.story.tree.carried_owners.get(first.path_id, first.owner))
 
     def refs_to(self, at: int) -> frozenset[str]:
         """The refs in what was sent that recall the message: its frame, those above it, the trace of its removal."""

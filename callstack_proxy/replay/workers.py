@@ -14,6 +14,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -157,7 +158,7 @@ def play_all(
 def _play_in_processes(
     tasks: Iterable[tuple[Path, Play]], whole: float, jobs: int, progress: Progress, on_done: OnDone
 ) -> list[list[ReplayOutcome]]:
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork" if _may_fork() else "spawn")
     done: Synchronized[float] = context.Value("d", 0.0)
     over: Synchronized[int] = context.Value("b", 0)
     played: dict[int, list[ReplayOutcome]] = {}
@@ -183,6 +184,12 @@ def _play_in_processes(
             over.value = 1
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _may_fork() -> bool:
+    """A fork has everything imported at once, which else costs each process a second. Only Linux forks safely, and only
+    a process of one thread: another may hold a lock that nobody in the fork would release."""
+    return sys.platform == "linux" and threading.active_count() == 1
 
 
 def _submitted(pool: ProcessPoolExecutor, play: Play) -> Future[list[ReplayOutcome]]:

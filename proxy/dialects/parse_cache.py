@@ -309,8 +309,8 @@ class ParseCache:
                 size = 0
                 yield None
         behind = tuple(takewhile(_has_token_counts, new))
-        size = before.size if alike == len(before.raws) else sum(map(_size, seen))
-        now = _RecentRequest(raws[: alike + len(behind)], (*seen, *behind), size + sum(map(_size, behind)))
+        size = before.size - sum(map(_size, before.sources[alike:])) + sum(map(_size, behind))
+        now = _RecentRequest(raws[: alike + len(behind)], (*seen, *behind), size)
         self._store_request(opening, now)
         return (*seen, *new)
 

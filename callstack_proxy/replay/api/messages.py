@@ -18,7 +18,7 @@ from callstack_proxy.replay.api.base import (
     ReplyMetadata,
     is_own_call,
 )
-from callstack_proxy.replay.cache_markers import cached_parts
+from callstack_proxy.replay.cache_markers import cache_pieces
 from callstack_proxy.replay.recording import Json, encode_json
 from callstack_proxy.replay.validation import (
     CallPairing,
@@ -29,8 +29,8 @@ from callstack_proxy.replay.validation import (
     stable_digest,
     tool_definition,
 )
-from proxy.accounting import CacheUse, PromptChain, tariff_for
-from proxy.core.ledger import Message, Request
+from proxy.accounting import CacheUse, tariff_for
+from proxy.core.ledger import Message
 from proxy.dialects import ANTHROPIC_MESSAGES
 from proxy.dialects.chat import text_of
 from proxy.dialects.messages import REASONING, TEXT, TOOL_RESULT, TOOL_USE, messages_in, read_message, with_marker
@@ -179,11 +179,6 @@ def _input(arguments: str) -> Json:
 
 
 # ------------------------------------------------------------------------------------------------------------- answer
-def cache_pieces(request: Request) -> PromptChain:
-    """By blocks, because texts of the proxy may join a user message later."""
-    return [(part.content.hex(), part.tokens) for part in cached_parts(request)]
-
-
 def as_message(answer: Json) -> Message:
     return read_message(encode_json(answer))
 

@@ -87,9 +87,9 @@ def _marker(fields: Mapping[str, bytes]) -> tuple[bytes, ...]:
 
 def markers_of(fields: Mapping[str, bytes], messages: Sequence[RequestSlice]) -> CacheMarkers:
     """The markers of a request, from its members and what its messages were read from."""
-    marked = [source for source in messages if source.has_marker_key]
-    forms = tuple(m for source in marked for m in _markers_in(_content(source.raw)))
-    on_system = any(_is_system(source) and _markers_in(_content(source.raw)) for source in marked)
+    marked = [(source, _markers_in(_content(source.raw))) for source in messages if source.has_marker_key]
+    forms = tuple(marker for _, markers in marked for marker in markers)
+    on_system = any(markers and _is_system(source) for source, markers in marked)
     elsewhere = sum(len(_markers_in(fields.get(name, b""))) for name in ("system", "tools"))
     whole = b"".join(_marker(fields))
     last = _last_marked_message(messages, marks_system=on_system) if forms else ""
