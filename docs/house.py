@@ -414,11 +414,11 @@ LIMITS = {
     "modules beside it": 210,
     "functions, p50 of lines": 7,
     "functions, p90 of lines": 18,
-    "pairs of records with six or more common fields": 52,
+    "pairs of records with six or more common fields": 42,
     "names in docstrings that do not exist": 0,
     "imports under a needless other name": 0,
     "docstrings of nothing": 0,
-    "locals named told, came, heard, kept, parts, line": 505,
+    "locals named told, came, heard, kept, parts, line": 480,
 }
 """The most that each count may be. What a change makes smaller, it writes smaller here too."""
 

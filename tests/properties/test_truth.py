@@ -89,7 +89,7 @@ class Program:
         after = self.tree
         yield result.text, after
         if isinstance(last := result.events[-1] if result.events else None, FramePopped | FrameInvalidated):
-            yield last.result, after
+            yield last.call_result, after
         if isinstance(last, FramePushed):
             assert last.block == result.text
 

@@ -33,31 +33,29 @@ NOTED = "noted"
 CHANGED = "changed"
 
 
-class DecisionRow(TypedDict):
-    """A decision of a frame. It was said at the entry `entry`. `superseded_by`: the words of the decision that took
-    its place."""
+class HeldRow(TypedDict):
+    """Something that held in a frame from `valid_from` to `valid_to`, and came with the entry `entry`."""
 
     frame: str
     title: str
-    decision: str
     entry: str
     valid_from: int
     valid_to: int | None
     recorded_at: int
+
+
+class DecisionRow(HeldRow):
+    """A decision of a frame. `superseded_by`: the words of the decision that took its place."""
+
+    decision: str
     superseded_by: str | None
 
 
-class ArtifactRow(TypedDict):
+class ArtifactRow(HeldRow):
     """What a frame made. `how`: "changed", a call of the client changed the file; or "noted", somebody said so."""
 
-    frame: str
-    title: str
     artifact: str
     how: str
-    entry: str
-    valid_from: int
-    valid_to: int | None
-    recorded_at: int
 
 
 class _Origin(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from proxy.core.filemap import RankedFile, build_file_map, fit_to_budget, render
 from proxy.core.frames import Frame, PathState
 from proxy.core.ledger import Ledger, Usage
 from proxy.core.text import CountTokens
-from proxy.core.tools import FrameBlockBudgets, cut_with_remainder, measure_context
+from proxy.core.tools import ContextCounts, FrameBlockBudgets, cut_with_remainder, measure_context
 from proxy.errors import NotFound
 from proxy.exchange import block_format_for, tool_settings
 from proxy.store import thread_tips
@@ -29,7 +29,7 @@ class BudgetsView(TypedDict):
     current: int
 
 
-class ContextView(TypedDict):
+class ContextView(ContextCounts):
     """The line of the active frame. `changed` are budgets that the configuration sets otherwise than they come;
     `block_tokens` is null where no block was told; `siblings` of the `finished` frames beside the path fit into it.
     `window` is that of the model's row of prices; `read` and `write` are what a cached and a written token cost of a
@@ -41,12 +41,6 @@ class ContextView(TypedDict):
     budgets: BudgetsView
     changed: list[str]
     block_tokens: int | None
-    ancestors: int
-    siblings: int
-    finished: int
-    planned: int
-    entries: int
-    tokens: int
     window: int
     read: float
     write: float
@@ -85,12 +79,7 @@ def context_view(ledger: Ledger, path_state: PathState, config: Config, now: int
         "budgets": budgets_view(info.budgets),
         "changed": list(info.changed_budgets),
         "block_tokens": count(info.block) if info.block else None,
-        "ancestors": info.ancestors,
-        "siblings": info.siblings,
-        "finished": info.finished,
-        "planned": info.planned,
-        "entries": info.entries,
-        "tokens": info.tokens,
+        **info.counts,
         "window": tariff.window,
         "read": tariff.read,
         "write": tariff.write,

@@ -30,18 +30,23 @@ class AncestorScoreView(TypedDict):
     artifacts: int
 
 
-class AncestorView(TypedDict):
-    """`depth` is 1 for the parent; `score` is the sum of its `parts`; `kept` where it stands in the block, and `why`
-    it does or does not. `tokens`: what it takes there; of one that is left out, what it would have taken at most."""
+class RelativeView(TypedDict):
+    """`kept` where it stands in the block, and `why` it does or does not. `tokens`: what it takes there; of one that is
+    left out, what it would have taken at most."""
 
     frame: str
     title: str
     status: str
-    depth: int
     kept: bool
     why: InclusionReason
     tokens: int
     score: float
+
+
+class AncestorView(RelativeView):
+    """`depth` is 1 for the parent; `score` is the sum of its `parts`."""
+
+    depth: int
     parts: AncestorScoreView
 
 
@@ -58,19 +63,12 @@ class SiblingScoreView(TypedDict):
     status: int
 
 
-class SiblingView(TypedDict):
+class SiblingView(RelativeView):
     """`level` is 0 beside the frame, 1 beside its parent, and so on. `relevance`, the sum of its `words`, has to reach
     `minimum_relevance`, or it is one of the three newest; `score` is that and the sum of the `rest`, but for an attempt
     before this one, which goes first."""
 
-    frame: str
-    title: str
-    status: str
     level: int
-    kept: bool
-    why: InclusionReason
-    tokens: int
-    score: float
     relevance: int
     words: SharedWordsView
     rest: SiblingScoreView

@@ -91,7 +91,7 @@ def _keep_in_context(event: FrameEvent, root: str) -> FrameEvent:
     """The same end, without removing anything from the context. The root's work stays in any case."""
     if not isinstance(event, FramePopped) or event.frame == root:
         return event
-    return structs.replace(event, result="", carried=(), stays=True)
+    return structs.replace(event, call_result="", carried=(), stays=True)
 
 
 def _has_unanswered_results(path_state: PathState) -> bool:

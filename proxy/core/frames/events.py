@@ -32,11 +32,16 @@ class RootStarted(msgspec.Struct, frozen=True, tag=ROOTED):
     criteria: str
 
 
-class FramePlanned(msgspec.Struct, frozen=True, tag="planned"):
+class NewFrame(msgspec.Struct, frozen=True):
+    """What every event says that creates a frame with a goal."""
+
     frame: str
     parent: str
     title: str
     criteria: str
+
+
+class FramePlanned(NewFrame, frozen=True, tag="planned"):
     compacted: str = ""
     origin: str = "model"
     key: str = ""
@@ -52,13 +57,9 @@ class FrameReplanned(msgspec.Struct, frozen=True, tag="replanned"):
     compacted: str = ""
 
 
-class FramePushed(msgspec.Struct, frozen=True, tag="pushed"):
+class FramePushed(NewFrame, frozen=True, tag="pushed"):
     """A frame began. `turn` and `call` name the opening call; `block` is the text of its result."""
 
-    frame: str
-    parent: str
-    title: str
-    criteria: str
     turn: str
     call: str
     block: str
@@ -83,7 +84,7 @@ class FrameActivated(msgspec.Struct, frozen=True, tag="activated"):
 
 
 class FramePopped(msgspec.Struct, frozen=True, tag="popped"):
-    """A frame ended. `result` is the new result of its opening call; `carried` are user messages of the unfinished
+    """A frame ended. `call_result` is the new result of its opening call; `carried` are user messages of the unfinished
     turn, which pass to the frame that it returns to. `artifacts` are files that its calls changed and `decisions` those
     named in its results; both are added to the ones noted before. `stays`: it was stopped in place, so its call keeps
     its result and its entries stay in the context."""
@@ -92,7 +93,7 @@ class FramePopped(msgspec.Struct, frozen=True, tag="popped"):
     status: Status
     results: str
     compacted: str
-    result: str = msgspec.field(default="", name="told")
+    call_result: str = msgspec.field(default="", name="told")
     carried: tuple[str, ...] = ()
     tokens: int = 0
     artifacts: tuple[str, ...] = ()
@@ -118,7 +119,7 @@ class FrameInvalidated(msgspec.Struct, frozen=True, tag="invalidated"):
 
     frame: str
     reason: str
-    result: str = msgspec.field(default="", name="told")
+    call_result: str = msgspec.field(default="", name="told")
     cascade: tuple[str, ...] = ()
     carried: tuple[str, ...] = ()
     stays: bool = False
@@ -185,16 +186,12 @@ class ContextTrimmed(msgspec.Struct, frozen=True, tag="trim"):
     words: str = ""
 
 
-class FrameEntered(msgspec.Struct, frozen=True, tag="entered"):
+class FrameEntered(NewFrame, frozen=True, tag="entered"):
     """A frame began without a push: inferred from the client's messages, or by a person ("human"). It is new, planned,
     or already in progress. It takes over the earlier entries `taking`: the call group that opened it, or a turn that
     turned out to be a frame. With `around` it stands above that frame, which is in progress; the work goes on in
     there."""
 
-    frame: str
-    parent: str
-    title: str
-    criteria: str
     origin: str
     taking: tuple[str, ...] = ()
     retry_of: str = ""

@@ -272,7 +272,7 @@ def _mark_suggestions_acted_upon(before: Tree, after: Tree, event: FrameEvent, n
             )
         case FrameEntered(origin="auto") if event.frame not in before.frames:
             suggestions = suggestion_log.count_automatic_operation(after.suggestion_state, suggestion_log.PUSH)
-        case FramePopped(result="", stays=False) if before.frames[event.frame].origin == "auto":
+        case FramePopped(call_result="", stays=False) if before.frames[event.frame].origin == "auto":
             suggestions = suggestion_log.count_automatic_operation(after.suggestion_state, suggestion_log.POP)
         case FramePopped() | FrameInvalidated():
             suggestions = suggestion_log.mark_acted_upon(after.suggestion_state, suggestion_log.POP, event.frame, now)
@@ -466,7 +466,7 @@ def _pop_frame(tree: Tree, event: FramePopped, now: int) -> Tree:
     after = _with_frames(tree, ended)
     if frame.leaves_only_by_fold and not _contains_active_frame(tree, frame.id):
         return after
-    return _return_from_frame(after, frame, event.result, event.carried)
+    return _return_from_frame(after, frame, event.call_result, event.carried)
 
 
 def _stop_frame(tree: Tree, ended: Frame) -> Tree:
@@ -538,7 +538,7 @@ def _invalidate_frames(tree: Tree, event: FrameInvalidated, now: int) -> Tree:
         return after
     if event.stays:
         return _leave_in_place(after, target.id)
-    return _return_from_frame(after, target, event.result, event.carried)
+    return _return_from_frame(after, target, event.call_result, event.carried)
 
 
 def reopen_root(tree: Tree, now: int) -> Tree:

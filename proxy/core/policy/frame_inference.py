@@ -475,7 +475,7 @@ def build_pop_event(  # noqa: PLR0913  a frame's end is these facts
         tokens=sum(m.tokens for p in path_entries if (m := message_of(p))),
         artifacts=tuple(artifacts_in_facts(facts)),
         decisions=facts.decisions,
-        result=note,
+        call_result=note,
     )
 
 

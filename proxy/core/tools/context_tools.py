@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import fields
+from typing_extensions import TypedDict
 
 from proxy.core.compaction import CachePrices, count_context_tokens
 from proxy.core.context import block_holder, block_of, context_entries, frames_with_block, surroundings_of
@@ -33,6 +34,17 @@ MAX_PREVIEW_CHARACTERS = 100_000
 MAX_NAMED_FRAMES = 10  # of one kind
 
 
+class ContextCounts(TypedDict):
+    """Frames in the block, entries and tokens of the context."""
+
+    ancestors: int
+    siblings: int
+    finished: int
+    planned: int
+    entries: int
+    tokens: int
+
+
 class ContextInfo(msgspec.Struct, frozen=True):
     """Sizes of the active frame's context, in tokens. `changed_budgets` names the budgets that differ from the
     defaults; `block` is the block sent when the frame was entered, which showed `siblings` of the `finished` frames;
@@ -42,12 +54,7 @@ class ContextInfo(msgspec.Struct, frozen=True):
     budgets: FrameBlockBudgets
     changed_budgets: tuple[str, ...]
     block: str
-    ancestors: int
-    siblings: int
-    finished: int
-    planned: int
-    entries: int
-    tokens: int
+    counts: ContextCounts
     usage: Usage | None
 
 
@@ -65,12 +72,14 @@ def measure_context(path_state: PathState, budgets: FrameBlockBudgets, now: int,
         budgets=budgets,
         changed_budgets=tuple(f.name for f in fields(FrameBlockBudgets) if getattr(budgets, f.name) != f.default),
         block=frame.opening.block if frame.opening else "",
-        ancestors=len(surroundings.lineage),
-        siblings=sum(map(len, surroundings.sibling_levels)),
-        finished=surroundings.finished_count,
-        planned=len(surroundings.planned_children),
-        entries=len(entries),
-        tokens=count_context_tokens(path_state, count),
+        counts={
+            "ancestors": len(surroundings.lineage),
+            "siblings": sum(map(len, surroundings.sibling_levels)),
+            "finished": surroundings.finished_count,
+            "planned": len(surroundings.planned_children),
+            "entries": len(entries),
+            "tokens": count_context_tokens(path_state, count),
+        },
         usage=next(
             (finished_round.spoken.usage for finished_round in reversed(rounds) if finished_round.spoken.usage), None
         ),
@@ -97,16 +106,13 @@ def _render_context_info(info: ContextInfo, tool_context: ToolContext) -> Iterat
         )
     else:
         yield "Block: none was told as this frame began."
+    counts, window = info.counts, tool_context.window_tokens
     yield (
-        f"Selection: {info.ancestors} above, {info.siblings} of {info.finished} finished beside the path, "
-        f"{info.planned} planned below."
+        f"Selection: {counts['ancestors']} above, {counts['siblings']} of {counts['finished']} finished beside the "
+        f"path, {counts['planned']} planned below."
     )
-    full = (
-        f" of {tool_context.window_tokens:,} ({100 * info.tokens / tool_context.window_tokens:.1f} %)"
-        if tool_context.window_tokens
-        else ""
-    )
-    yield f"Line: {info.entries} entries, {info.tokens:,} tokens{full}, without the system text and tools."
+    full = f" of {window:,} ({100 * counts['tokens'] / window:.1f} %)" if window else ""
+    yield f"Line: {counts['entries']} entries, {counts['tokens']:,} tokens{full}, without the system text and tools."
     yield f"Last usage: {_render_usage(info.usage)}."
     yield f"Caching: {_render_cache_prices(tool_context.prices)}"
 

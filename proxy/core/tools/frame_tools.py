@@ -282,8 +282,8 @@ def _with_outer_end(events: Sequence[FramePopped], open_below: Sequence[Frame], 
     leaves the context with that frame."""
     outermost = next((frame.id for frame in reversed(open_below) if frame.opening), "")
     return [
-        msgspec.structs.replace(event, result=f"{event.result}\n\n{end}")
-        if event.frame == outermost and event.result
+        msgspec.structs.replace(event, call_result=f"{event.call_result}\n\n{end}")
+        if event.frame == outermost and event.call_result
         else event
         for event in events
     ]
@@ -369,7 +369,7 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
     )
     complete_event = msgspec.structs.replace(
         event,
-        result=results_text,
+        call_result=results_text,
         carried=unfinished if frame.parent and not stays else (),
         tokens=tokens,
         artifacts=changed_paths_of(own_entries, tool_context.settings.tool_roles),

@@ -213,9 +213,9 @@ def invalidate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolR
     following = next_planned_text(tree_after, returned_frames[-1]) if returned_frames else ""
     note = "\n\n".join(map(invalidation_text, invalidated)) + active_frame_text(tree_after)
     note = f"{note} {following}" if following else note
-    event = replace(event, result="\n\n".join(filter(None, (note, past_speech_text(past)))))
+    event = replace(event, call_result="\n\n".join(filter(None, (note, past_speech_text(past)))))
     if is_at_work and has_lost_opening_call(tool_context.path_state, tool_context.turn_id, frame):
-        event = replace(event, result="", carried=(), stays=True)
+        event = replace(event, call_result="", carried=(), stays=True)
     moves = item_moves(tree, tree_after, frame) if returned_frames and frame.opening and not event.stays else ()
     return ToolResult(
         _invalidated_text(tool_context, tree_after, frame, cascade, working),

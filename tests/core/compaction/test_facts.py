@@ -325,7 +325,7 @@ def test_a_check_in_a_frame_pushed_and_popped_inside_says_how_it_ended(
     for n, (_, result) in enumerate(inside):
         talk.client("tool", result, f"i{n}")
     turn = talk.model(("", (call("q", "stack_frame_pop"),)), ("Goes on.", ()))
-    talk.happens(FramePopped("fa", Status.COMPLETED, "done", "done", result="it is done"), turn, 1)
+    talk.happens(FramePopped("fa", Status.COMPLETED, "done", "done", call_result="it is done"), turn, 1)
     story = talk.story
 
     facts = facts_of_span(story, entries_owned_by(story, {"froot"}, story.entries), DEFAULT_TOOL_ROLES)

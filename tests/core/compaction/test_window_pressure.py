@@ -70,7 +70,7 @@ def test_a_frame_weighs_its_block_while_it_runs_and_then_what_it_returned() -> N
     assert count_context_tokens(talk.story, len) == len("a block of many words")
 
     closed = talk.model(("", (call("q", "stack_frame_pop"),)))
-    talk.happens(FramePopped("fa", Status.COMPLETED, "done", "done", result="it is done"), closed, 1)
+    talk.happens(FramePopped("fa", Status.COMPLETED, "done", "done", call_result="it is done"), closed, 1)
     assert count_context_tokens(talk.story, len) == len("it is done")
 
 
