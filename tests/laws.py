@@ -47,6 +47,8 @@ GIVEN_AGAIN = "Not all of that is in front of you any more."
 WITHHELD = "Error: this answer is left out, because your context window had no room for it."
 """An answer of a tool of ours that a window had no room for: it is told so when the line is trimmed."""
 CUT = re.compile(r"\n\[[\d,]+ of [\d,]+ characters left out here: .*stack_recall with ref=\"\w+\"\]\n")
+LINES_ABOVE = re.compile(r"\[(\d+) lines left out: they stand in the earlier result of .*; ref=\"\w+\"\]")
+REPEATS = "\n[lines that stand above are left out; as it came: stack_recall with ref="
 TIDIED = "\n[tidied: codes, blanks and equal lines are left out; as it came: stack_recall with ref="
 REPEATED = re.compile(r"^\[line repeated \d+ times\]$", re.MULTILINE)
 ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07)")
@@ -355,7 +357,10 @@ def verbatim(client: Body, line: Body, *, is_first: bool) -> Iterator[str]:
         if client.written[at] in written:
             del written[: written.index(client.written[at]) + 1]
         elif not any(
-            _is_cut(client.messages[at], m) or _is_tidied(client.messages[at], m) or _is_more(client.messages[at], m)
+            _is_cut(client.messages[at], m)
+            or _is_tidied(client.messages[at], m)
+            or _is_without_repeats(client.messages[at], m, line)
+            or _is_more(client.messages[at], m)
             for m in line.messages
         ):
             yield f"L4: not on the line as it was sent: {client.written[at][:80]}"
@@ -375,6 +380,21 @@ def _is_tidied(whole: Json, shown: Json) -> bool:
         return False
     theirs = "".join(ESCAPE.sub("", text_of(whole)).split())
     return all("".join(line.split()) in theirs for line in REPEATED.sub("", said).splitlines())
+
+
+def _is_without_repeats(whole: Json, shown: Json, line: Body) -> bool:
+    """An output less lines that other results on the line have, in one piece, with its ref."""
+    said, repeats, _ = text_of(shown).partition(REPEATS)
+    if whole["role"] != "tool" or shown.get("tool_call_id") != whole["tool_call_id"] or not repeats:
+        return False
+    others = [text_of(m) for m in line.messages if m["role"] == "tool" and m is not shown]
+    rest = text_of(whole).split("\n")
+    for told in said.split("\n"):
+        number = int(found[1]) if (found := LINES_ABOVE.fullmatch(told)) else 0
+        piece, rest = rest[: number or 1], rest[number or 1 :]
+        if not any("\n".join(piece) in other for other in others) if number else piece != [told]:
+            return False
+    return not rest
 
 
 def _is_more(whole: Json, shown: Json) -> bool:
@@ -400,7 +420,7 @@ def _is_retold(message: Json) -> bool:
     if said in (ANSWER_LEFT_OUT, WORK_LEFT_OUT):
         return True
     ours = said.startswith(CLEARED) or any(told in said for told in (GIVEN_AGAIN, f"\n\n{SAID}", f"\n\n{TRACE}"))
-    ours = ours or TIDIED in said
+    ours = ours or TIDIED in said or REPEATS in said
     return message["role"] == "tool" and (ours or bool(CUT.search(said) or IN_A_LINE.fullmatch(said)))
 
 

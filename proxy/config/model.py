@@ -215,9 +215,10 @@ class Config(StrictModel):
     """Tokens from which a single output is cut on its way to the model; the whole of it can be recalled.
     0: half of the model's window, where that is known."""
 
-    tidy_outputs: Switch = "off"
-    """Whether outputs of commands, and JSON, are written shorter before they are first sent: without escape codes,
-    overwritten text of progress bars, needless blanks and runs of equal lines. The whole of each can be recalled."""
+    tidy_outputs: Literal["off", "on", "repeats"] = "off"
+    """`on`: outputs of commands, and JSON, are written shorter before they are first sent: without escape codes,
+    overwritten text of progress bars, needless blanks and runs of equal lines. `repeats`: all outputs also without blocks
+    of lines that stand in the context already. The whole of each can be recalled."""
 
     outputs: dict[str, OutputRuleSettings] = {}
     """How much is told of the outputs of certain tools, by name, glob or role: `outputs: {grep: {head: 200}}`; or the

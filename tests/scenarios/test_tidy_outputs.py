@@ -86,3 +86,35 @@ def test_what_saves_little_is_sent_as_it_came(stage: Stage, provider: ScriptedPr
     chat.returns("a.py  \nb.py\n")
 
     assert results(provider) == ["a.py  \nb.py\n"]
+
+
+# --------------------------------------------------------------------------------------------------------------- repeats
+MODULE = "\n".join(f"def function_{n}(value):  # what it does with value {n}" for n in range(60))
+CHANGED = MODULE.replace("value 30", "value thirty")
+
+
+def test_lines_that_stand_in_the_context_are_not_sent_again(stage: Stage, provider: ScriptedProvider) -> None:
+    """A module read again after an edit: the changed line, its neighbours, and where the rest stands. The second read is
+    recalled as it came."""
+    chat = client_of(stage, tidy_outputs="repeats")
+    provider.will(does(call("read", file_path="a.py")), does(call("read", file_path="a.py")), says("read"))
+    chat.says("read it")
+    chat.returns(MODULE)
+    chat.returns(CHANGED)
+    whole, short = results(provider)
+    assert whole == MODULE
+    lines = short.split("\n")
+    assert lines[0] == MODULE.split("\n")[0]
+    assert lines[1].startswith("[28 lines left out: they stand in the earlier result of read a.py; ref=")
+    assert "value thirty" in lines[3]
+    assert len(lines) == 8
+
+    refs = [line.rpartition('ref="')[2].partition('"')[0] for line in (lines[1], lines[-1])]
+    provider.will(does(recall(refs[0])), does(recall(refs[1])), says("here"))
+    chat.says("show me all of it")
+    assert results(provider)[:2] == [whole, short]
+    recalled = results(provider)[2:]
+    assert "Still in your context" in recalled[0]
+    assert "value thirty" in recalled[1]
+
+

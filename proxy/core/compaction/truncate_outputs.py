@@ -269,7 +269,7 @@ def breadcrumb(
     text = output.text
     code = exit_code(text)
     parts = [
-        f"{CLEARED_PREFIX} {_describe_call(output.call, names)}: {text.count(chr(10)) + 1:,} lines, "
+        f"{CLEARED_PREFIX} {describe_call(output.call, names)}: {text.count(chr(10)) + 1:,} lines, "
         f"{len(text):,} characters",
         f"exit code {code}" if code is not None else "",
         *_describe_names(text),
@@ -282,8 +282,8 @@ def breadcrumb(
     return "\n".join([crumb, *(f"[{where}:]\n{words}" for where, words in kept if words)])
 
 
-def _describe_call(call: Call, names: ToolRoles) -> str:
-    """`read src/a.py`, or the tool and the beginning of its arguments."""
+def describe_call(call: Call, names: ToolRoles) -> str:
+    """In one line: `read src/a.py`, or the tool and the beginning of its arguments."""
     if paths := [touched.path for touched in files_touched_by(call, names)]:
         return f"{call.name} {', '.join(paths[:MAX_PATHS])}"
     return f"{call.name} {cut_for_display(call.arguments, COMMAND_CHARACTERS)}"

@@ -26,6 +26,7 @@ from proxy.core.compaction import (
     drop_oldest,
     drop_oldest_messages,
     droppable_tokens,
+    leave_out_repeats,
     tidy_outputs,
     withhold_results,
 )
@@ -229,13 +230,21 @@ class RoundSender:
         rule; an unknown window has no default cap."""
         config, most = self._services.config, window.max_output_tokens
         cap, rules = config.output_cap or most, config.output_rules
-        if config.tidy_outputs == "on" and self._forms.offers_recall(turn):
+        if config.tidy_outputs != "off" and self._forms.offers_recall(turn):
             tidied = tidy_outputs(turn.path_state, holds_text_alone, self._services.counter.count, rules, cap)
             context = await self._apply_events(turn, context, tidied) or context
         events = (
             cut_long_outputs(turn.path_state, cap, self._services.counter.count, rules, most) if cap or rules else ()
         )
-        return await self._apply_events(turn, context, events) or context
+        context = await self._apply_events(turn, context, events) or context
+        # In a request that may have to be shortened, the earlier copy of a block could leave.
+        if config.tidy_outputs == "repeats" and self._forms.offers_recall(turn):
+            if self._request_tokens(turn, context) <= window.limit:
+                told = leave_out_repeats(
+                    turn.path_state, context.entries, holds_text_alone, self._services.counter.count, rules
+                )
+                return await self._apply_events(turn, context, told) or context
+        return context
 
     def _stack_tokens(self, turn: Turn) -> tuple[int, int]:
         """Tokens of our tools, and of our guidance."""

@@ -1,0 +1,130 @@
+"""Leaves blocks of lines out of new tool outputs that stand in the context already (`tidy_outputs: repeats`): in their
+place is a line that names the earlier output, and the last line the ref of the stored original.
+
+An earlier output counts while it is in the context as it came. Once it has left, by a fold or because its frame was
+popped, the outputs that refer to it are told whole again: the prefix behind the place is new by then anyway.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import NamedTuple
+
+from proxy.core.compaction.tidy_outputs import MAX_TIDIED_CHARACTERS, MIN_SAVED_TOKENS
+from proxy.core.compaction.truncate_outputs import OutputRules, describe_call, recall_ref, unread_entries
+from proxy.core.frames import PathEntry, PathState, ResultReplaced
+from proxy.core.ledger import Call, Message, OpenCalls
+from proxy.core.observers import message_of
+from proxy.core.text import CountTokens
+
+REPEATS_REASON, WHOLE_REASON = "repeats", "whole again"
+"""The reasons stored with the events."""
+MIN_LINES, MIN_CHARACTERS = 8, 400
+"""A shorter block is sent again. Its first and its last line always are, to show where it stands."""
+_BLOCK_LINE = '[{lines} lines left out: they stand in the earlier result of {call}; ref="{ref}"]'
+_LAST_LINE = '[lines that stand above are left out; as it came: stack_recall with ref="{ref}"]'
+_REFERENCE = re.compile(r'^\[\d+ lines left out: they stand in .*; ref="(\w+)"\]$', re.MULTILINE)
+
+
+def leave_out_repeats(
+    path_state: PathState,
+    in_context: Container[str],
+    is_text: Callable[[bytes], bool],
+    count: CountTokens,
+    rules: OutputRules,
+) -> tuple[ResultReplaced, ...]:
+    """A shorter text for each output behind the last answer that repeats much, and the whole text of each older one
+    whose earlier output has left. `in_context`: the entries about to be sent. What a rule keeps whole stays whole.
+    `is_text` says of the bytes of a message that it holds nothing but text."""
+    replaced = path_state.tree.replaced_results
+    outputs = list(_outputs(path_state, in_context))
+    events = list(_whole_again(outputs, replaced))
+    unread = {path_entry.entry.id for path_entry in unread_entries(path_state)}
+    seen = _SeenLines()
+    for path_entry, message, call in outputs if unread else ():
+        ident = path_entry.entry.id
+        if ident in replaced or call.is_stack_call or len(message.text) > MAX_TIDIED_CHARACTERS:
+            continue
+        rule = rules.rule_for(call.name)
+        if ident in unread and not message.loaded_tools and not (rule and rule.keep_whole) and is_text(message.wire):
+            words = seen.without_repeats(message.text)
+            words = f"{words}\n{_LAST_LINE.format(ref=recall_ref(path_entry))}"
+            if message.tokens - count(words) >= MIN_SAVED_TOKENS:
+                events.append(ResultReplaced(ident, words, REPEATS_REASON))
+                continue
+        seen.add(message.text, describe_call(call, rules.names), recall_ref(path_entry))
+    return tuple(events)
+
+
+def _outputs(path_state: PathState, in_context: Container[str]) -> Iterator[tuple[PathEntry, Message, Call]]:
+    """The results in the context with their calls, oldest first."""
+    calls = OpenCalls[Call]()
+    for path_entry in path_state.entries:
+        message = message_of(path_entry)
+        if message is None:
+            continue
+        calls.add((call.id, call) for call in message.calls)
+        call = calls.find(message.answers) if message.answers else None
+        if call is not None and path_entry.path_id in in_context:
+            yield path_entry, message, call
+
+
+def _whole_again(
+    outputs: list[tuple[PathEntry, Message, Call]], replaced: Mapping[str, str]
+) -> Iterator[ResultReplaced]:
+    """The stored text of each output that refers to one that is not among `outputs`."""
+    refs = {recall_ref(path_entry) for path_entry, _, _ in outputs}
+    for path_entry, message, _ in outputs:
+        words = replaced.get(path_entry.entry.id, "")
+        if words.endswith(_LAST_LINE.format(ref=recall_ref(path_entry))) and not refs.issuperset(
+            _REFERENCE.findall(words)
+        ):
+            yield ResultReplaced(path_entry.entry.id, message.text, WHOLE_REASON)
+
+
+class _Seen(NamedTuple):
+    lines: list[str]
+    call: str
+    ref: str
+
+
+class _SeenLines:
+    """The lines of outputs, found by `MIN_LINES` of them in a row; of several places the newest."""
+
+    def __init__(self) -> None:
+        self._places: dict[tuple[str, ...], tuple[_Seen, int]] = {}
+
+    def add(self, text: str, call: str, ref: str) -> None:
+        seen = _Seen(text.split("\n"), call, ref)
+        for at in range(len(seen.lines) - MIN_LINES + 1):
+            self._places[tuple(seen.lines[at : at + MIN_LINES])] = (seen, at)
+
+    def without_repeats(self, text: str) -> str:
+        """The text with a line in place of each long block that was seen; the block's first and last line stay."""
+        lines = text.split("\n")
+        kept: list[str] = []
+        at = 0
+        while at < len(lines):
+            seen, length = self._block_at(lines, at)
+            left_out = lines[at + 1 : at + length - 1]
+            if seen is None or sum(map(len, left_out)) < MIN_CHARACTERS:
+                kept += lines[at : at + max(1, length)]
+            else:
+                note = _BLOCK_LINE.format(lines=len(left_out), call=seen.call, ref=seen.ref)
+                kept += [lines[at], note, lines[at + length - 1]]
+            at += max(1, length)
+        return "\n".join(kept)
+
+    def _block_at(self, lines: list[str], start: int) -> tuple[_Seen | None, int]:
+        """The output with the block that begins at `start`, and how many lines it has; (None, 0) if there is none."""
+        place = self._places.get(tuple(lines[start : start + MIN_LINES]))
+        if place is None:
+            return None, 0
+        seen, at = place
+        length = MIN_LINES
+        while start + length < len(lines) and at + length < len(seen.lines):
+            if lines[start + length] != seen.lines[at + length]:
+                break
+            length += 1
+        return seen, length
