@@ -47,7 +47,7 @@ GIVEN_AGAIN = "Not all of that is in front of you any more."
 WITHHELD = "Error: this answer is left out, because your context window had no room for it."
 """An answer of a tool of ours that a window had no room for: it is told so when the line is trimmed."""
 CUT = re.compile(r"\n\[[\d,]+ of [\d,]+ characters left out here: .*stack_recall with ref=\"\w+\"\]\n")
-LINES_ABOVE = re.compile(r"\[(\d+) lines left out: they stand in the earlier result of .*; ref=\"\w+\"\]")
+LINES_ABOVE = re.compile(r"\[(\d+) lines left out: they stand in the earlier result of .*, entry \w+\]")
 REPEATS = "\n[lines that stand above are left out; as it came: stack_recall with ref="
 TIDIED = "\n[tidied: codes, blanks and equal lines are left out; as it came: stack_recall with ref="
 REPEATED = re.compile(r"^\[line repeated \d+ times\]$", re.MULTILINE)

@@ -22,9 +22,9 @@ REPEATS_REASON, WHOLE_REASON = "repeats", "whole again"
 """The reasons stored with the events."""
 MIN_LINES, MIN_CHARACTERS = 8, 400
 """A shorter block is sent again. Its first and its last line always are, to show where it stands."""
-_BLOCK_LINE = '[{lines} lines left out: they stand in the earlier result of {call}; ref="{ref}"]'
+_BLOCK_LINE = '[{lines} lines left out: they stand in the earlier result of {call}, entry {ref}]'
 _LAST_LINE = '[lines that stand above are left out; as it came: stack_recall with ref="{ref}"]'
-_REFERENCE = re.compile(r'^\[\d+ lines left out: they stand in .*; ref="(\w+)"\]$', re.MULTILINE)
+_REFERENCE = re.compile(r'^\[\d+ lines left out: they stand in .*, entry (\w+)\]$', re.MULTILINE)
 
 
 def leave_out_repeats(
@@ -73,14 +73,14 @@ def _outputs(path_state: PathState, in_context: Container[str]) -> Iterator[tupl
 def _whole_again(
     outputs: list[tuple[PathEntry, Message, Call]], replaced: Mapping[str, str]
 ) -> Iterator[ResultReplaced]:
-    """The stored text of each output that refers to one that is not among `outputs`."""
+    """No other text than the stored one for each output that refers to one that is not among `outputs`."""
     refs = {recall_ref(path_entry) for path_entry, _, _ in outputs}
-    for path_entry, message, _ in outputs:
+    for path_entry, _, _ in outputs:
         words = replaced.get(path_entry.entry.id, "")
         if words.endswith(_LAST_LINE.format(ref=recall_ref(path_entry))) and not refs.issuperset(
             _REFERENCE.findall(words)
         ):
-            yield ResultReplaced(path_entry.entry.id, message.text, WHOLE_REASON)
+            yield ResultReplaced(path_entry.entry.id, "", WHOLE_REASON)
 
 
 class _Seen(NamedTuple):

@@ -275,7 +275,7 @@ class FrameUnfolded(msgspec.Struct, frozen=True, tag="unfolded"):
 
 class ResultReplaced(msgspec.Struct, frozen=True, tag="replaced"):
     """New text for the result of a call: an output that was too long, a note whose file had left the context, an old
-    output that was cleared. The stored result is unchanged."""
+    output that was cleared. An empty text: the stored one again, which never changes."""
 
     entry: str
     text: str

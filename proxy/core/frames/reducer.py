@@ -220,7 +220,8 @@ def _apply_other_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
         case ReasoningRemoved():
             return replace(tree, without_reasoning=tree.without_reasoning | set(event.turns))
         case ResultReplaced():
-            return replace(tree, replaced_results={**tree.replaced_results, event.entry: event.text})
+            texts = {**tree.replaced_results, event.entry: event.text}
+            return replace(tree, replaced_results={entry: text for entry, text in texts.items() if text})
         case ProviderCompacted():
             return replace(tree, provider_compactions=tree.provider_compactions | set(event.entries))
         case ProviderEditedContext():
