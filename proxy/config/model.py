@@ -217,8 +217,8 @@ class Config(StrictModel):
 
     tidy_outputs: Literal["off", "on", "repeats"] = "off"
     """`on`: outputs of commands, and JSON, are written shorter before they are first sent: without escape codes,
-    overwritten text of progress bars, needless blanks and runs of equal lines. `repeats`: all outputs also without blocks
-    of lines that stand in the context already. The whole of each can be recalled."""
+    overwritten text of progress bars, needless blanks and runs of equal lines. `repeats`: all outputs also without
+    blocks of lines that stand in the context already. The whole of each can be recalled."""
 
     outputs: dict[str, OutputRuleSettings] = {}
     """How much is told of the outputs of certain tools, by name, glob or role: `outputs: {grep: {head: 200}}`; or the

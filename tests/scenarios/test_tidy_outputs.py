@@ -88,14 +88,14 @@ def test_what_saves_little_is_sent_as_it_came(stage: Stage, provider: ScriptedPr
     assert results(provider) == ["a.py  \nb.py\n"]
 
 
-# --------------------------------------------------------------------------------------------------------------- repeats
+# -------------------------------------------------------------------------------------------------------------- repeats
 MODULE = "\n".join(f"def function_{n}(value):  # what it does with value {n}" for n in range(60))
 CHANGED = MODULE.replace("value 30", "value thirty")
 
 
 def test_lines_that_stand_in_the_context_are_not_sent_again(stage: Stage, provider: ScriptedProvider) -> None:
-    """A module read again after an edit: the changed line, its neighbours, and where the rest stands. The second read is
-    recalled as it came."""
+    """A module read again after an edit: the changed line, its neighbours, and where the rest stands. The second
+    read is recalled as it came."""
     chat = client_of(stage, tidy_outputs="repeats")
     provider.will(does(call("read", file_path="a.py")), does(call("read", file_path="a.py")), says("read"))
     chat.says("read it")
@@ -116,5 +116,3 @@ def test_lines_that_stand_in_the_context_are_not_sent_again(stage: Stage, provid
     recalled = results(provider)[2:]
     assert "Still in your context" in recalled[0]
     assert "value thirty" in recalled[1]
-
-

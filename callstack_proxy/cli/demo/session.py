@@ -405,7 +405,9 @@ REVIEW = DemoTask(
             todo("x Find where amounts are rounded", "x Find where amounts are computed", "> Run all tests"),
             run_tests(),
         ),
-        says_and_calls("", todo("x Find where amounts are rounded", "x Find where amounts are computed", "x Run all tests")),
+        says_and_calls(
+            "", todo("x Find where amounts are rounded", "x Find where amounts are computed", "x Run all tests")
+        ),
         says(
             "No siblings: credit notes, subscriptions, discounts, payments and shipments only compare an amount with "
             "its own `cents()` and refuse fractions, and sums are of whole cents, so nothing can be rounded twice. All "

@@ -22,9 +22,9 @@ REPEATS_REASON, WHOLE_REASON = "repeats", "whole again"
 """The reasons stored with the events."""
 MIN_LINES, MIN_CHARACTERS = 8, 400
 """A shorter block is sent again. Its first and its last line always are, to show where it stands."""
-_BLOCK_LINE = '[{lines} lines left out: they stand in the earlier result of {call}, entry {ref}]'
+_BLOCK_LINE = "[{lines} lines left out: they stand in the earlier result of {call}, entry {ref}]"
 _LAST_LINE = '[lines that stand above are left out; as it came: stack_recall with ref="{ref}"]'
-_REFERENCE = re.compile(r'^\[\d+ lines left out: they stand in .*, entry (\w+)\]$', re.MULTILINE)
+_REFERENCE = re.compile(r"^\[\d+ lines left out: they stand in .*, entry (\w+)\]$", re.MULTILINE)
 
 
 def leave_out_repeats(
@@ -90,14 +90,14 @@ class _Seen(NamedTuple):
 
 
 class _SeenLines:
-    """The lines of outputs, found by `MIN_LINES` of them in a row; of several places the newest."""
+    """The lines of outputs, found by `MIN_LINES` of them in a row: the first place in the newest output."""
 
     def __init__(self) -> None:
         self._places: dict[tuple[str, ...], tuple[_Seen, int]] = {}
 
     def add(self, text: str, call: str, ref: str) -> None:
         seen = _Seen(text.split("\n"), call, ref)
-        for at in range(len(seen.lines) - MIN_LINES + 1):
+        for at in range(len(seen.lines) - MIN_LINES, -1, -1):
             self._places[tuple(seen.lines[at : at + MIN_LINES])] = (seen, at)
 
     def without_repeats(self, text: str) -> str:

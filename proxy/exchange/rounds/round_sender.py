@@ -229,21 +229,17 @@ class RoundSender:
         """The context with new outputs tidied where that is configured, and long ones cut to `output_cap` or by their
         rule; an unknown window has no default cap."""
         config, most = self._services.config, window.max_output_tokens
-        cap, rules = config.output_cap or most, config.output_rules
-        if config.tidy_outputs != "off" and self._forms.offers_recall(turn):
-            tidied = tidy_outputs(turn.path_state, holds_text_alone, self._services.counter.count, rules, cap)
+        count, cap, rules = self._services.counter.count, config.output_cap or most, config.output_rules
+        is_recallable = self._forms.offers_recall(turn)
+        if config.tidy_outputs != "off" and is_recallable:
+            tidied = tidy_outputs(turn.path_state, holds_text_alone, count, rules, cap)
             context = await self._apply_events(turn, context, tidied) or context
-        events = (
-            cut_long_outputs(turn.path_state, cap, self._services.counter.count, rules, most) if cap or rules else ()
-        )
+        events = cut_long_outputs(turn.path_state, cap, count, rules, most) if cap or rules else ()
         context = await self._apply_events(turn, context, events) or context
         # In a request that may have to be shortened, the earlier copy of a block could leave.
-        if config.tidy_outputs == "repeats" and self._forms.offers_recall(turn):
-            if self._request_tokens(turn, context) <= window.limit:
-                told = leave_out_repeats(
-                    turn.path_state, context.entries, holds_text_alone, self._services.counter.count, rules
-                )
-                return await self._apply_events(turn, context, told) or context
+        if config.tidy_outputs == "repeats" and is_recallable and self._request_tokens(turn, context) <= window.limit:
+            repeats = leave_out_repeats(turn.path_state, context.entries, holds_text_alone, count, rules)
+            context = await self._apply_events(turn, context, repeats) or context
         return context
 
     def _stack_tokens(self, turn: Turn) -> tuple[int, int]:
