@@ -95,7 +95,7 @@ class TokenCounter:
             total = 0
             for count in self._count_slices(text):
                 total += count
-                since_pause += min(len(text), SLICE_CHARACTERS)
+                since_pause += max(LEAST_CHARACTERS, min(len(text), SLICE_CHARACTERS))
                 if since_pause >= SLICE_CHARACTERS:
                     since_pause = 0
                     await asyncio.sleep(0)

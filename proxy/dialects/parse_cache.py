@@ -177,9 +177,11 @@ ENTRY_OVERHEAD_BYTES = 380
 COUNTED_PER_STEP = 256
 """New messages whose tokens are filled in in one go: about 3 ms."""
 HEAVY_BYTES = 512 * 1024
-"""A message from this size is hashed and read in a thread."""
+"""A message from this size is hashed and read in a thread, and so are tools."""
 STEP_BYTES = 64 * 1024
-"""Bytes of messages that are read in one go: below 1 ms."""
+"""Bytes of messages that are read in one go: 1 to 2 ms."""
+MESSAGE_STEP_BYTES = 512
+"""To read a message takes as long, beside what it holds, as so many bytes."""
 
 Found = TypeVar("Found")
 ParseSteps = Generator[Callable[[], Any] | None, Any, Found]
@@ -304,7 +306,7 @@ class ParseCache:
                 new.append(known or self._add(key, raw, (yield partial(reader, raw))))
                 continue
             new.append(self._find_or_parse(raw, reader))
-            size += len(raw)
+            size += len(raw) + MESSAGE_STEP_BYTES
             if size >= STEP_BYTES:
                 size = 0
                 yield None
@@ -341,11 +343,13 @@ class ParseCache:
         """Remember how it was read, in the place of what was remembered of the same bytes."""
         self._slices.keep(self._dialect + (source.digest or _digest_of(source.raw)), source)
 
-    def tools(self, offered: bytes, reader: Callable[[], tuple[str, ...]]) -> OfferedTools:
+    def tools(self, offered: bytes, reader: Callable[[], tuple[str, ...]]) -> ParseSteps[OfferedTools]:
         """The tools in these bytes; none where there are none."""
         if not offered:
             return _NO_TOOLS
-        return self._tools.get(digest_of_tools(offered)) or OfferedTools(reader(), 0)
+        if (found := self._tools.get(digest_of_tools(offered))) is not None:
+            return found
+        return OfferedTools((yield reader) if len(offered) >= HEAVY_BYTES else reader(), 0)
 
     def keep_tools(self, offered: bytes, tools: OfferedTools) -> None:
         key = digest_of_tools(offered)

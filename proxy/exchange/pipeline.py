@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 
 from msgspec.structs import replace
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 from proxy.core.ledger import Request
 from proxy.dialects import RequestParseError
 from proxy.errors import BadRequest, RequestCancelled, ShuttingDown, StoreError
-from proxy.exchange.background.scheduler import with_timeout
+from proxy.exchange.background.scheduler import in_own_time, pause_after, with_timeout
 from proxy.exchange.client_response import Reply
 from proxy.exchange.passthrough_without_turn import (
     PassthroughRequest,
@@ -107,7 +108,9 @@ async def _read_and_answer(services: Services, client_request: ClientRequest, re
             client_request = with_upstream_model(
                 replace(client_request, body=placement.request.body), request.model, route
             )
-        await _run(RequestHandler(services, client_request, reply, route, placement), _answer)
+        handler = RequestHandler(services, client_request, reply, route, placement)
+        await pause_after(request)
+        await _run(handler, _answer)
 
 
 async def _pass_unreadable(services: Services, client_request: ClientRequest, reply: Reply) -> None:
@@ -195,13 +198,15 @@ async def _answer(handler: RequestHandler) -> None:
     if not handler.placement.is_rendered:
         turn = begin_relayed_turn(handler)
         if turn is not None and handler.placement.status == "shadow":
-            handler.record.tokens_would_send = handler.round_sender.estimate_active_tokens(turn)
+            estimate = partial(handler.round_sender.estimate_active_tokens, turn)
+            handler.record.tokens_would_send = await in_own_time(handler.request, estimate)
         await relay(handler, turn)
         return
     try:
         turn = Turn.begin(handler.placement, handler.services.conversation_cache, handler.services.toolkit)
         turn.max_recall_tokens = handler.round_sender.window().tokens // RECALL_WINDOW_DIVISOR
         context = await handler.round_sender.build_context(turn)
+        await pause_after(handler.request)
     except (StoreError, ContextRejected) as error:
         await fall_back_to_relay(handler, error.code)
     except Exception:  # assembling failed: the agent must not notice

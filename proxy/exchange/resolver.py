@@ -48,9 +48,10 @@ from proxy.core.tools import (
 )
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
-from proxy.exchange.background.scheduler import in_slices
+from proxy.exchange.background.scheduler import in_own_time, in_slices, is_long, pause_after
 from proxy.exchange.notes.base import Note, NoteWriter, apply_notes
 from proxy.exchange.notes.situation import attach_parent_task
+from proxy.exchange.notes.suggestions import read_frame_activity
 from proxy.exchange.thread import session_headers
 from proxy.exchange.thread.choose_thread import (
     changed_thread,
@@ -133,6 +134,7 @@ class Resolver:
         candidates = await self.conversation_cache.look_up(query, partial(opening_prompts, parsed.request))
         async with self.conversation_cache.lock(parsed.tenant, hint):
             cached, found = await self.conversation_cache.locate(query, candidates)
+            await pause_after(parsed.request)
             if cached is not None and found.path:
                 parsed = parsed.later_than(cached.ledger, found.path[-1])
             role = await self._role_of(parsed, hint, cached, found)
@@ -158,7 +160,9 @@ class Resolver:
                 arrived = await self._record_arrival(parsed, cached, found, asked_mode)
             if (subagent := self.live_settings.subagent).enabled and subagent.parent_context:
                 arrived = await attach_parent_task(arrived, self.conversation_cache, self.note_writer)
+            await pause_after(request)
             placement = await self._decide(arrived, in_thread=decides_in_thread)
+            await pause_after(request)
             await self.origin_finder.end_returned_subagents(placement)
             return placement
 
@@ -354,8 +358,10 @@ class Resolver:
         others: list[Record] = [ledger.conversation] if opening else []
         if opening or found.kind is MatchKind.COMPACTED:  # both open a history, and may be retried
             others.append(_opening_anchor_record(parsed, ledger.conversation))
+        await pause_after(request)
         if values or others:
             self.conversation_cache.record(cached, values, others)
+            await pause_after(request)
         node = new[-1].id if new else found.path[-1].id
         if (
             opening and len(new) > KEYWORD_SCAN_BATCH
@@ -384,19 +390,21 @@ class Resolver:
         )
 
     async def _decide(self, placement: Placement, *, in_thread: bool) -> Placement:
-        """`in_thread`: a long new history came at once; it is decided in a thread so that other requests are served."""
+        """`in_thread`: a long new history came at once; it is decided in a thread so that other requests are served. So
+        is a known one that is long, and without a limit of time: what has left its context must not come back."""
         request = placement.request
         if placement.mode == HELD_OUT_MODE:
-            placement = apply_notes(placement, self.passed_notes)
+            placement = await apply_notes(placement, self.passed_notes)
             return replace(placement, status=HELD_OUT_STATUS, reason=HELD_OUT_REASON)
         if placement.mode not in ACTING_MODES:
-            return replace(apply_notes(placement, self.passed_notes), status=placement.mode)
+            return replace(await apply_notes(placement, self.passed_notes), status=placement.mode)
         if request.choice_count > 1:
             return replace(placement, status="side", reason="several_answers")
         if reason := _tool_conflict(request):
             return replace(placement, status="asleep", reason=reason)
-        act, where = self.policy.decide, policy_input_of(placement)
-        return self._apply_decision(placement, await asyncio.to_thread(act, where) if in_thread else act(where))
+        act = partial(self.policy.decide, policy_input_of(placement))
+        decision = await (asyncio.to_thread(act) if in_thread else in_own_time(request, act))
+        return await self._apply_decision(placement, decision)
 
     def preview_wake(self, placement: Placement) -> ThreadWoken | None:
         """Shadow: the event that would wake the thread with this request; None if it would go on sleeping."""
@@ -411,14 +419,18 @@ class Resolver:
         woken = next((event for event in acted.events if isinstance(event, ThreadWoken)), None)
         return self.shadow_wakes.keep(thread, woken, 1) if woken else None
 
-    def _apply_decision(self, placement: Placement, acted: PolicyDecision) -> Placement:
+    async def _apply_decision(self, placement: Placement, acted: PolicyDecision) -> Placement:
         if acted.decisions:
             placement = replace(placement, decisions=acted.decisions)
         if acted.events:
             placement = self.note_writer.record_events(placement, acted.events)
         if not placement.path_state.tree.is_awake:
             return replace(placement, status="asleep", reason=acted.reason)
-        return apply_notes(replace(self._restore_reread_files(placement, acted.events), status="full"), self.notes)
+        placement = replace(self._restore_reread_files(placement, acted.events), status="full")
+        if is_long(placement.request):  # what a note would read on the event loop
+            roles = self.policy.inference_rules.tool_roles
+            await in_own_time(placement.request, partial(read_frame_activity, placement, roles))
+        return await apply_notes(placement, self.notes)
 
     def _restore_reread_files(self, placement: Placement, decided: Sequence[FrameEvent]) -> Placement:
         """Clients answer a second read of a file with "unchanged". If the first read has left the context, its content

@@ -77,7 +77,7 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
     messages = messages_of(sources)
     head = _head_of(messages)
     tools = offered_tools(fields, TOOL_ARRAYS)
-    known_tools = known.tools(tools, partial(_offered_tool_names, fields))
+    known_tools = yield from known.tools(tools, partial(_offered_tool_names, fields))
     stream, answers = value_of(fields, "stream") is True, value_of(fields, "n")
     return Request(
         body,

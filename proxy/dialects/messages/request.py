@@ -67,7 +67,7 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
         raise RequestParseError("a model and at least one message")
     head = messages_of(sources[: len(system)])
     arrays = offered_tools(fields, ("tools",))
-    tools = known.tools(arrays, lambda: tool_names(list_in(fields, "tools")))
+    tools = yield from known.tools(arrays, lambda: tool_names(list_in(fields, "tools")))
     return Request(
         body,
         fields,

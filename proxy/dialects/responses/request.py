@@ -100,7 +100,7 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
         raise RequestParseError("a model and at least one item")
     head, messages = _split_head(sources)
     tools = offered_tools(fields, ("tools",)) + b"".join(added)
-    known_tools = known.tools(tools, lambda: tool_names(_tools(fields, added)))
+    known_tools = yield from known.tools(tools, lambda: tool_names(_tools(fields, added)))
     return Request(
         body,
         fields,

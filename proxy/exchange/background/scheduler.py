@@ -9,16 +9,56 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Generator
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from proxy.core.ledger import Request
+
 Found = TypeVar("Found")
+
+LONG_REQUEST_PARTS = 500
+"""Messages and tools of a request from which work on all of them pauses for others, or runs in a thread. Each step over
+so many takes up to 2 ms, and a decision over calls that are looked at for the first time 200."""
+_limit: ContextVar[asyncio.Timeout | None] = ContextVar("_limit", default=None)
+"""That of `with_timeout`, while it waits."""
 
 
 async def with_timeout(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
     """What `work` returns. Raises what it raises, and TimeoutError after `seconds` of waiting; `work` is then
     cancelled."""
-    async with asyncio.timeout(seconds):
-        return await work
+    async with asyncio.timeout(seconds) as limit:
+        known = _limit.set(limit)
+        try:
+            return await work
+        finally:
+            _limit.reset(known)
+
+
+async def in_own_time(request: Request, work: Callable[[], Found]) -> Found:
+    """What `work` over all of a request returns. For a long one it runs in a thread, and its time does not count for
+    `with_timeout` around it."""
+    if not is_long(request):
+        return work()
+    limit, clock = _limit.get(), asyncio.get_running_loop().time
+    if limit is None or (ends := limit.when()) is None or limit.expired():
+        return await asyncio.to_thread(work)
+    left_s = ends - clock()
+    limit.reschedule(None)
+    try:
+        return await asyncio.to_thread(work)
+    finally:
+        limit.reschedule(clock() + left_s)
+
+
+def is_long(request: Request) -> bool:
+    """Whether a step over all messages or tools of a request would make others wait."""
+    return len(request.messages) + len(request.tool_names) > LONG_REQUEST_PARTS
+
+
+async def pause_after(request: Request) -> None:
+    """Let others have their turn behind a step over all of a long request."""
+    if is_long(request):
+        await asyncio.sleep(0)
 
 
 async def in_slices(work: Generator[Callable[[], Any] | None, Any, Found]) -> Found:

@@ -22,6 +22,7 @@ from proxy.core.matching import MatchKind
 from proxy.core.observers import ends_with_user_message
 from proxy.dialects import DialectComposer
 from proxy.errors import StoreError
+from proxy.exchange.background.scheduler import pause_after
 from proxy.exchange.thread.context_policy import MAX_COMPACTED_BLOCK_TOKENS, ContextPolicy
 from proxy.exchange.thread.placement import Placement, policy_input_of
 from proxy.store import ConversationCache
@@ -76,9 +77,10 @@ class Note(Protocol):
     def __call__(self, placement: Placement) -> Placement: ...
 
 
-def apply_notes(placement: Placement, notes: Iterable[Note]) -> Placement:
+async def apply_notes(placement: Placement, notes: Iterable[Note]) -> Placement:
     """Apply the notes in order; each gets what the one before it returned. Raises StoreError."""
     for note in notes:
+        await pause_after(placement.request)
         try:
             placement = note(placement)
         except StoreError:

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from proxy.config import Config
 from proxy.core.frames import SuggestionMade
+from proxy.core.observers import ToolRoles
 from proxy.core.policy import (
     AutonomyInput,
     AutonomyRules,
@@ -43,7 +44,7 @@ class SuggestionNote:
         rules = self._configured_rules.with_overrides(placement.path_state.tree.suggestion_state.settings)
         if placement.mode != "active" or rules.level == "manual":
             return placement
-        reading = self._read_activity(placement)
+        reading = read_frame_activity(placement, self.policy.inference_rules.tool_roles)
         window = self.policy.window_of(placement.request.model, placement.conversation).known_tokens
         seen = signals_of(reading, placement.path_state.tree.active_frame, window)
         if rules.level == "auto":
@@ -80,12 +81,12 @@ class SuggestionNote:
             and self.note_writer.takes_text_after_results(request.model)
         )
 
-    def _read_activity(self, placement: Placement) -> FrameActivity:
-        readings = placement.cached_conversation.readings
-        key = (placement.thread, placement.path_state.tree.active_frame.owner)
-        reading = readings[key] = read_activity(
-            placement.path_state, self.policy.inference_rules.tool_roles, readings.pop(key, None)
-        )
-        if len(readings) > MAX_CACHED_FRAMES:
-            readings.popitem(last=False)
-        return reading
+
+def read_frame_activity(placement: Placement, tool_roles: ToolRoles) -> FrameActivity:
+    """The activity of the active frame. What was read before is continued."""
+    readings = placement.cached_conversation.readings
+    key = (placement.thread, placement.path_state.tree.active_frame.owner)
+    reading = readings[key] = read_activity(placement.path_state, tool_roles, readings.pop(key, None))
+    if len(readings) > MAX_CACHED_FRAMES:
+        readings.popitem(last=False)
+    return reading

@@ -6,8 +6,10 @@ It returns what is to be recorded and records nothing. A failure of our own obse
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -57,6 +59,8 @@ KEYWORD_SCAN_BATCH = 32
 """New messages whose names are collected at once on arrival (2 ms), because a trace needs them all later."""
 RUNS_PER_SLICE = 32
 """Runs of a new history that are followed in one go: about 3 ms."""
+ENTRIES_PER_SLICE = 500
+"""Entries of one run, which may be the results of thousands of calls, that are followed in one go."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class PathFollower:
         look: RequestFingerprint | None,
         *,
         infers: bool,
-    ) -> Generator[None, None, tuple[PathState, PathState, list[LedgerEvent]]]:
+    ) -> Generator[Callable[[], bool] | None, Any, tuple[PathState, PathState, list[LedgerEvent]]]:
         """In slices: the path state with what is new, the one before its newest entry, and all events on it: the root's
         and inferred frames. Rewritten forms of known entries infer nothing again, and neither does a thread without
         tools or tool calls, or where it `infers` nothing. `look`: the previous request's fingerprint, to detect a
@@ -102,7 +106,7 @@ class PathFollower:
         said = message_of(spoken) if spoken else None
         for step, run in enumerate(_split_at_assistant(new[known:]), 1):
             if step % RUNS_PER_SLICE == 0:
-                yield
+                yield None
             last = run[-1]
             called = called or (watched and has_tool_calls(entry.message for entry in run))
             is_newest = last is new[-1]
@@ -113,9 +117,9 @@ class PathFollower:
             compacted = found.kind is MatchKind.COMPACTED
             if root := find_new_root(tree, new if compacted else run, newest=compacted):
                 decided.add(root[1], root[0])
-            decided.extend(builder, run[:-1])
+            yield from decided.extend_in_slices(builder, run[:-1])
             speaks = last.message is not None and last.message.role == "assistant"
-            may_infer = called and not speaks and self._may_infer_frames(builder.tree, said, run)
+            may_infer = called and not speaks and (yield from self._may_infer_frames(builder.tree, said, run))
             if may_infer or is_newest:
                 before = builder.build()
             if may_infer:
@@ -129,9 +133,13 @@ class PathFollower:
             said = last.message if speaks else said
         return builder.build(), before, decided.events
 
-    def _may_infer_frames(self, tree: Tree, said: Message | None, run: Sequence[Entry]) -> bool:
+    def _may_infer_frames(
+        self, tree: Tree, said: Message | None, run: Sequence[Entry]
+    ) -> Generator[Callable[[], bool], bool, bool]:
+        """A long run is looked at in a thread."""
+        look = partial(has_frames_to_infer, tree, said, run, self.policy.inference_rules)
         try:
-            return has_frames_to_infer(tree, said, run, self.policy.inference_rules)
+            return (yield look) if len(run) > ENTRIES_PER_SLICE else look()
         except Exception:  # the edge of our own observers, as in `_infer_frames`
             log.exception("frames could not be inferred")
             return False
@@ -210,6 +218,12 @@ class _PathEvents:
         for entry in entries:
             builder.add(entry, (*self._ledger.events.get(entry.id, ()), *self.by_entry.get(entry.id, ())))
         return builder
+
+    def extend_in_slices(self, builder: PathBuilder, entries: Sequence[Entry]) -> Generator[None, None, None]:
+        for at in range(0, len(entries), ENTRIES_PER_SLICE):
+            if at:
+                yield
+            self.extend(builder, entries[at : at + ENTRIES_PER_SLICE])
 
     def add(self, event: FrameEvent, entry: str) -> None:
         self._append(as_ledger_event(event, entry, 0, self._seq + len(self.events), self._now))
