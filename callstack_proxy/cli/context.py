@@ -303,11 +303,11 @@ class NotProven(ConnectionError):
 
 
 def _require_proof(connection: http.client.HTTPConnection, server: ServerInfo) -> None:
-    challenge = secrets.token_hex(16)
+    challenge, address = secrets.token_hex(16), connection.sock.getpeername()[:2]
     connection.request("GET", f"/health?challenge={challenge}")
     answer = connection.getresponse()
     answer.read()
-    expected = proof_of(server.token, challenge, connection.port)
+    expected = proof_of(server.token, challenge, *address)
     given = answer.getheader("x-stack-proof", "")
     if connection.sock is None or not hmac.compare_digest(given.encode(), expected.encode()):
         raise NotProven(f"what listens at {server.url} did not prove that it is that proxy")

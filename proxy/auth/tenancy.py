@@ -135,6 +135,10 @@ class TenantResolver:
         return Tenant(f"credential-{digest}", f"credential {digest[:6]}")
 
 
+_IPV4_IN_IPV6 = "::ffff:"
+"""How a socket for both kinds of addresses names one of the older kind."""
+
+
 def has_operator_token(headers: Headers, token: bytes) -> bool:
     """Whether `x-stack-key` holds the token of this process. An empty token never matches."""
     presented = next((value for name, value in headers if name == STACK_KEY_HEADER), b"")
@@ -149,10 +153,10 @@ def console_code(operator_token: str) -> str:
     return base64.urlsafe_b64encode(digest[:15]).decode()
 
 
-def proof_of(operator_token: str, challenge: str, port: int) -> str:
-    """What a process that has this token answers to a challenge on this port. Nobody can use the answer of another
-    port, nor learn the token from it."""
-    said = f"proof of a running proxy\n{port}\n{challenge}"
+def proof_of(operator_token: str, challenge: str, host: str, port: int) -> str:
+    """What a process that has this token answers to a challenge at this address, to which the connection leads. Nobody
+    can use the answer of another address or port, nor learn the token from it."""
+    said = f"proof of a running proxy\n{host.removeprefix(_IPV4_IN_IPV6)}\n{port}\n{challenge}"
     return hmac.digest(operator_token.encode(), said.encode(), "sha256").hex()
 
 

@@ -474,7 +474,7 @@ class App:
         told, status = health_view(self._store, self._started_at, self._counter.name, draining=self.draining)
         named = self._record_refusal("draining", status) if self.draining else []
         if self._token and (asked := _CHALLENGE.fullmatch(scope["query_string"])) and scope.get("server"):
-            proof = proof_of(self._token, asked[1].decode(), scope["server"][1])
+            proof = proof_of(self._token, asked[1].decode(), *scope["server"])
             named = [*named, (b"x-stack-proof", proof.encode())]
         await _send_response(reply, status, b"application/json", msgspec.json.encode(told), *named, body=body)
 

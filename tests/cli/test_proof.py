@@ -6,6 +6,7 @@ import http.client
 import http.server
 import json
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.rows("X-59")
 class Squatter:
     """Any program of any user on a port. `relay` is where it sends challenges on."""
 
-    def __init__(self, relay: str = "") -> None:
+    def __init__(self, relay: str = "", host: str = "127.0.0.1", port: int = 0) -> None:
         self.got: list[dict[str, str]] = []
         squatter = self
 
@@ -53,9 +54,9 @@ class Squatter:
             def log_message(self, *_: object) -> None:
                 """Says nothing."""
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = http.server.ThreadingHTTPServer((host, port), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"http://{host}:{self._server.server_address[1]}"
 
     def proof_from(self, path: str, relay: str) -> str:
         host, port = relay.removeprefix("http://").split(":")
@@ -109,6 +110,23 @@ def test_a_proof_from_another_port_is_none(real: ServedProxy) -> None:
     with Squatter(real.origin).listening() as relaying, pytest.raises(NotProven):
         send_request(info(relaying.url), "GET", "/stack/requests", None, 10)
     assert TOKEN not in json.dumps(relaying.got)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere loopback has one address")
+def test_a_proof_from_another_address_of_the_same_port_is_none(real: ServedProxy) -> None:
+    with Squatter(real.origin, "127.0.0.2", real.port).listening() as relaying, pytest.raises(NotProven):
+        send_request(info(relaying.url), "GET", "/stack/requests", None, 10)
+    assert TOKEN not in json.dumps(relaying.got)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_proxy_on_all_addresses_proves_itself_at_each(tmp_path: Path, host: str) -> None:
+    with ScriptedProvider() as provider:
+        settings = {"tenancy": "key", "host": host}
+        with ServedProxy(provider.url, tmp_path / "real", **settings) as real:
+            for asked in ("127.0.0.1", "[::1]", "[::]") if host == "::" else ("127.0.0.1", "0.0.0.0"):
+                status, _ = send_request(info(f"http://{asked}:{real.port}"), "GET", "/health", None, 10)
+                assert status == 200, asked
 
 
 def test_a_proxy_with_another_token_is_not_the_one_of_the_note(real: ServedProxy) -> None:

@@ -144,7 +144,8 @@ def ask(server: dict[str, object], session: str) -> dict[str, object]:
         # The token is sent only to a program that has it: another one may have the port by now.
         challenge = os.urandom(16).hex()
         headers, _ = _get(connection, host, port, f"/health?challenge={challenge}")
-        said = f"proof of a running proxy\n{port}\n{challenge}"
+        address = connection.getpeername()[0].removeprefix("::ffff:")
+        said = f"proof of a running proxy\n{address}\n{port}\n{challenge}"
         proof = hmac.digest(token.encode(), said.encode(), "sha256").hex()
         if not token or not hmac.compare_digest(headers.get("x-stack-proof", "").encode(), proof.encode()):
             raise ValueError("another program listens there")
