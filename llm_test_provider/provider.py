@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -23,6 +23,7 @@ from llm_test_provider.answer import FixedReply, error_body
 from llm_test_provider.apis import dialect_of
 from llm_test_provider.apis.json import encoded
 from llm_test_provider.delivery import Delivery
+from llm_test_provider.embeddings import embeddings_reply
 from llm_test_provider.model import Model, ScriptedModel, fixed
 from llm_test_provider.plan_windows import HiddenPlan
 from llm_test_provider.script import Condition, ReceivedRequest, Script, Scripted, contains
@@ -59,6 +60,8 @@ class ScriptedProvider:
         self.script.will(answers)
         self.host, self.port = host, port
         self.received: list[ReceivedRequest] = []
+        self.meanings: Sequence[Collection[str]] = ()
+        """Groups of words that mean the same to the embedding model of `/v1/embeddings`."""
         self.open_connections = 0
         self._arrivals = self._chats = 0
         self._remember = remember
@@ -150,6 +153,8 @@ class ScriptedProvider:
         path = received.path.rstrip("/")
         if received.method == "POST" and path.endswith("/messages/count_tokens"):
             return self._model.count(received)
+        if received.method == "POST" and path.endswith("/embeddings"):
+            return fixed(embeddings_reply(received.body, self.meanings))
         stored = self._model.stored(received)
         if stored:
             return fixed(stored)

@@ -10,9 +10,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlencode
 
 import typer
 
+from callstack_proxy.cli.api_client import call
 from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, project_folders, settings_at
 from callstack_proxy.cli.output import (
     one_line,
@@ -52,7 +54,6 @@ from callstack_proxy.management.views import (
     parse_timestamp,
     requests,
     resume_view,
-    search_frames,
     seen_files_view,
 )
 from proxy.accounting import (
@@ -540,7 +541,8 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Finished frames with these words, of all conversations, the best first."""
-    view = asyncio.run(_load_results(settings_at(config, data), " ".join(words), limit, project_folders(project)))
+    asked = [("q", " ".join(words)), ("limit", str(limit)), *(("project", name) for name in project_folders(project))]
+    view: SearchResults = call(settings_at(config, data), "GET", f"/stack/search?{urlencode(asked)}")
     if as_json:
         print_json(view)
         return
@@ -548,13 +550,10 @@ def search(
         print_line(line)
 
 
-async def _load_results(config: Config, query: str, limit: int, project: Sequence[str]) -> SearchResults:
-    async with opened_store(config) as store:
-        return await search_frames(store, None, query, limit, project=project)
-
-
 def search_results_text(view: SearchResults) -> Iterator[str]:
     """Two lines for each frame: which one it is, and an excerpt."""
+    if view["meaning"] == "unavailable":
+        yield "The embedding model does not answer: words were looked for alone."
     if not view["frames"]:
         yield "No finished frame has any of these words."
         return
@@ -565,8 +564,9 @@ def search_results_text(view: SearchResults) -> Iterator[str]:
         start, width = f"{row['frame']}  {about}  ", output_width()
         title = one_line(row["title"])
         yield start + (title if width is None else cut_at_word(title, width - len(start)))
-        if row["excerpt"]:
-            yield f"    {one_line(row['excerpt'])}"
+        found_by = "(by meaning) " if row["by"] == "meaning" else ""
+        if row["excerpt"] or found_by:
+            yield f"    {found_by}{one_line(row['excerpt'])}"
     yield "Everything a frame did: callstack log FRAME"
 
 

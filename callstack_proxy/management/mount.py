@@ -28,6 +28,7 @@ def build_management(app: RunningApp) -> Mounted:
         feed=services.event_bus,
         count_tokens=counter.count,
         learned_traits=app.learned_traits,
+        meaning_of=services.frame_embedder.query_vector if services.frame_embedder else None,
     )
     by_key = app.tenant_of if config.tenancy in ("key", "credential") else None
     by_front = app.tenant_of if config.tenancy == "header" else None

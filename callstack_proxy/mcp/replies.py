@@ -14,10 +14,14 @@ READ_IT_ALL = 'stack_recall with ref="ID" reads everything that was said in one 
 def search_reply(found: Mapping[str, Any], words: str, place: str) -> str:
     """The frames that were found, each with its evidence."""
     rows = found["frames"]
+    failed = " The model that finds by meaning does not answer; words were looked for alone."
+    failed = failed if found["meaning"] == "unavailable" else ""
     if not rows:
-        return f"No finished frame of {place} has any of these words: {words}.{_elsewhere(place)}"
+        return f"No finished frame of {place} has any of these words: {words}.{failed}{_elsewhere(place)}"
     which = "have all of these words" if found["all_words"] else "come close; none has all of these words"
-    head = f"{_count(len(rows), 'finished frame')} of {place} {which}, the best first."
+    if found["all_words"] and any(row["by"] == "meaning" for row in rows):
+        which = "have all of these words, or are near in meaning"
+    head = f"{_count(len(rows), 'finished frame')} of {place} {which}, the best first.{failed}"
     return "\n\n".join([head, *("\n".join(_frame_lines(row)) for row in rows), READ_IT_ALL])
 
 

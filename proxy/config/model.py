@@ -24,6 +24,7 @@ from proxy.config.sections import (
     Budgets,
     CacheKeepAliveSettings,
     ClientTools,
+    EmbeddingSettings,
     FrontSettings,
     Mode,
     ModelSettings,
@@ -185,6 +186,9 @@ class Config(StrictModel):
 
     subagent: SubagentSettings = SubagentSettings()
     """Conversations that another one began."""
+
+    embeddings: EmbeddingSettings = EmbeddingSettings()
+    """An embedding model, by which finished frames are also found by their meaning."""
 
     summaries: SummarySettings = SummarySettings()
     """A model that writes, off the request path, what folded work came to."""
@@ -371,7 +375,17 @@ class Config(StrictModel):
         self._refuse_duplicate_tariffs()
         if self.summaries.is_enabled:
             self._check_summarizer()
+        if self.embeddings.model:
+            self._check_embeddings()
         return self
+
+    def _check_embeddings(self) -> None:
+        """Raises ValueError if the model could not be asked, or its vectors not be kept."""
+        name = self.embeddings.upstream
+        if name not in self.upstreams or self.upstreams[name].kind != "http":
+            raise ValueError(f"embeddings.upstream: there is no upstream {name!r} of kind http")
+        if self.is_store_in_memory:
+            raise ValueError("embeddings.model: a store in memory keeps no vectors; name another `store`")
 
     def _check_summarizer(self) -> None:
         """Raises ValueError if the summarizer has no key of its own or its price is unknown."""

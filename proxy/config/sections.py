@@ -464,6 +464,22 @@ class CacheKeepAliveSettings(StrictModel):
     the upstream's own `key`, or `x-stack-cache-keep-alive: on` on the request, by which its client gives the key."""
 
 
+class EmbeddingSettings(StrictModel):
+    """The search of finished frames by meaning. It is off as long as no model is named: nothing is sent then."""
+
+    model: str = ""
+    """Embedding model, such as `text-embedding-3-small`. It gets title, criteria, results, files and decisions of
+    finished frames, and the words of searches. Empty: words are searched for alone."""
+
+    upstream: str = "default"
+    """Upstream of kind `http` that has it at `/v1/embeddings`, asked with the operator's key or none: a client's own
+    key is never used for it."""
+
+    least_similarity: float = Field(default=0.3, ge=-1, le=1, allow_inf_nan=False)
+    """Cosine from which a frame is near a query. Models differ: 0.3 is for OpenAI's third generation, with others
+    everything is between 0.6 and 1."""
+
+
 class SummarySettings(StrictModel):
     """The optional summariser. It is off as long as no model is named."""
 

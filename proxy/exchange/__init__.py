@@ -3,6 +3,7 @@ and sends and records the answer. `pipeline.handle` is the entry point."""
 
 from proxy.exchange import passthrough_without_turn, pipeline, stored_responses
 from proxy.exchange.background.cache_pings import CacheKeepAlive
+from proxy.exchange.background.frame_embedder import FrameEmbedder, build_frame_embedder
 from proxy.exchange.background.idle import IdleTracker, on_idle
 from proxy.exchange.background.in_flight import InFlight, InFlightRequest
 from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES, CancelledCounts, Inbox
@@ -30,6 +31,7 @@ __all__ = [
     "CancelledCounts",
     "ClientRequest",
     "DeferredTasks",
+    "FrameEmbedder",
     "HeldReply",
     "IdleTracker",
     "InFlight",
@@ -39,6 +41,7 @@ __all__ = [
     "RequestRecordBuilder",
     "Services",
     "block_format_for",
+    "build_frame_embedder",
     "build_services",
     "build_summarizer",
     "client_chain",

@@ -9,6 +9,8 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
 from proxy.core.frames import Tree, descendants, find_frame
 from proxy.core.ledger import Call, Ledger, ModelResponse
 from proxy.core.recall import (
@@ -65,13 +67,17 @@ async def search_other_conversations(
     if not services.config.recall_across:
         return NO_OTHER_HITS
     here = {turn.placement.conversation, *(ledger.conversation.id for ledger in ledgers)}
-    tenant = turn.placement.ledger.conversation.tenant
+    tenant, store = turn.placement.ledger.conversation.tenant, services.recorder.store
     found: dict[str, CrossConversationHits] = {}
     try:
         async with asyncio.timeout(SEARCH_TIMEOUT_S):
             for query in recall_queries(spoken.own_calls)[:MAX_QUERIES]:
-                frames = await services.recorder.store.search_finished_frames(tenant, query, MAX_FRAMES_PER_QUERY, here)
-                found[query] = CrossConversationHits(tuple(map(_piece_of_frame, frames.frames)), frames.whole)
+                near = await services.frame_embedder.query_vector(query) if services.frame_embedder else None
+                hits = await store.search_finished_frames(tenant, query, MAX_FRAMES_PER_QUERY, here, near)
+                if hits.near and not hits.whole:
+                    hits = replace(hits, frames=())  # those near in meaning are worth more than some of the words
+                pieces = tuple(map(_piece_of_frame, hits.best(MAX_FRAMES_PER_QUERY)))
+                found[query] = CrossConversationHits(pieces, hits.whole or bool(hits.near))
     except (StoreError, TimeoutError) as error:
         log.warning("other conversations not searched", extra={"cause": type(error).__name__})
     return found

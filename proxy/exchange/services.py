@@ -17,6 +17,7 @@ from proxy.core.memo import TextCache
 from proxy.core.policy import InferenceRules
 from proxy.dialects import DIALECTS, Dialect, DialectComposer, ParseCache, SliceCache
 from proxy.exchange.background.cache_pings import CacheKeepAlive
+from proxy.exchange.background.frame_embedder import FrameEmbedder
 from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.background.inbox import Inbox
 from proxy.exchange.background.recorder import Recorder
@@ -80,6 +81,8 @@ class AppServices:
     summarizer: Summarizer | None = None
     """None if it is off."""
     cache_keep_alive: CacheKeepAlive | None = None
+    """None if it is off."""
+    frame_embedder: FrameEmbedder | None = None
     """None if it is off."""
     learned_forms: LearnedForms = field(default_factory=LearnedForms)
     parsed_slices: SliceCache = field(default_factory=SliceCache)
@@ -197,6 +200,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         in_flight=process.in_flight,
         summarizer=process.summarizer,
         cache_keep_alive=process.cache_keep_alive,
+        frame_embedder=process.frame_embedder,
         learned_forms=process.learned_forms,
     )
 

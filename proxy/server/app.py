@@ -53,6 +53,7 @@ from proxy.exchange import (
     Reply,
     RequestRecordBuilder,
     Services,
+    build_frame_embedder,
     build_services,
     build_summarizer,
     delete_expired_forever,
@@ -233,6 +234,7 @@ class App:
         lasting += [on_idle(idling, conversations, self.event_bus, live, now_ms), live.refresh_forever()]
         lasting += [process.summarizer.run()] if process.summarizer else []
         lasting += [process.cache_keep_alive.run()] if process.cache_keep_alive else []
+        lasting += [process.frame_embedder.run()] if process.frame_embedder else []
         lasting += [EventFileWriter(self.event_bus, self.config.data).run()] if self.config.events_file else []
         self._tasks = [asyncio.create_task(work) for work in lasting]
 
@@ -277,6 +279,7 @@ class App:
                 _new_request_id,
             ),
             cache_keep_alive=keep_alive if self.config.cache_keep_alive.pings else None,
+            frame_embedder=build_frame_embedder(self.config, self._routes, self._store),
         )
 
     def _warn_of_ignored_settings(self) -> None:

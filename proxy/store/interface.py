@@ -156,6 +156,10 @@ class Changes(NamedTuple):
     mode: str
 
 
+MAX_NEAR = 5
+"""Frames of an answer that are found by their meaning alone."""
+
+
 class DeletionResult(msgspec.Struct, frozen=True):
     conversations: int = 0
     bytes: int = 0
@@ -194,10 +198,43 @@ class FinishedFrame(msgspec.Struct, frozen=True):
 
 
 class FrameSearchResult(msgspec.Struct, frozen=True):
-    """Search results, best first. `whole`: each has all the words of the query; otherwise only some."""
+    """Search results, best first. `whole`: each of `frames` has all the words of the query; otherwise only some. `near`
+    is what was found by meaning, the nearest first."""
 
     frames: tuple[FinishedFrame, ...] = ()
     whole: bool = False
+    near: tuple[FinishedFrame, ...] = ()
+
+    def best(self, limit: int) -> tuple[FinishedFrame, ...]:
+        """Those with all words, then those near in meaning, then those with some words."""
+        near = self.near[:MAX_NEAR]
+        return tuple(dict.fromkeys((*self.frames, *near) if self.whole else (*near, *self.frames)))[:limit]
+
+
+class QueryVector(NamedTuple):
+    """A query as the embedding model has it, of length 1. What is less similar than `least` (a cosine) is not found."""
+
+    model: str
+    numbers: tuple[float, ...]
+    least: float
+
+
+class EmbeddableFrame(NamedTuple):
+    """A finished frame, the number of its row, and the digest of what its vector was made of; empty without one."""
+
+    number: int
+    frame: FinishedFrame
+    made_of: bytes
+
+
+class FrameVector(NamedTuple):
+    """A finished frame as a model has it: float32 of length 1, little-endian. `made_of` is the digest of the model's
+    name and of what it was sent."""
+
+    of: EmbeddableFrame
+    model: str
+    made_of: bytes
+    numbers: bytes
 
 
 class SharedReservations(Protocol):
@@ -288,10 +325,22 @@ class Store(Protocol):
         entries of the tenant."""
 
     async def search_finished_frames(
-        self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
+        self,
+        tenant: str | None,
+        query: str,
+        limit: int = 10,
+        without: Collection[str] = (),
+        near: QueryVector | None = None,
     ) -> FrameSearchResult:
         """Finished frames that match `query`, best first, in all conversations except those excluded. A query without a
-        letter or digit finds nothing."""
+        letter or digit finds nothing by its words. With `near` also those of the newest vectors that are similar to it;
+        none where the store is in memory, which has no vectors."""
+
+    async def frames_to_embed(self, after: int, limit: int) -> tuple[EmbeddableFrame, ...]:
+        """Finished frames in the order of their rows, behind the row of this number; behind 0 only the newest ones."""
+
+    async def keep_vectors(self, vectors: Sequence[FrameVector]) -> None:
+        """Write these in place of older ones. A frame whose conversation was deleted meanwhile gets none."""
 
     async def requests(
         self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0

@@ -16,9 +16,12 @@ from proxy.store.interface import (
     AnchorRecord,
     Changes,
     DeletionResult,
+    EmbeddableFrame,
     FrameSearchResult,
+    FrameVector,
     Health,
     LedgerRecord,
+    QueryVector,
     Record,
     RequestRecord,
     ReservationEnd,
@@ -207,14 +210,26 @@ class MemoryStore:
         return None
 
     async def search_finished_frames(
-        self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
+        self,
+        tenant: str | None,
+        query: str,
+        limit: int = 10,
+        without: Collection[str] = (),
+        near: QueryVector | None = None,
     ) -> FrameSearchResult:
+        del near  # no vectors are kept here
         owners = [owner for owner in self._conversations if tenant in (None, owner[0])]
         ledgers = {o: rebuild_ledger(self._conversations[o], self._values.get(o, ())) for o in owners}
         row_by_key = {
             frame_key_of(row): row for owner, ledger in ledgers.items() for row in task_rows_of(owner, ledger)
         }
         return search_rows(row_by_key, query, limit, without)
+
+    async def frames_to_embed(self, after: int, limit: int) -> tuple[EmbeddableFrame, ...]:
+        return ()
+
+    async def keep_vectors(self, vectors: Sequence[FrameVector]) -> None:
+        """They are not kept."""
 
     async def requests(
         self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0

@@ -5,6 +5,7 @@
                    ├─ events, threads, anchors, queued
                    └─ requests ─ sent            bodies as lists of pages of blobs
     task_rows                                    frames for the view `tasks` and `search_index`
+    frame_vectors                                finished frames as an embedding model has them
     blobs, holds                                 bytes once per tenant, and their holders
     meta, settings                               of the whole store (tenant is empty)
     usage_days                                   what a tenant used in a day (UTC); stays when conversations are deleted
@@ -20,7 +21,7 @@ from __future__ import annotations
 from sqlalchemy import DDL, BigInteger, Column, Double, Index, Integer, LargeBinary, MetaData, Table, Text, event
 from sqlalchemy.schema import SchemaItem
 
-VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
+VERSIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010")
 """All schema versions, oldest first. The last is current; the others are migrated."""
 
 VERSION_TABLE = "alembic_version"
@@ -257,6 +258,17 @@ task_rows = _table(  # written by `tasks`; most names are those of the view, `se
     Index("tasks_by_status", "session_id", "status"),
     Index("tasks_by_writing", "written"),
 )
+frame_vectors = _table(
+    "frame_vectors",
+    _key_column("tenant"),
+    _key_column("conversation"),
+    _key_column("frame"),
+    _text_column("model"),
+    _bytes_column("made_of"),  # the digest of what the model was sent
+    _bytes_column("numbers"),  # float32, little-endian
+    _integer_column("written"),  # that of the task row
+    Index("vectors_by_writing", "written"),
+)
 TASKS_VIEW_SQL = (
     "CREATE VIEW tasks AS SELECT id, session_id, parent_id, goal, status, result, depth, created_at, completed_at, "
     "valid_from, valid_to FROM task_rows"
@@ -264,5 +276,5 @@ TASKS_VIEW_SQL = (
 """The view for other programs. It leaves out the tenant and shows the rows of all."""
 event.listen(metadata, "after_create", DDL(TASKS_VIEW_SQL))  # type: ignore[no-untyped-call]  # SQLAlchemy's own
 
-CONVERSATION_TABLES = (entries, messages, rounds, events, threads, anchors, queued)
+CONVERSATION_TABLES = (entries, messages, rounds, events, threads, anchors, queued, frame_vectors)
 """Tables whose rows are deleted with their conversation."""

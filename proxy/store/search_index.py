@@ -2,12 +2,17 @@
 
 Each tenant that searches has an index in memory; a search first reads the rows written since the last one. Results are
 read in the same transaction, so deleted or reopened frames never appear. Words are compared by English stems.
+
+The search by meaning compares the vector of a query with those that an embedding model made of frames, each time anew.
 """
 
 from __future__ import annotations
 
+import heapq
+import operator
 import re
 import sqlite3
+import struct
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -16,12 +21,14 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Select, select
+from msgspec.structs import replace
+from sqlalchemy import Connection, RowMapping, Select, and_, delete, select
 
 from proxy.core.frames import STATUSES, Status
 from proxy.errors import StoreError
 from proxy.store import rows, schema
-from proxy.store.interface import FinishedFrame, FrameSearchResult
+from proxy.store.delete import BeginWrite
+from proxy.store.interface import EmbeddableFrame, FinishedFrame, FrameSearchResult, FrameVector, QueryVector
 
 MAX_INDEXES = 16
 """Most recently used indexes that are kept; about 3 MB for each thousand finished frames."""
@@ -38,6 +45,9 @@ RANKED_SQL = f"SELECT rowid FROM frames WHERE frames MATCH ? ORDER BY bm25(frame
 _UNSPACED_SCRIPTS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
 """Characters of scripts without spaces between words; each counts as one word."""
 _WORD = re.compile(f"[{_UNSPACED_SCRIPTS}]|[^\\W_{_UNSPACED_SCRIPTS}]+")
+
+MAX_COMPARED = 5_000
+"""Newest vectors that a query is compared with: of 1,536 numbers each, 0.3 s of CPU in a thread."""
 
 FrameKey = tuple[str, str, str]
 TaskRow = rows.RowValues | RowMapping
@@ -182,6 +192,71 @@ def _best_frames(
         if best := tuple(map(_finished_frame, islice(current_rows, limit))):
             return FrameSearchResult(best, whole)
     return FrameSearchResult()
+
+
+# -------------------------------------------------------------------------------------------------------------- meaning
+def with_near_frames(  # noqa: PLR0913  a search, and what it found by words
+    connection: Connection,
+    found: FrameSearchResult,
+    tenant: str | None,
+    near: QueryVector,
+    limit: int,
+    without: Collection[str],
+) -> FrameSearchResult:
+    """`found` with up to `limit` frames that are similar to `near`, of the `MAX_COMPARED` newest vectors."""
+    apart = frozenset(map(rows.escape_text, without))
+    table, packed = schema.frame_vectors, struct.Struct(f"<{len(near.numbers)}f")
+    query = select(table.c.tenant, table.c.conversation, table.c.frame, table.c.numbers)
+    query = query.where(table.c.model == rows.escape_text(near.model)).order_by(table.c.written.desc())
+    if tenant is not None:
+        query = query.where(table.c.tenant == rows.escape_text(tenant))
+    similar = []
+    for *key, numbers in connection.execute(query.limit(MAX_COMPARED)):
+        if key[1] not in apart and len(numbers) == packed.size:
+            cosine = sum(map(operator.mul, near.numbers, packed.unpack(numbers)))
+            if cosine >= near.least:
+                similar.append((cosine, tuple(key)))
+    best = (_current_row(connection, key) for _, key in heapq.nlargest(limit, similar))
+    return replace(found, near=tuple(_finished_frame(row) for row in best if row is not None and is_finished(row)))
+
+
+def frames_to_embed(connection: Connection, after: int, limit: int) -> tuple[EmbeddableFrame, ...]:
+    """Finished frames behind a row, in the order of their rows; behind 0 only the `MAX_COMPARED` newest."""
+    tasks, vectors = schema.task_rows, schema.frame_vectors
+    finished = select(tasks).where(tasks.c.completed_at.is_not(None), tasks.c.valid_to.is_(None))
+    if not after:
+        newest = finished.with_only_columns(tasks.c.written).order_by(tasks.c.written.desc())
+        after = connection.execute(newest.offset(MAX_COMPARED).limit(1)).scalar() or 0
+    of_it = and_(
+        vectors.c.tenant == tasks.c.tenant,
+        vectors.c.conversation == tasks.c.session_id,
+        vectors.c.frame == tasks.c.id,
+    )
+    query = finished.add_columns(vectors.c.made_of).outerjoin(vectors, of_it)
+    query = query.where(tasks.c.written > after).order_by(tasks.c.written).limit(limit)
+    return tuple(
+        EmbeddableFrame(row["written"], _finished_frame(row), bytes(row["made_of"] or b""))
+        for row in connection.execute(query).mappings()
+    )
+
+
+def write_vectors(connection: Connection, begin_write: BeginWrite, written: Sequence[FrameVector]) -> None:
+    """Runs in the writer's thread."""
+    table, conversations = schema.frame_vectors, schema.conversations
+    with connection.begin():
+        begin_write(connection, {vector.of.frame.tenant for vector in written})
+        for vector in written:
+            frame = vector.of.frame
+            tenant, conversation, name = map(rows.escape_text, (frame.tenant, frame.conversation, frame.frame))
+            owner = select(conversations.c.id).where(
+                conversations.c.tenant == tenant, conversations.c.id == conversation
+            )
+            if connection.execute(owner).first() is None:
+                continue
+            key = {"tenant": tenant, "conversation": conversation, "frame": name}
+            connection.execute(delete(table).filter_by(**key))
+            values = {"model": rows.escape_text(vector.model), "made_of": vector.made_of, "numbers": vector.numbers}
+            connection.execute(table.insert().values(**key, **values, written=vector.of.number))
 
 
 # ---------------------------------------------------------------------------------------------------------------- store

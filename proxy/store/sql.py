@@ -44,8 +44,11 @@ from proxy.store.interface import (
     AnchorRecord,
     Changes,
     DeletionResult,
+    EmbeddableFrame,
     FrameSearchResult,
+    FrameVector,
     Health,
+    QueryVector,
     Record,
     RequestRecord,
     SettingRecord,
@@ -56,7 +59,7 @@ from proxy.store.interface import (
 )
 from proxy.store.memory import MemoryStore
 from proxy.store.reservations import ReservationTable
-from proxy.store.search_index import FrameSearch
+from proxy.store.search_index import FrameSearch, frames_to_embed, with_near_frames, write_vectors
 from proxy.store.writer import QueueLimits, StoreWriter
 
 log = logging.getLogger(__name__)
@@ -243,9 +246,25 @@ class SqlStore:
         return await self._read(lambda c: reading.conversation_with_entry(c, tenant, beginning), is_one_query=True)
 
     async def search_finished_frames(
-        self, tenant: str | None, query: str, limit: int = 10, without: Collection[str] = ()
+        self,
+        tenant: str | None,
+        query: str,
+        limit: int = 10,
+        without: Collection[str] = (),
+        near: QueryVector | None = None,
     ) -> FrameSearchResult:
-        return await self._read(lambda c: self._frame_search.search(c, tenant, query, limit, without), self._searchers)
+        def search(connection: Connection) -> FrameSearchResult:
+            found = self._frame_search.search(connection, tenant, query, limit, without)
+            return found if near is None else with_near_frames(connection, found, tenant, near, limit, without)
+
+        return await self._read(search, self._searchers)
+
+    async def frames_to_embed(self, after: int, limit: int) -> tuple[EmbeddableFrame, ...]:
+        return await self._read(lambda c: frames_to_embed(c, after, limit), self._searchers)
+
+    async def keep_vectors(self, vectors: Sequence[FrameVector]) -> None:
+        database = self._database
+        await self._run_in_writer(lambda: write_vectors(database.write_connection, database.begin_write, vectors))
 
     async def requests(
         self, tenant: str | None, conversation: str = "", limit: int = 100, offset: int = 0

@@ -4,6 +4,7 @@ S1-13)."""
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
@@ -22,9 +23,12 @@ from proxy.store.conversation_cache import ConversationCache
 from proxy.store.interface import (
     AnchorRecord,
     DeletionResult,
+    EmbeddableFrame,
     FinishedFrame,
     FrameSearchResult,
+    FrameVector,
     LedgerRecord,
+    QueryVector,
     Record,
     RequestRecord,
     SentRecord,
@@ -33,6 +37,7 @@ from proxy.store.interface import (
     Store,
     UsageRecord,
 )
+from proxy.store.memory import MemoryStore
 from proxy.store.search_index import words_in
 from proxy.store.sql import DATABASE_BY_SCHEME, open_store
 from tests.postgresql_server import PostgresServer
@@ -721,6 +726,41 @@ async def test_work_under_way_and_what_was_forgotten_is_found_no_more(store: Sto
 
     assert known == ["c1"]
     assert (await store.search_finished_frames("a", "limiter")).frames == ()
+
+
+def vector(of: EmbeddableFrame, *numbers: float) -> FrameVector:
+    return FrameVector(of, "m", b"digest", struct.pack(f"<{len(numbers)}f", *numbers))
+
+
+@pytest.mark.rows("S2-45")
+async def test_frames_are_found_by_their_vectors_and_these_go_with_them(store: Store) -> None:
+    """S2-45: by who has them, with vectors of the same model and length."""
+    if isinstance(store, MemoryStore):
+        assert await store.frames_to_embed(0, 9) == ()  # it keeps none
+        return
+    for name, tenant in (("c1", "a"), ("c2", "a"), ("c3", "b"), ("c4", "a")):
+        store.write(tenant, worked(name, f"Frame of {name}", tenant=tenant))
+    first, second = await store.frames_to_embed(0, 2)
+    third, fourth = await store.frames_to_embed(second.number, 9)
+    await store.delete_conversations("a", "c4")
+
+    await store.keep_vectors([vector(first, 1, 0), vector(second, 1, 0), vector(third, 0.8, 0.6), vector(fourth, 1, 0)])
+    await store.keep_vectors([vector(second, 0.6, 0.8)])  # in place of the older one
+
+    async def near(tenant: str | None, *numbers: float, model: str = "m", least: float = 0.5) -> list[str]:
+        found = await store.search_finished_frames(tenant, "word", near=QueryVector(model, numbers, least))
+        return [frame.conversation for frame in found.near]
+
+    assert [frame.made_of for frame in await store.frames_to_embed(0, 9)] == [b"digest"] * 3
+    assert await near("a", 1, 0) == ["c1", "c2"]
+    assert await near(None, 1, 0) == ["c1", "c3", "c2"]
+    assert await near("a", 1, 0, least=0.7) == ["c1"]
+    assert await near("a", 1, 0, model="other") == await near("a", 1, 0, 0) == []
+    await store.delete_conversations("a", "c1")
+    assert await near(None, 1, 0) == ["c3", "c2"]
+    for name in ("c1", "c4"):  # what was forgotten left nothing to the same name
+        store.write("a", worked(name, "Frame"))
+    assert [frame.made_of for frame in await store.frames_to_embed(0, 9)] == [b"digest", b"digest", b"", b""]
 
 
 HOSTILE = {

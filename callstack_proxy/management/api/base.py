@@ -26,7 +26,7 @@ from starlette.exceptions import HTTPException
 
 from callstack_proxy.management.api.openapi import methods_at
 from callstack_proxy.management.api.status_line import StatusLines
-from callstack_proxy.management.views import MAX_TIMESTAMP_MS, ProjectConversations
+from callstack_proxy.management.views import MAX_TIMESTAMP_MS, MeaningOf, ProjectConversations
 from proxy.auth import Headers, Tenant
 from proxy.config import Config, LiveSettings
 from proxy.core.ledger import LedgerEvent
@@ -169,6 +169,8 @@ class ApiContext:
     """What the upstreams' refusals have taught this process."""
     status_lines: StatusLines = field(default_factory=StatusLines)
     project_conversations: ProjectConversations = field(default_factory=ProjectConversations)
+    meaning_of: MeaningOf | None = None
+    """The vector of a query for the search by meaning; None where that is off."""
 
 
 ResponseDocs = dict[int | str, dict[str, Any]]

@@ -149,8 +149,8 @@ async def search(
     project: Projects = [],  # noqa: B006  FastAPI copies it
     evidence: Annotated[bool, Query(description="With results, files, and commands with how they ended")] = False,
 ) -> Response:
-    """Finished frames that have all these words in title, criteria, results, files or decisions; where none has, those
-    that come close."""
+    """Finished frames that have all these words in title, criteria, results, files or decisions, and where an embedding
+    model is configured those near in meaning; where none has all words, also those that come close."""
     context = caller.context
     found = await search_frames(
         context.store,
@@ -160,6 +160,7 @@ async def search(
         project=project,
         folders=context.project_conversations,
         evidence=context.config.observed_tools if evidence else None,
+        meaning_of=context.meaning_of,
     )
     return JsonResponse(found)
 

@@ -115,7 +115,12 @@ async def show(request: Request) -> Response:
     store, scope = visitor.context.store, visitor.scope
     working = frozenset(each.conversation for each in running_now(visitor.context, scope))
     first = (chosen.page - 1) * ROWS_PER_PAGE
-    hits = await search_frames(store, scope, chosen.words, MAX_SEARCH_RESULTS) if chosen.words else None
+    meaning_of = visitor.context.meaning_of
+    hits = (
+        await search_frames(store, scope, chosen.words, MAX_SEARCH_RESULTS, meaning_of=meaning_of)
+        if chosen.words
+        else None
+    )
     if chosen.needs_receipts:
         everything = await load_receipts(store, scope, period=chosen.days)
         clients = client_options(everything.receipts, chosen.client)

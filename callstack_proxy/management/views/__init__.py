@@ -74,7 +74,7 @@ from callstack_proxy.management.views.schemas import (
     TreeState,
     UnfoldView,
 )
-from callstack_proxy.management.views.search import MAX_RESULTS, SearchResults, search_frames
+from callstack_proxy.management.views.search import MAX_RESULTS, MeaningOf, SearchResults, search_frames
 from callstack_proxy.management.views.struct_schema import StructSchema
 from callstack_proxy.management.views.subagents import (
     API_NAMES,
@@ -135,6 +135,7 @@ __all__ = [
     "LoadedReceipts",
     "LogItem",
     "LoopRow",
+    "MeaningOf",
     "MessageChange",
     "MessagePosition",
     "MessageRow",

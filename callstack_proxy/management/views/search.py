@@ -4,7 +4,7 @@ own frames even where the model may not (`recall_across`)."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
@@ -17,6 +17,7 @@ from proxy.store import (
     ConversationUnreadable,
     FinishedFrame,
     FrameSearchResult,
+    QueryVector,
     Store,
     TenantScope,
     ledger_with_frame,
@@ -37,7 +38,7 @@ CHARACTERS_BEFORE_MATCH = 60
 
 class SearchResultRow(TypedDict):
     """A finished frame. `ended` is ms since the epoch; `excerpt` is the line that says most of what was looked for.
-    `results` and `evidence` are there where they were asked for, and can be read."""
+    `results` and `evidence` are there where they were asked for, and can be read. `by`: what it was found by."""
 
     frame: str
     conversation: str
@@ -45,15 +46,22 @@ class SearchResultRow(TypedDict):
     status: Literal["completed", "failed"]
     ended: int
     excerpt: str
+    by: Literal["words", "meaning"]
     results: NotRequired[str]
     evidence: NotRequired[FrameEvidence]
 
 
 class SearchResults(TypedDict):
-    """`all_words`: each of them has all that was looked for; else none has, and these come close."""
+    """`all_words`: each that was found by words has all of them; else none has, and these come close. `meaning` is
+    `unavailable` where the embedding model does not answer: then words were looked for alone."""
 
     frames: list[SearchResultRow]
     all_words: bool
+    meaning: Literal["off", "on", "unavailable"]
+
+
+MeaningOf = Callable[[str], Awaitable[QueryVector | None]]
+"""The vector of a query; None where the embedding model does not answer."""
 
 
 async def search_frames(  # noqa: PLR0913  whose frames, which of them, and how they are told
@@ -65,16 +73,20 @@ async def search_frames(  # noqa: PLR0913  whose frames, which of them, and how 
     project: Collection[str] = (),
     folders: ProjectConversations | None = None,
     evidence: ToolRoles | None = None,
+    meaning_of: MeaningOf | None = None,
 ) -> SearchResults:
     """Best match first. `project`: only of agents that worked in the folder with one of these names, or below it;
-    `folders` remembers where they worked. `evidence`: the names of tools by which to tell what each frame did."""
-    matches = await _matches(store, scope, query, limit, project, folders or ProjectConversations())
-    words = query_words(query)
-    rows = [_row(frame, words) for frame in matches.frames]
+    `folders` remembers where they worked. `evidence`: the names of tools by which to tell what each frame did.
+    `meaning_of`: None where it is off."""
+    near = await meaning_of(query) if meaning_of else None
+    matches = await _matches(store, scope, query, limit, project, folders or ProjectConversations(), near)
+    words, frames, by_words = query_words(query), matches.best(limit), set(matches.frames)
+    rows = [_row(frame, words, "words" if frame in by_words else "meaning") for frame in frames]
     if evidence is not None:
-        for row, frame in zip(rows, matches.frames, strict=True):
+        for row, frame in zip(rows, frames, strict=True):
             await _add_evidence(store, row, frame, evidence)
-    return {"frames": rows, "all_words": matches.whole}
+    meaning: Literal["off", "on", "unavailable"] = "on" if near else "unavailable" if meaning_of else "off"
+    return {"frames": rows, "all_words": matches.whole, "meaning": meaning}
 
 
 async def _matches(  # noqa: PLR0913  as above
@@ -84,23 +96,27 @@ async def _matches(  # noqa: PLR0913  as above
     limit: int,
     project: Collection[str],
     folders: ProjectConversations,
+    near: QueryVector | None,
 ) -> FrameSearchResult:
     """Conversations that turn out to be of other projects are left out, and it is searched again: so what has all the
     words is looked for in the project's own before what has some."""
     outside: set[str] = set()
     while True:
         matches = await store.search_finished_frames(
-            scope, query, max(limit, MATCHES_READ) if project else limit, outside
+            scope, query, max(limit, MATCHES_READ) if project else limit, outside, near
         )
-        found = {(frame.tenant, frame.conversation) for frame in matches.frames}
+        found = {(frame.tenant, frame.conversation) for frame in (*matches.frames, *matches.near)}
         others = {
             conversation
             for tenant, conversation in found
             if not await folders.is_inside(store, tenant, conversation, project)
         }
-        inside = tuple(frame for frame in matches.frames if frame.conversation not in others)
+        inside, near_inside = (
+            tuple(frame for frame in frames if frame.conversation not in others)
+            for frames in (matches.frames, matches.near)
+        )
         if not others or len(inside) >= limit:
-            return FrameSearchResult(inside[:limit], matches.whole)
+            return FrameSearchResult(inside[:limit], matches.whole, near_inside)
         outside |= others
 
 
@@ -113,7 +129,7 @@ async def _add_evidence(store: Store, row: SearchResultRow, frame: FinishedFrame
     row["evidence"] = await asyncio.to_thread(frame_evidence, path_state, frame.frame, names)
 
 
-def _row(frame: FinishedFrame, words: Sequence[str]) -> SearchResultRow:
+def _row(frame: FinishedFrame, words: Sequence[str], by: Literal["words", "meaning"]) -> SearchResultRow:
     return {
         "frame": frame.frame,
         "conversation": frame.conversation,
@@ -121,6 +137,7 @@ def _row(frame: FinishedFrame, words: Sequence[str]) -> SearchResultRow:
         "status": "failed" if frame.status == "failed" else "completed",
         "ended": frame.ended,
         "excerpt": _excerpt(_best_line(frame, words), words),
+        "by": by,
     }
 
 

@@ -82,7 +82,7 @@ class CallGroup(msgspec.Struct, frozen=True):
 
 class CrossConversationHits(msgspec.Struct, frozen=True):
     """Finished frames of other conversations that match a query, best first. `has_all_words`: each contains every
-    word."""
+    word, or is near in meaning."""
 
     pieces: tuple[StoredPiece, ...]
     has_all_words: bool

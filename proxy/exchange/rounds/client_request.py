@@ -23,6 +23,7 @@ from proxy.dialects import (
     with_token_counts,
 )
 from proxy.exchange.background.cache_pings import CacheKeepAlive
+from proxy.exchange.background.frame_embedder import FrameEmbedder
 from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.background.inbox import Inbox
 from proxy.exchange.background.recorder import Recorder
@@ -123,6 +124,8 @@ class Services:
     summarizer: Summarizer | None = None
     """None if it is off."""
     cache_keep_alive: CacheKeepAlive | None = None
+    """None if it is off."""
+    frame_embedder: FrameEmbedder | None = None
     """None if it is off."""
     learned_forms: LearnedForms = field(default_factory=LearnedForms)
     """What upstreams accept that refused the full form of a request."""

@@ -1,0 +1,156 @@
+"""Asks an embedding model for vectors of finished frames, beside the requests, and of queries, for the search by
+meaning (`embeddings` in the configuration; off until a model is named there).
+
+What is sent: title, criteria, results, files and decisions of a frame, and the words of a query, to that model's
+upstream with the operator's key. No content is logged, and no request waits for a frame's vector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import struct
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+import msgspec
+
+from proxy import __version__
+from proxy.config import Config
+from proxy.errors import ProxyError, UpstreamError
+from proxy.exchange.background.own_requests import read_bounded
+from proxy.store import FinishedFrame, FrameVector, QueryVector, Store
+from proxy.upstream import Routes, Upstream, outgoing_headers
+
+log = logging.getLogger(__name__)
+
+EMBEDDINGS_PATH = "/v1/embeddings"
+CHECK_INTERVAL_S = 1.0
+FRAMES_PER_CHECK = 32
+MAX_CHARACTERS = 4_000
+"""Of a frame, from its beginning: about 1,000 tokens. The smallest windows of such models are 512."""
+MAX_NUMBERS = 4_096
+"""Of one vector; the largest models of 2026 make so many."""
+MAX_ANSWER_BYTES = FRAMES_PER_CHECK * MAX_NUMBERS * 32
+FRAMES_TIMEOUT_S = 60.0
+QUERY_TIMEOUT_S = 1.5
+"""Less than a recall waits for its search."""
+PAUSE_S = 30.0
+"""After a failure, in which nothing is asked: searches go by words alone, and at once."""
+
+
+class _Embedding(msgspec.Struct):
+    embedding: list[float]
+    index: int = 0
+
+
+class _Answer(msgspec.Struct):
+    data: list[_Embedding]
+
+
+@dataclass
+class FrameEmbedder:
+    """One per process."""
+
+    upstream: Upstream
+    model: str
+    least_similarity: float
+    store: Store
+    _rests_until: float = field(default=0.0, init=False)
+    """By the monotonic clock."""
+
+    async def run(self) -> None:
+        """Runs as long as the process."""
+        upto = 0
+        while True:
+            await asyncio.sleep(CHECK_INTERVAL_S)
+            if time.monotonic() >= self._rests_until:
+                try:
+                    upto = await self._embed_next(upto)
+                except Exception as error:  # the outermost edge: no request hangs on it
+                    self._rest(error)
+
+    async def _embed_next(self, after: int) -> int:
+        """The number of the last row that was looked at."""
+        found = await self.store.frames_to_embed(after, FRAMES_PER_CHECK)
+        texts = [_text_of(each.frame) for each in found]
+        digests = [sha256(f"{self.model}\n{text}".encode("utf-8", "replace")).digest() for text in texts]
+        new = [number for number, each in enumerate(found) if each.made_of != digests[number]]
+        if new:
+            vectors = await self._ask([texts[number] for number in new], FRAMES_TIMEOUT_S)
+            await self.store.keep_vectors(
+                [
+                    FrameVector(found[number], self.model, digests[number], struct.pack(f"<{len(vector)}f", *vector))
+                    for number, vector in zip(new, vectors, strict=True)
+                ]
+            )
+        return found[-1].number if found else after
+
+    async def query_vector(self, query: str) -> QueryVector | None:
+        """None where the model does not answer: then there are words alone."""
+        if time.monotonic() < self._rests_until:
+            return None
+        try:
+            (vector,) = await self._ask([query], QUERY_TIMEOUT_S)
+        except Exception as error:  # a search by words is better than none
+            self._rest(error)
+            return None
+        return QueryVector(self.model, tuple(vector), self.least_similarity)
+
+    def _rest(self, error: Exception) -> None:
+        self._rests_until = time.monotonic() + PAUSE_S
+        reason = error.code if isinstance(error, ProxyError) else type(error).__name__
+        # Without the error's words: they may be content.
+        log.warning("no vectors of finished frames", extra={"upstream": self.upstream.name, "reason": reason})
+
+    async def _ask(self, texts: Sequence[str], timeout_s: float) -> list[list[float]]:
+        """A vector of length 1 for each text. Raises ProxyError or TimeoutError."""
+        asked = {"model": self.model, "input": [text.encode("utf-8", "replace").decode() for text in texts]}
+        own = [
+            (b"content-type", b"application/json"),
+            (b"accept", b"application/json"),
+            (b"user-agent", f"callstack-proxy/{__version__}".encode()),
+        ]
+        headers = outgoing_headers(own, self.upstream.settings, readable=True)
+        async with asyncio.timeout(timeout_s):
+            got = await self.upstream.send("POST", EMBEDDINGS_PATH, b"", headers, msgspec.json.encode(asked))
+            async with aclosing(got):
+                body = await read_bounded(got, MAX_ANSWER_BYTES)
+        if got.status != 200 or body is None:
+            raise UpstreamError(f"the embedding model answered {got.status}", code=f"status_{got.status}")
+        return parse_vectors(body, len(texts))
+
+
+def parse_vectors(body: bytes, count: int) -> list[list[float]]:
+    """The vectors of an answer in the order of the texts, each of length 1. Raises UpstreamError where the answer is no
+    such thing."""
+    try:
+        found = sorted(msgspec.json.decode(body, type=_Answer).data, key=lambda each: each.index)
+    except (msgspec.DecodeError, RecursionError):
+        found = []
+    lengths = [math.hypot(*each.embedding) for each in found]
+    if len(found) != count or not all(0 < length < math.inf for length in lengths):
+        raise UpstreamError("the embedding model did not answer with a vector for each text", code="no_vectors")
+    if any(len(each.embedding) > MAX_NUMBERS for each in found):
+        raise UpstreamError(f"vectors of more than {MAX_NUMBERS} numbers are not kept", code="vectors_too_long")
+    return [[number / length for number in each.embedding] for each, length in zip(found, lengths, strict=True)]
+
+
+def _text_of(frame: FinishedFrame) -> str:
+    parts = (frame.title, frame.criteria, frame.results, frame.noted)
+    return "\n".join(part.strip() for part in parts if part.strip())[:MAX_CHARACTERS]
+
+
+def build_frame_embedder(config: Config, routes: Routes, store: Store) -> FrameEmbedder | None:
+    """None where it is off."""
+    settings = config.embeddings
+    if not settings.model:
+        return None
+    upstream = routes.upstreams[settings.upstream]
+    return FrameEmbedder(
+        upstream, upstream.settings.upstream_model_of(settings.model), settings.least_similarity, store
+    )
