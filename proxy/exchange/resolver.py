@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from proxy.accounting import ANSWERED_STATUS
 from proxy.config import Config, LiveSettings
-from proxy.core.context import context_entries
+from proxy.core.context import FLAT_FORMAT, context_entries
 from proxy.core.frames import (
     BRANCH_SWITCHED_KIND,
     FrameEvent,
@@ -43,6 +43,7 @@ from proxy.core.policy import (
 )
 from proxy.core.recall import is_unchanged_note, restore_file_contents, uncached_entries
 from proxy.core.tools import (
+    FrameBlockBudgets,
     ToolSettings,
     fingerprint_of,
 )
@@ -500,20 +501,13 @@ def _reasoning_removed_event(new: Sequence[Entry], bound: Set[int], now: int) ->
 
 
 def tool_settings(config: Config) -> ToolSettings:
+    """Each field is the setting of its name, but for those that are made of several, or for a model."""
     budgets = config.budgets
-    return ToolSettings(
-        budgets=replace(
-            ToolSettings().budgets,
-            total=budgets.total,
-            ancestors=budgets.ancestors,
-            siblings=budgets.siblings,
-            current=budgets.current,
-        ),
-        child_view=config.child_view,
-        isolate_above_tokens=config.isolate_above,
-        max_depth=config.max_depth,
-        recall_page_tokens=config.recall_page_tokens,
-        checkpoint_at_push=config.checkpoint_at_push,
-        autonomy=config.autonomy_rules,
-        tool_roles=config.observed_tools,
-    )
+    made = {
+        "budgets": FrameBlockBudgets(budgets.total, budgets.ancestors, budgets.siblings, budgets.current),
+        "autonomy": config.autonomy_rules,
+        "tool_roles": config.observed_tools,
+        "block_format": FLAT_FORMAT,
+    }
+    settings = {name: getattr(config, name) for name in ToolSettings.__struct_fields__ if name in Config.model_fields}
+    return ToolSettings(**(settings | made))

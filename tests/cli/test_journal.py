@@ -17,7 +17,7 @@ from typing import TextIO
 
 import pytest
 
-from callstack_proxy.cli.log_output import (
+from callstack_proxy.cli.serve.log_output import (
     MAX_CAUSES,
     BufferedStreamHandler,
     JsonLogFormatter,

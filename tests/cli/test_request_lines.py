@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from callstack_proxy.cli.log_output import TerminalLogFormatter
+from callstack_proxy.cli.serve.log_output import TerminalLogFormatter
 from proxy.telemetry import LogFields
 from tests.cli.conftest import command
 from tests.forked_commands import environment

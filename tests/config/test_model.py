@@ -34,7 +34,7 @@ def test_the_shipped_file_is_the_default_configuration() -> None:
 def test_the_shipped_file_shows_every_key() -> None:
     text = SHIPPED.read_text()
     missing = [key for key in known_keys() if f"{key.rpartition('.')[2]}:" not in text]
-    assert not missing
+    assert not missing, f"write these with their defaults into proxy.yaml: {missing}"
 
 
 def test_every_key_is_explained_beneath_itself() -> None:

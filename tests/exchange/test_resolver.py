@@ -9,8 +9,10 @@ import pytest
 
 from callstack_proxy.replay.services import TENANT, build_replay
 from proxy.config.sources import load_config
+from proxy.core.context import FLAT_FORMAT
 from proxy.core.frames import path_state as stories
 from proxy.core.frames.path_state import PathState, replay
+from proxy.exchange.resolver import tool_settings
 from proxy.exchange.rounds import count_request_tokens, parse_client_request
 from proxy.exchange.thread.placement import ParsedRequest, Placement
 
@@ -62,3 +64,12 @@ async def test_what_is_decided_at_the_end_of_a_whole_history_tells_only_its_newe
 
     assert told
     assert set(told) == {1}
+
+
+def test_a_tool_reads_the_setting_of_the_same_name() -> None:
+    set_here = {"recall_page_tokens": 500, "isolate_above": 7, "child_view": "auto", "block_format": "nested"}
+
+    found = tool_settings(load_config(set_here))
+
+    assert (found.recall_page_tokens, found.isolate_above, found.child_view) == (500, 7, "auto")
+    assert found.block_format == FLAT_FORMAT  # by the model that is asked, not for all

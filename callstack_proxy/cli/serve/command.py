@@ -39,8 +39,8 @@ from callstack_proxy.cli.context import (
     settings_at,
     write_server_file,
 )
-from callstack_proxy.cli.log_output import BufferedStreamHandler, configure_logging
 from callstack_proxy.cli.output import print_line, print_note
+from callstack_proxy.cli.serve.log_output import BufferedStreamHandler, configure_logging
 from callstack_proxy.cli.serve.workers import Worker, Workers, worker_from
 from callstack_proxy.management.mount import build_management
 from proxy.config import Config, Mode, parse_assignments

@@ -50,11 +50,11 @@ class SubagentRules(msgspec.Struct, frozen=True):
 
 
 class ToolSettings(msgspec.Struct, frozen=True):
-    """The part of the configuration that tools need."""
+    """The settings that tools read: `tool_settings` fills each field from the setting of its name."""
 
     budgets: FrameBlockBudgets = msgspec.field(default_factory=FrameBlockBudgets)
     child_view: str = "fork"
-    isolate_above_tokens: int = 60_000  # of the parent's context, with `child_view: auto`
+    isolate_above: int = 60_000  # tokens of the parent's context, with `child_view: auto`
     max_depth: int = 10
     recall_page_tokens: int = 2000
     recall_call_tokens: int = 8000

@@ -170,7 +170,7 @@ def _child_view(tool_context: ToolContext) -> str:
         view_costs_at(
             tool_context.path_state, tool_context.visible_entries, tool_context.prices, tool_context.count_tokens
         ),
-        tool_context.settings.isolate_above_tokens,
+        tool_context.settings.isolate_above,
     )
 
 

@@ -69,7 +69,7 @@ FINE: dict[str, dict[str, Any]] = {
     "stack_frame_invalidate": {"reason": "Not needed.", "sessionID": "fbank"},
     "stack_recall": {"query": "nothing at all"},
 }
-"""Arguments with which each of them does what it is for; the others take none, or none that they need."""
+"""Arguments with which each of them does what it is for; those of the others come from their schemas."""
 HOSTILE: list[Any] = [
     None,
     True,
@@ -105,6 +105,8 @@ BROKEN = [
     "\ud800",
     '{"results": NaN}',
 ]
+PLAIN = {"string": "hello", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {}}
+"""A value of each type."""
 LONGEST = 9_000
 """Tokens of an answer: recall gives at most 8,000, everything else far less."""
 INSIDE = "failed inside the proxy"
@@ -112,6 +114,13 @@ INSIDE = "failed inside the proxy"
 
 def desk() -> ToolContext:
     return desk_after(*STORY, SubagentStarted("fsub", "froot", "Look around", "All is seen.", "d" * 32, "call"))
+
+
+def fine(name: str) -> dict[str, Any]:
+    """The arguments of a tool that it takes: those that are listed, else a plain value for each that it needs."""
+    schemas = {tool.name: tool.parameters for tool in tools.TOOLS}
+    needed = schemas.get(name, {}).get("required", ())
+    return FINE.get(name) or {each: PLAIN[schemas[name]["properties"][each]["type"]] for each in needed}
 
 
 def asked(name: str, arguments: str, at: ToolContext) -> str:
@@ -167,7 +176,7 @@ def test_every_name_of_the_list_is_offered_and_does_what_it_is_for() -> None:
     offered = {tool["name"] for tool in tools.tool_definitions("full")}
     assert set(NAMES) <= offered
     for name in NAMES:
-        told = asked(name, json.dumps(FINE.get(name, {})), desk())
+        told = asked(name, json.dumps(fine(name)), desk())
         assert not told.startswith("Error"), (name, told)
 
 
@@ -276,13 +285,13 @@ def test_children_are_planned_in_whatever_form_they_are_written(children: object
 def test_the_dispatcher_reaches_each_of_them_by_op_and_by_name() -> None:
     """Whatever of them is offered."""
     for tool in tools.TOOLS:
-        fine = FINE.get(tool.name, {})
+        given = fine(tool.name)
         for op in (tool.op, tool.name):
-            told = asked("stack", json.dumps({"op": op, "args": fine}), desk())
-            assert told == asked(tool.name, json.dumps(fine), desk())
-        assert asked("stack", json.dumps({"op": tool.op, **fine}), desk()) == told
-        assert asked("stack", json.dumps({"op": tool.op, "args": json.dumps(fine)}), desk()) == told
-        assert asked("stack", json.dumps({"op": tool.op, "args": {}, **fine}), desk()) == told
+            told = asked("stack", json.dumps({"op": op, "args": given}), desk())
+            assert told == asked(tool.name, json.dumps(given), desk())
+        assert asked("stack", json.dumps({"op": tool.op, **given}), desk()) == told
+        assert asked("stack", json.dumps({"op": tool.op, "args": json.dumps(given)}), desk()) == told
+        assert asked("stack", json.dumps({"op": tool.op, "args": {}, **given}), desk()) == told
 
 
 @pytest.mark.rows("S1-132")
@@ -308,10 +317,9 @@ def test_broken_arguments_are_told_what_to_do(name: str) -> None:
 @pytest.mark.parametrize("name", [*(tool.name for tool in tools.TOOLS), "stack"])
 def test_missing_and_extra_arguments_are_told_or_passed_over(name: str) -> None:
     asked(name, "{}", desk())
-    fine = FINE.get(name, {})
-    if name in FINE:
-        extra = {**fine, "extra": 1, "__proto__": {"x": 1}, "op2": None, "": ""}
-        assert asked(name, json.dumps(extra), desk()) == asked(name, json.dumps(fine), desk())
+    if given := fine(name):
+        extra = {**given, "extra": 1, "__proto__": {"x": 1}, "op2": None, "": ""}
+        assert asked(name, json.dumps(extra), desk()) == asked(name, json.dumps(given), desk())
 
 
 @pytest.mark.rows("S1-132")
@@ -319,7 +327,7 @@ def test_missing_and_extra_arguments_are_told_or_passed_over(name: str) -> None:
 def test_wrong_huge_and_hostile_values_are_told_what_to_do(name: str, parameter: str) -> None:
     """One wrong value at a time, all the others right; and alone."""
     for value in HOSTILE:
-        for rest in (FINE.get(name, {}), {}):
+        for rest in (fine(name), {}):
             asked(name, json.dumps({**rest, parameter: value}), desk())
 
 
