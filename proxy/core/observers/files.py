@@ -297,9 +297,9 @@ _NAME = r"""(\b\w{1,80}|"[^"\n]{1,400}"|'[^'\n]{1,400}')"""
 _WRITTEN = re.compile(rf"""\bopen\({_NAME}, *["'][wax]|{_NAME}\)?\.write_(?:text|bytes)\(""")
 
 
-def _written_by_scripts(line: str) -> Iterator[str]:
+def _written_by_scripts(command_line: str) -> Iterator[str]:
     """Files that a Python script in a here-document writes, by a literal or a variable that holds one."""
-    for _, _, script in _SCRIPT.findall(line) if "<<" in line else ():
+    for _, _, script in _SCRIPT.findall(command_line) if "<<" in command_line else ():
         paths = dict(_NAMED_PATH.findall(script))
         for names in _WRITTEN.findall(script):
             name = "".join(names)

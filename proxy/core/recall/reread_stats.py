@@ -67,9 +67,7 @@ class _FileRead(msgspec.Struct, frozen=True):
 
 
 def _is_within(lines: range | None, others: range | None) -> bool:
-    if lines is None or others is None:
-        return False
-    return others.start <= lines.start and lines.stop <= others.stop
+    return lines is not None and others is not None and others.start <= lines.start and lines.stop <= others.stop
 
 
 class _ContextAtRequest(msgspec.Struct, frozen=True):
