@@ -6,6 +6,7 @@ Where it cannot be installed, sessions of it that were captured are replayed by 
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 
 from llm_test_provider import Model, ReceivedRequest, ScriptedCall, ScriptedProvider, answers, call, says
 from tests.clients.job import ERRAND, FILE, ClientJob, assert_it_was_done, lines, tell
-from tests.clients.serving import Served
+from tests.clients.serving import ROOT, Served
 from tests.clients.story import CLOSING, GREETING
 
 PACKAGE = "@openai/codex@0.169.0"
@@ -133,3 +134,27 @@ def test_it_goes_on_with_a_session_of_an_earlier_process(
     [conversation] = proxy.page("/stack/conversations")["conversations"]
     frames = proxy.page(f"/stack/conversations/{conversation['id']}/state")["frames"].values()
     assert ("Stay", "completed") in [(frame["title"], frame["status"]) for frame in frames]
+
+
+@pytest.mark.rows("X-69")
+def test_our_hook_speaks_to_its_user_behind_a_compaction_and_the_model_hears_nothing(
+    provider: ScriptedProvider, proxy: Served, codex: Codex, home: Path, tmp_path: Path
+) -> None:
+    """Codex 0.169.0 runs the hooks of `~/.codex/hooks.json`, which its user has to trust, and shows no line of them in
+    `exec`: what it hands to the hook, and what it gets, is copied to a file."""
+    seen = tmp_path / "hooks.jsonl"
+    hook = f"PYTHONPATH={ROOT} {sys.executable} -m callstack_proxy hook --data {tmp_path / 'data'}"
+    runs = [{"hooks": [{"type": "command", "command": f"(tee -a {seen}; echo >> {seen}) | {hook} | tee -a {seen}"}]}]
+    (home / ".codex" / "hooks.json").write_text(json.dumps({"hooks": {"SessionStart": runs, "Stop": runs}}))
+    provider.will(says("Begun."), says("All was said."), says("Gone on."))
+    proxy.page("/stack/statusline")  # the first question takes longer than a hook waits
+    options = ("--dangerously-bypass-hook-trust", "-c", "model_auto_compact_token_limit=5000")
+
+    codex(DELEGATING, *options, "Begin.")
+    codex(DELEGATING, *options, "resume", "--last", "Go on.")
+
+    rows = [json.loads(line) for line in seen.read_text().splitlines() if line]
+    told = [(row.get("source") or row["hook_event_name"]) if "hook_event_name" in row else "ours" for row in rows]
+    assert told == ["startup", "Stop", "resume", "compact", "ours", "Stop"]
+    assert rows[4]["systemMessage"].startswith("callstack: what the compaction left out is kept")
+    assert [each.number for each in provider.asked if b"compaction left out" in each.raw] == []
