@@ -25,6 +25,8 @@ from typing import Any
 Json = dict[str, Any]
 BlockPosition = tuple[int, int, str]
 """Where the block of a frame stands; `Body.place` says by what."""
+HOUR = b'"ttl":"1h"'
+"""In a cache marker: what it marks is kept for longer than the client asked for."""
 AWAKE = "full"
 BLOCK = re.compile(r'<stack-context session="[^"]*" frame="([^"]+)" nonce="([0-9a-f]+)"')
 RETURNED = re.compile(r'<frame-results ref="[^"]*" status="[^"]*" parent="([^"]+)"')
@@ -886,7 +888,7 @@ def _headers(evidence: Evidence) -> Iterator[str]:
 
 def _money(evidence: Evidence, rounds: Sequence[Round]) -> Iterator[str]:
     """L9: nobody is told a saving that is none. A request without a whole answer has saved nothing, nor has one that
-    sends more than its client and leaves nothing out."""
+    sends more than its client and leaves nothing out, unless its head was kept in the cache for longer."""
     left: dict[int, list[Round]] = {}
     for each in rounds:
         left.setdefault(each.asked.number, []).append(each)
@@ -896,7 +898,8 @@ def _money(evidence: Evidence, rounds: Sequence[Round]) -> Iterator[str]:
         sent = left.get(asked.number, [])
         sends_more = sum(len(each.sent.raw) for each in sent) > len(asked.raw)
         theirs = Body.read(asked.body).messages
-        if sent and sends_more and all(_leaves_nothing_out(theirs, each.body) for each in sent):
+        is_kept = any(HOUR in each.sent.raw and HOUR not in asked.raw for each in sent)
+        if sent and sends_more and not is_kept and all(_leaves_nothing_out(theirs, each.body) for each in sent):
             yield f"request {asked.number}, L9: it cuts nothing, sends more and is told to have saved {asked.saved:.6f}"
 
 

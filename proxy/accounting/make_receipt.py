@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from proxy.accounting.cache_pauses import PaidRounds, head_is_kept_long, may_keep_head_long
 from proxy.accounting.model_prices import tariff_for
 from proxy.accounting.plans import PlanAccounts, PlanState, plan_tariff
 from proxy.accounting.prompt_cache import (
@@ -99,6 +100,8 @@ class RequestAccount:
         self._price_factor: float | None = None
         """What bills came to, as a multiple of list prices; None where no bill of this upstream is known."""
         self._own = (0, 0, 0)
+        self._long_head = self._was_long_head = False
+        """Whether the head is written for the longer lifetime, for which the client did not ask; and was before."""
         self._reread_tokens: int | None = 0
         self._brief_tools = 0
         self._first_chain = hashed
@@ -124,7 +127,7 @@ class RequestAccount:
         # A thread that sleeps sends what came.
         hashed = self._hashed_chain if chain == self.chain else hash_chain(chain)
         use, known = accountant.sent_cache.record_and_recall(
-            self._key, hashed, self._tariff, accountant.clock(), warm=warm
+            self._key, hashed, self._tariff, accountant.clock(), warm=warm, long_head=self._was_long_head
         )
         for refused in self._refused_rounds:  # what was refused is in no cache
             use = with_shorter_prefix(
@@ -146,6 +149,14 @@ class RequestAccount:
         self._own = (own_tools, own_texts, own_traces)
         self._brief_tools = brief_tools
         self.tokens_sent += hashed.total
+
+    def keeps_head_long(self, paid: PaidRounds, chain: PromptChain) -> bool:
+        """Whether the head of what leaves next is to ask for the longer lifetime, after what the thread has `paid`."""
+        now, scale = self._accountant.clock(), self._accountant.counts.newest(self._key).new
+        head, total = scale * chain[0][1], scale * sum(tokens for _, tokens in chain)
+        self._was_long_head = head_is_kept_long(paid, self._tariff, now)
+        self._long_head = self._was_long_head or may_keep_head_long(paid, self._tariff, now, head, total)
+        return self._long_head
 
     def add_rereads(self, tokens: int, *, nothing_else: bool) -> None:
         """The request brings so many tokens that had left the context, and `nothing_else`."""
@@ -224,7 +235,9 @@ class RequestAccount:
         billed = answered[:-1] if lost else answered
         cost, saved = self._cost_and_saving(billed, basis, failed=failed)
         came_to_nothing = failed or _is_broken_off(outcome)
-        saves_nothing = came_to_nothing or (self.tokens_sent > self.tokens_in and self._cuts_nothing())
+        saves_nothing = came_to_nothing or (
+            self.tokens_sent > self.tokens_in and self._cuts_nothing() and not self._was_long_head
+        )
         if saves_nothing:
             # A step of the cache, or counts that are a little off, may make the latter look cheaper.
             saved = min(saved, 0.0)
@@ -383,8 +396,9 @@ class RequestAccount:
         if self._borrows_head and not first.use.prefix and not self._accountant.shares_heads(self._key):
             use = cache_use_of(use.total, 0, self._tariff, self._unmarked)
         came = UntouchedRequest(use, self._untouched_known, self._fixed, self._tariff, scale, self._unmarked)
-        tariff = _with_paid_write_price(row, told).for_input(came.total)
-        if basis == "reported" and usage:
+        tariff = (row if self._long_head else _with_paid_write_price(row, told)).for_input(came.total)
+        met_long_head_alone = self._was_long_head and first.use.prefix == first.head  # the client's cache had expired
+        if basis == "reported" and usage and not met_long_head_alone:
             use = came.as_reported(first, usage, writes_are_told=self._accountant.reports_written_tokens(self._key))
         else:
             use = came.as_simulated()

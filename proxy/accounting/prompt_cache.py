@@ -103,14 +103,24 @@ class PromptCacheModel:
         """Account for one request at `now` (ms) and remember it. `warm`: all but its last piece is in the cache."""
         return self.record_and_recall(key, chain, tariff, now, warm=warm)[0]
 
-    def record_and_recall(
-        self, key: CacheKey, chain: PromptChain | HashedChain, tariff: Tariff, now: int, *, warm: bool = False
+    def record_and_recall(  # noqa: PLR0913  a request, its prices, its time, and what is known of the cache
+        self,
+        key: CacheKey,
+        chain: PromptChain | HashedChain,
+        tariff: Tariff,
+        now: int,
+        *,
+        warm: bool = False,
+        long_head: bool = False,
     ) -> tuple[CacheUse, int]:
-        """As `record_request`; and how many tokens of the beginning were sent before, however long ago."""
+        """As `record_request`; and how many tokens of the beginning were sent before, however long ago. `long_head`:
+        its first piece was written for the longer lifetime."""
         hashed = hash_chain(chain)
         tokens, total, unmarked = hashed.tokens, hashed.total, hashed.behind_marker(tariff)
         since = now - tariff.ttl_s * 1000
+        head_lives = long_head and self._heads.get((key, hashed.head), 0) >= now - tariff.long_ttl_s * 1000
         found, known = self._find_pieces(key, hashed, since, now, kept=_pieces_before(tokens, unmarked))
+        found = max(found, int(head_lives))
         prefix = min(sum(tokens[:-1] if warm else tokens[:found]), total - unmarked)
         use = cache_use_of(total, prefix, tariff, unmarked)
         return use, prefix if known == found else max(prefix, sum(tokens[:known]))

@@ -236,6 +236,11 @@ class Config(StrictModel):
     commands nor plans are sent with the first line of their description; the whole of it stands once beside the result
     of the tool's first call. `models` may say otherwise of one model."""
 
+    long_head_cache: bool = False
+    """Whether tools and system text are cached for an hour, where the API sells that and the client asks for five
+    minutes (messages API): from the first pause of a conversation on after which its cache was gone, if the dearer
+    write costs at most 3 % of what was paid for the conversation so far."""
+
     budgets: Budgets = Budgets()
     """Token budgets of the frame block."""
 

@@ -236,6 +236,8 @@ class Dialect:
     cache_ping: Callable[[bytes], bytes | None] = lambda _: None
     """A body as it was sent, asked again for the shortest answer and in one piece, so that the provider reads the same
     prefix; None where its answer cannot be kept short."""
+    with_hour_head: Callable[[Request, Sequence[bytes]], tuple[Request, tuple[bytes, ...]] | None] = lambda *_: None
+    """A request and its head, whose markers ask for a cache of an hour; None where that cannot be asked for."""
     without_unneeded_reasoning: Callable[[Message], Message] | None = None
     """The same less the reasoning that no part of it needs; None where no part needs any."""
     with_reasoning: Callable[[Message, str], Message] | None = None

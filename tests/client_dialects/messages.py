@@ -84,7 +84,10 @@ class Messages(TestDialect):
 
     def neutral(self, body: bytes) -> bytes:
         fields = members(body.decode())
-        tools = [offered(value_in(members(raw), "name"), raw) for raw in elements_in(fields, "tools")]
+        tools = [
+            offered(value_in(members(raw), "name"), object_in(raw, but=(MARKER,)) if f'"{MARKER}"' in raw else raw)
+            for raw in elements_in(fields, "tools")
+        ]
         head = _system(fields["system"]) if "system" in fields else []
         said = [each for raw in elements_in(fields, "messages") for each in _neutral(raw)]
         return request(fields, [*head, *said], tools)
@@ -97,6 +100,10 @@ class Messages(TestDialect):
         theirs, ours = markers(json.loads(asked)), markers(json.loads(left))
         if ours > MOST_MARKERS or (ours and not theirs):
             yield f"{ours} cache markers left, the client has {theirs}"
+        for place in ("system", "tools"):
+            came, went = (markers(json.loads(body).get(place)) for body in (asked, left))
+            if came != went:
+                yield f"{went} cache markers left in {place}, the client has {came}"
         yield from _groups(json.loads(left)["messages"])
 
 

@@ -101,7 +101,7 @@ def play(provider: ScriptedProvider, chat: Conversation, clock: Clock, bill: Bil
     chat.says("And after the break?")
 
 
-def _send(alone: ScriptedProvider, tongue: TestDialect, body: bytes) -> None:
+def send(alone: ScriptedProvider, tongue: TestDialect, body: bytes) -> None:
     parts = urlsplit(alone.url)
     connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=30)
     connection.request("POST", tongue.path, body, {"content-type": "application/json"})
@@ -117,7 +117,7 @@ def direct_bill(stage: Stage, provider: ScriptedProvider, bill: Bill, played: li
         for note, at in zip(stage.notes, played, strict=True):
             now[0] = at
             alone.will(says("as before"))
-            _send(alone, stage.tongue, note.body)
+            send(alone, stage.tongue, note.body)
         told = [received.usage for received in alone.asked if received.usage]
     return sum(bill.charge(usage, completion) for usage, completion in zip(told, written, strict=True))
 
@@ -174,7 +174,7 @@ def test_the_first_request_of_claude_code_costs_untouched_what_it_costs_directly
         proxy = stage.proxy(mode=mode)
         proxy.post(raw, {"user-agent": "claude-cli/2.1.197 (external, cli)"})
         (receipt,) = proxy.receipts()
-        _send(alone, MESSAGES, raw)
+        send(alone, MESSAGES, raw)
         (direct,) = [received.usage for received in alone.asked if received.usage]
 
     assert direct.prompt - direct.written > 1_000

@@ -21,6 +21,7 @@ CACHE_CONTROL_BYTES = MARKER_KEY
 """What a marker begins with; a text that speaks of markers has its quotes escaped."""
 # Claude Code sets several itself and moves its last one with every request (2.1.197), so markers are moved and never
 # added beside the client's.
+HOUR_TTL, HOUR_MARKER = b'"1h"', b'{"type":"ephemeral","ttl":"1h"}'
 MAX_MARKERS = 4
 """Markers the API takes in one request."""
 NOTHING_MARKED = 10**12
@@ -158,6 +159,18 @@ def _markers_in(array: bytes) -> list[bytes]:
 def _content(wire: bytes) -> bytes:
     """The content of a message; of a run of blocks, the run."""
     return wire if wire.startswith(b"[") else raw_json.members(wire).get("content", b"")
+
+
+def with_hour_markers(array: bytes) -> bytes | None:
+    """System text or tools whose markers ask for an hour; None where there is no marker, or one asks for that
+    already."""
+    items = _items(array)
+    marked = {at: fields for at, item in enumerate(items) if _marker(fields := raw_json.members(item))}
+    if not marked or any(HOUR_TTL in fields[MEMBER] for fields in marked.values()):
+        return None
+    for at, fields in marked.items():
+        items[at] = raw_json.join_object({**fields, MEMBER: HOUR_MARKER})
+    return raw_json.join_array(items)
 
 
 # -------------------------------------------------------------------------------------------------------------- place

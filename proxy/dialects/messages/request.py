@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.core.compaction import TRACE_START
 from proxy.core.ledger import Message, Request, RequestSlice
@@ -20,7 +21,14 @@ from proxy.dialects import raw_json
 from proxy.dialects.base import AppendedTools, Body, Dialect, Headers, RenderOptions
 from proxy.dialects.body import list_in, object_in, offered_tools, tool_names, value_of, with_members, with_tools
 from proxy.dialects.error_bodies import anthropic_error_body
-from proxy.dialects.messages.cache_control import markers_of, place_markers, tokens_behind_markers, unmarked_tokens
+from proxy.dialects.messages.cache_control import (
+    CACHE_CONTROL_BYTES,
+    markers_of,
+    place_markers,
+    tokens_behind_markers,
+    unmarked_tokens,
+    with_hour_markers,
+)
 from proxy.dialects.messages.message import (
     EMPTY_RUN,
     append_text,
@@ -269,6 +277,18 @@ def extend_head(request: Request, suffix: str) -> tuple[bytes, ...]:
     return (append_text(wires[0] if wires else b"", suffix),)
 
 
+def with_hour_head(request: Request, head: Sequence[bytes]) -> tuple[Request, tuple[bytes, ...]] | None:
+    """Both with an hour for the markers of tools and system text; None where the system text has no marker, or the
+    client asks for an hour itself."""
+    longer = [with_hour_markers(wire) for wire in head]
+    tools = request.fields.get("tools", b"")
+    longer_tools = with_hour_markers(tools) if CACHE_CONTROL_BYTES in tools else tools
+    if not longer or None in longer or longer_tools is None:
+        return None
+    fields = {**request.fields, "tools": longer_tools} if longer_tools else request.fields
+    return replace(request, fields=fields), tuple(filter(None, longer))
+
+
 def tools_json(definitions: Sequence[Mapping[str, Any]]) -> bytes:
     """The array of tools of ours, each with name, description and parameters: constant bytes for constant tools."""
     return msgspec.json.encode([_tool(definition) for definition in definitions])
@@ -338,5 +358,6 @@ ANTHROPIC_MESSAGES = Dialect(
     in_sent_order=in_sent_order,
     unmarked_tokens=unmarked_tokens_of,
     cache_ping=cache_ping,
+    with_hour_head=with_hour_head,
     with_reasoning=with_reasoning,
 )

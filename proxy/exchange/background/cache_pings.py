@@ -154,7 +154,7 @@ class CacheKeepAlive:
         if usage is None or not self._is_cached(request, receipt, usage) or not self._may_ping(request, receipt):
             return
         tariff = self.accountant.tariff_of(receipt.model)
-        lives_long = usage.written_long > 0
+        lives_long = usage.written_long >= usage.written > 0
         allowed = pings_that_pay(tariff, tariff.write_long if lives_long else tariff.write, self.settings.pings)
         if not allowed:
             return

@@ -17,7 +17,7 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
-from proxy.accounting import ORGANIZATION
+from proxy.accounting import ORGANIZATION, PromptChain
 from proxy.core.compaction import (
     KEPT_WINDOW_SHARE,
     OverflowNotes,
@@ -33,7 +33,7 @@ from proxy.core.compaction import (
 from proxy.core.context import Context, answers_with_stale_reasoning, unpaired_calls
 from proxy.core.frames import FrameEvent, ReasoningRemoved
 from proxy.core.ledger import ModelResponse, Request
-from proxy.core.observers import message_of
+from proxy.core.observers import message_of, rounds_of
 from proxy.core.tools import UNBOUNDED
 from proxy.dialects import COST_HEADER, Body, RenderOptions, cost_of_header, holds_text_alone
 from proxy.errors import ProxyError, StoreError, UpstreamError
@@ -621,17 +621,31 @@ class RoundSender:
         elif wants_reasoning_back(self._services.config, self._route.model):
             spoken = (m for p in turn.path_state.entries if (m := message_of(p)))
             messages = with_reasoning_back(self._services.dialect, messages, (*self._request.messages, *spoken))
-        body = self._services.dialect.render(request, messages, head, wanted)
         tools, texts = self._stack_tokens(turn)
         sent = self._services.dialect.in_sent_order(messages, request.messages)
         in_front = f"{offered}\n{BRIEF}" if brief.saved_tokens else offered
         chain = sent_chain(request, guidance, in_front, tools + texts, sent)
+        request, head = self._with_lasting_head(turn, chain, request, head)
+        body = self._services.dialect.render(request, messages, head, wanted)
         marked = self._record.hash_chain(chain, request, sent)
         own_texts = texts + context.own_tokens
         saved = brief.saved_tokens
         self._record.add_sent_round(marked, body, own_tools=tools, own_texts=own_texts, brief_tools=saved)
         self.sent_tokens = self._request_tokens(turn, context)
         return body
+
+    def _with_lasting_head(
+        self, turn: Turn, chain: PromptChain, request: Request, head: tuple[bytes, ...]
+    ) -> tuple[Request, tuple[bytes, ...]]:
+        """Both with an hour for the cache of the head, where that is allowed and costs little beside what was paid.
+        What an hour takes of a plan's windows nobody says."""
+        account, plans = self._record.account, self._record.recorder.accountant.plans
+        if not self._services.config.long_head_cache or account is None or plans.account_of(self._record.payer):
+            return request, head
+        longer = self._services.dialect.with_hour_head(request, head)
+        rounds = rounds_of(turn.path_state.entries)
+        paid = [(each.created, each.spoken.usage) for each in rounds if each.spoken.usage]
+        return longer if longer and account.keeps_head_long(paid, chain) else (request, head)
 
     async def send_original(self, request: Request) -> Answer:
         """The provider's answer to the client's own, possibly shortened, request."""
