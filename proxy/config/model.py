@@ -279,7 +279,8 @@ class Config(StrictModel):
 
     bodies_limit_bytes: int = Field(default=256 * 1024 * 1024, ge=1024)
     """Bytes of all request bodies that are being read at one time; what comes above that gets 503 and may come again.
-    Never less than `body_limit_bytes`."""
+    Never less than `body_limit_bytes`. One tenant takes at most half, except with `tenancy: single`. Bodies above 1 MiB
+    that are being answered may take four times as much."""
 
     api_requests_per_minute: int = Field(default=600, ge=0)
     """Requests a minute of one tenant on `/stack`, beyond which it is told 429 and when to ask again; 0: any number.

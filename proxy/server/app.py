@@ -41,7 +41,7 @@ from proxy.auth import (
 from proxy.config import Config, LiveSettings, pattern_faults
 from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at, raw_json
-from proxy.errors import Forbidden, NotFound, OtherUser, ProxyError, StoreError, Unauthorized
+from proxy.errors import Forbidden, NotFound, OtherUser, Overloaded, ProxyError, StoreError, Unauthorized
 from proxy.exchange import (
     AppServices,
     AsgiReply,
@@ -67,8 +67,9 @@ from proxy.exchange import (
     send_error_response,
     stored_responses,
 )
+from proxy.server.body_room import BodyRoom
 from proxy.server.compress_api import CompressApi, is_compress_request
-from proxy.server.compressed_requests import decompress_request
+from proxy.server.compressed_requests import decompress_request, refuse_unread_coding
 from proxy.server.front import TrustedFront
 from proxy.server.guard import RequestGuard, log_refusal
 from proxy.server.metered_answers import Meter, Metering
@@ -92,6 +93,10 @@ CHECKED_APART_BYTES = 1 << 20
 """Bodies from this size are checked against the limits of their key in a thread."""
 JOINED_APART_BYTES = 8 << 20
 """The pieces of a body from this size are joined in a thread."""
+HELD_BODY_BYTES = 1 << 20
+"""Bodies from this size are counted while they are answered: of those that came plain, and of those that unpacked."""
+HELD_TIMES = 4
+"""How many times what may be read at one time they may take together."""
 OWN_PATHS = frozenset({"/", "/stack", "/console", "/health", "/metrics"})
 OWN_PREFIXES = ("/stack/", "/console/")
 GREETING = f"callstack-proxy {__version__}\n".encode()
@@ -171,6 +176,10 @@ class App:
             self.event_bus.tracer = open_tracer(settings.endpoint, titles=settings.titles, count_exported=count)
         self._budgets = BudgetChecks(self._store, now_ms)
         self._metering = Metering(config, self._store, self._budgets, self.deferred_tasks.run_pending)
+        room = max(config.bodies_limit_bytes, config.body_limit_bytes)
+        parts = 1 if config.tenancy == "single" else 2  # a tenant takes half of each
+        self._read_bodies = BodyRoom(room, max(room // parts, config.body_limit_bytes))
+        self._held_bodies = BodyRoom(HELD_TIMES * room, HELD_TIMES * room // parts)
         self._guard = RequestGuard(self._handle_request, config, self.metrics.count_refusal, hop)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -402,13 +411,29 @@ class App:
                 raise  # answered by the edge: the client is still sending
             await self._send_refusal(request, reply, error, path)
             return
-        body = await _read_body(receive)
+        body = await self._read_body(receive, tenant)
         if body is None:
             return
         try:
             client_request = self._client_request(request, tenant, limits, scope, body)
             client_request = await decompress_request(client_request, self.config)
-            meter = await self._admit(tenant, limits, client_request)
+            await self._answer(path, client_request, tenant, receive, reply)
+        except Overloaded:
+            raise  # answered by the edge, which says when to come again
+        except ProxyError as error:
+            await self._send_refusal(request, reply, error, path)
+        except Exception:  # the outermost edge: a client waits, and gets an answer or a broken connection, not silence
+            log.exception("request failed", extra={"request": request})
+            words = "The proxy failed on this request; its log says why. Send it again."
+            await self._send_refusal(request, reply, ProxyError(words), path)
+
+    async def _answer(
+        self, path: str, client_request: ClientRequest, tenant: Tenant, receive: Receive, reply: AsgiReply
+    ) -> None:
+        """Answer a request that is read. Raises ProxyError."""
+        size = len(client_request.body)
+        with self._held_bodies.taken(size if size >= HELD_BODY_BYTES else 0, tenant.id):
+            meter = await self._admit(tenant, self._limits_of(tenant), client_request)
             self.metrics.open_requests += 1
             try:
                 if meter is None:
@@ -422,12 +447,22 @@ class App:
                 self.metrics.open_requests -= 1
                 if meter is not None:
                     meter.settle()
-        except ProxyError as error:
-            await self._send_refusal(request, reply, error, path)
-        except Exception:  # the outermost edge: a client waits, and gets an answer or a broken connection, not silence
-            log.exception("request failed", extra={"request": request})
-            words = "The proxy failed on this request; its log says why. Send it again."
-            await self._send_refusal(request, reply, ProxyError(words), path)
+
+    async def _read_body(self, receive: Receive, tenant: Tenant) -> bytes | None:
+        """The whole body; None if the client left before its end. Raises Overloaded."""
+        pieces: list[bytes] = []
+        size = 0
+        try:
+            while (message := await receive())["type"] != "http.disconnect":
+                piece = message.get("body", b"")
+                self._read_bodies.take(len(piece), tenant.id)
+                size += len(piece)
+                pieces.append(piece)
+                if not message.get("more_body", False):
+                    return await _join_pieces(pieces)
+            return None
+        finally:
+            self._read_bodies.give_back(size, tenant.id)
 
     async def _answer_own_path(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Answer a request to the proxy itself. Returns whether it was one; otherwise it is for the upstream."""
@@ -524,9 +559,10 @@ class App:
         return tenant.limits if self._front is None else self._user_limits.of(tenant.name)
 
     async def _admit(self, tenant: Tenant, limits: UsageLimits, asked: ClientRequest) -> Meter | None:
-        """Raises ModelNotAllowed and the errors of budgets; the request may go where nothing is raised."""
+        """Raises ModelNotAllowed, UnreadableCoding and the errors of budgets; else the request may go."""
         if not limits.has_budget and not limits.models:
             return None
+        refuse_unread_coding(asked)
         limited = LimitedRequest(asked.method, asked.path, asked.query, asked.body)
         if limits.models and len(asked.body) >= CHECKED_APART_BYTES:
             await asyncio.to_thread(check_models, limits, limited, holder_of(tenant.id))
@@ -607,18 +643,6 @@ def _announced_size(headers: RawHeaders) -> float:
     """Bytes of the body that a client is about to send; infinite where it says none before."""
     told = dict(headers)
     return math.inf if b"transfer-encoding" in told else int(told.get(b"content-length", b"0"))
-
-
-async def _read_body(receive: Receive) -> bytes | None:
-    """The whole body; None if the client left before its end."""
-    pieces = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        pieces.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return await _join_pieces(pieces)
 
 
 async def _join_pieces(pieces: list[bytes]) -> bytes:

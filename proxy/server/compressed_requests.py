@@ -49,10 +49,20 @@ async def decompress_request(client_request: ClientRequest, config: Config) -> C
 
 
 def _check_may_pass_unread(client_request: ClientRequest, config: Config, codings: Sequence[str]) -> None:
-    if dialect_at(client_request.path) is None or (config.fail_policy == "open" and len(config.upstreams) == 1):
-        return
+    if dialect_at(client_request.path) is not None and (config.fail_policy == "closed" or len(config.upstreams) > 1):
+        raise _unreadable(codings)
+
+
+def refuse_unread_coding(client_request: ClientRequest) -> None:
+    """For a client key with limits: what is checked has to be what a provider reads. A body that one program reads as
+    JSON may unpack to another one. Raises UnreadableCoding."""
+    if client_request.body and (codings := codings_of(client_request.headers)):
+        raise _unreadable(codings)
+
+
+def _unreadable(codings: Sequence[str]) -> UnreadableCoding:
     named = ", ".join(codings)[:80]
-    raise UnreadableCoding(
+    return UnreadableCoding(
         f"The request body is compressed as {named!r} and cannot be read. Send it plain, or as one of "
         f"{', '.join(READABLE_CODINGS)}; clients have a setting for that."
     )

@@ -38,6 +38,7 @@ from proxy.server.allowed_origins import (
     is_preflight,
     preflight_headers,
 )
+from proxy.server.body_room import BodyRoom
 from proxy.server.upstream_loop import refuse_loop
 
 log = logging.getLogger(__name__)
@@ -98,26 +99,6 @@ class _BodyLimit(NamedTuple):
         return TooLarge(f"The request body is larger than {self.size} bytes, {self.description}.")
 
 
-class _BodyRoom:
-    """Bytes of all bodies that are being read."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._taken = 0
-
-    def take(self, size: int) -> None:
-        """Raises Overloaded if there is no room for so many bytes more."""
-        if self._taken + size > self._size:
-            raise Overloaded(
-                f"The request bodies that are being read take all {self._size} bytes that this proxy has for them. "
-                "Send the request again in a moment; the operator can raise bodies_limit_bytes."
-            )
-        self._taken += size
-
-    def give_back(self, size: int) -> None:
-        self._taken -= size
-
-
 _MANAGEMENT_PREFIXES = ("/stack/", "/console/")
 _MANAGEMENT_BODY_LIMIT = _BodyLimit(1024 * 1024, "the most that is read here; send less at once")
 """Far more than the largest plan sent to `/stack`."""
@@ -149,8 +130,8 @@ class RequestGuard:
         self._hop = hop
         self._on_refusal = refused
         self._limit = _BodyLimit(config.body_limit_bytes, "the limit of this proxy (body_limit_bytes)")
-        self._room = _BodyRoom(max(config.bodies_limit_bytes, config.body_limit_bytes))
-        self._management_room = _BodyRoom(_MANAGEMENT_BODIES_BYTES)
+        self._room = BodyRoom(max(config.bodies_limit_bytes, config.body_limit_bytes))
+        self._management_room = BodyRoom(_MANAGEMENT_BODIES_BYTES)
         self._hosts = {config.host.strip("[]").lower(), *(host.strip("[]") for host in config.allowed_hosts)}
         self._origins = AllowedOrigins(config.allowed_origins)
         self._is_allowed_host_cached = memoize(MAX_CACHED_CHECKS)(self._is_allowed_host)
@@ -373,7 +354,7 @@ def _path_fault(raw_path: bytes) -> str:
 class _LimitedBody:
     """Counts body bytes while they are read, against the limit of one body and the room for all."""
 
-    def __init__(self, receive: Receive, limit: _BodyLimit, room: _BodyRoom) -> None:
+    def __init__(self, receive: Receive, limit: _BodyLimit, room: BodyRoom) -> None:
         self._receive = receive
         self._limit = limit
         self._room = room

@@ -3,6 +3,7 @@ and what a thousand connections send that bring no key is not kept."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import resource
 import socket
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -94,6 +96,37 @@ def test_all_bodies_together_have_a_limit(provider: ScriptedProvider, tmp_path: 
         provider.will(says("ok"))
         hello = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a" * 800_000}]}).encode()
         assert answered(proxy.port, head(len(hello), CHAT, "connection: close") + hello)[0] == 200
+
+
+def test_one_key_takes_at_most_half_of_the_room(provider: ScriptedProvider, tmp_path: Path) -> None:
+    """Who sends a byte now and then holds what was sent for as long as it likes."""
+    limits = {"tenancy": "key", "body_limit_bytes": 400_000, "bodies_limit_bytes": 1_000_000}
+    provider.when(lambda _: True, says("ok"), loop=True)
+    with ServedProxy(provider.url, tmp_path, **limits) as proxy, ExitStack() as stack:
+        greedy, other = (issue_key(proxy.app.config.keys_path, name) for name in ("greedy", "other"))
+        for _ in range(2):
+            held = stack.enter_context(socket.create_connection(("127.0.0.1", proxy.port)))
+            held.sendall(head(390_000, CHAT, f"x-stack-key: {greedy}") + b"a" * 240_000)
+        time.sleep(0.3)
+        hello = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a" * 200_000}]}).encode()
+        for key, status in ((greedy, 503), (other, 200)):
+            asked = head(len(hello), CHAT, "connection: close", f"x-stack-key: {key}") + hello
+            assert answered(proxy.port, asked)[0] == status
+
+
+def test_bodies_that_are_being_answered_have_a_limit_too(provider: ScriptedProvider, tmp_path: Path) -> None:
+    """2 KB that unpack to 60 MB, sent a thousand times, would take 60 GB."""
+    limits = {"body_limit_bytes": 2_000_000, "bodies_limit_bytes": 1_000_000}
+    provider.when(lambda _: True, says("ok", delay_s=1), loop=True)
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "a" * 1_900_000}]}).encode()
+    packed = gzip.compress(body)
+    asked = head(len(packed), CHAT, "connection: close", "content-encoding: gzip") + packed
+    with ServedProxy(provider.url, tmp_path, **limits) as proxy, ThreadPoolExecutor(6) as clients:
+        got = list(clients.map(lambda _: answered(proxy.port, asked), range(6)))
+        assert sorted(status for status, _, _ in got) == [200] * 4 + [503] * 2
+        refused = next(answer for status, answer, _ in got if status == 503)
+        assert "bodies_limit_bytes" in json.loads(refused)["error"]["message"]
+        assert answered(proxy.port, asked)[0] == 200
 
 
 SENT = {

@@ -344,6 +344,21 @@ def test_a_list_of_models_holds_at_every_door(
     assert send(HELLO).status == 200
 
 
+@pytest.mark.rows("X-58")
+@pytest.mark.parametrize("limits", [{"models": ("gpt-5-mini",)}, {"tokens": 100_000}], ids=["models", "budget"])
+def test_what_may_unpack_to_something_else_passes_no_limit(
+    keyed: ServedProxy, provider: ScriptedProvider, limits: dict[str, object]
+) -> None:
+    """JSON as it stands, and another request for a provider that unpacks it."""
+    send = client(keyed, **limits)
+    for coding in ("br", "x-unknown", "gzip, gzip, gzip, gzip"):
+        answer = send(HELLO, **{"content-encoding": coding})
+        assert code_of(answer) == (415, "unreadable_coding"), coding
+    assert not provider.received
+    provider.will(says("ok"))
+    assert send(HELLO, **{"content-encoding": "identity"}).status == 200
+
+
 @pytest.mark.rows("X-57", "X-66")
 def test_what_the_proxy_answers_itself_is_free_and_asks_for_a_model_of_the_list(keyed: ServedProxy) -> None:
     send = client(keyed, models=("gpt-5-mini",), usd=1, tokens=1_000)
