@@ -56,7 +56,7 @@ def remove_illegal_xml(text: str) -> str:
 def escape_xml(text: str) -> str:
     """Text that is safe inside an XML element. Only what XML forbids there is escaped, because a model reads it, and
     searches for it, as prose. Frame blocks are XML that a parser accepts, so `<` and `&` cannot stand there as they
-    are; notes, which quote code, are no XML (`escape_own_tags`)."""
+    are; notes and results, which quote code, are no XML (`escape_own_tags`)."""
     escaped = remove_illegal_xml(text).replace("&", "&amp;").replace("<", "&lt;")
     return escaped.replace("]]>", "]]&gt;") if "]]>" in escaped else escaped
 
@@ -296,6 +296,11 @@ def _camel_parts(word: str) -> list[str]:
 def text_element(name: str, text: str, **attributes: str) -> str:
     """An XML element with escaped text."""
     return f"<{name}{_attributes(attributes)}>{escape_xml(text)}</{name}>"
+
+
+def prose_element(name: str, text: str) -> str:
+    """An element of ours whose text, code too, stands as it was written; no XML."""
+    return f"<{name}>{escape_own_tags(text)}</{name}>"
 
 
 def element(name: str, attributes: Mapping[str, str], *content: str) -> str:

@@ -128,9 +128,12 @@ def test_what_the_first_request_made_stands_below_it_once_there_is_another(
 
 
 @pytest.mark.rows("S0-52")
-def test_a_block_has_the_first_request_beside_the_second_and_not_its_items(
-    session: Session, provider: ScriptedProvider
+@pytest.mark.parametrize("view", ["fork", "isolate"])
+def test_a_block_has_the_first_request_beside_the_second_only_where_its_words_are_out_of_sight(
+    stage: Stage, provider: ScriptedProvider, view: str
 ) -> None:
+    """A fork sees what the user asked and was answered before; what a frame of the first request did is no sibling."""
+    session = Session(stage.chat(stage.proxy(child_view=view), tools=TOOLS), provider)
     chat = session.chat
     provider.will(does(todo("[>] Lexer | [ ] Parser")), does(bash("a")), does(todo("[x] Lexer | [x] Parser")))
     provider.will(
@@ -143,7 +146,10 @@ def test_a_block_has_the_first_request_beside_the_second_and_not_its_items(
     chat.says("Translate the onboarding email into French.")
     block = told_by_us(provider, "Find the words")[-1]
 
-    assert "Build the formatter." in block
+    assert ("Build the formatter." in block) == (view == "isolate")
+    assert ("Both are made." in block) == (view == "isolate")
+    assert "Both are made." in as_one_text(provider.received[-1].messages)
+    assert "Translate the onboarding email" in block
     assert "Read the grammar" not in block
 
 

@@ -20,7 +20,7 @@ from proxy.core.context.relevance import (
     sibling_base_score,
 )
 from proxy.core.context.write_frame_block import MAX_FRAME_TOKENS, frame_element, sibling_attributes
-from proxy.core.frames import Frame, Tree, path_to
+from proxy.core.frames import REQUEST_ORIGIN, Frame, Tree, path_to
 from proxy.core.text import CountTokens
 
 MINIMAL_BLOCK_TAG = re.compile(r'<stack-context [^>]*\bview="minimal"')
@@ -38,7 +38,7 @@ class SelectionReason(StrEnum):
     NEWEST = "newest"  # one of the three newest
     OTHER_WORDS = "other words"  # left out: it has too little to do with the frame, and newer ones there are
     NO_ROOM = "no room"  # left out: others took the budget
-    VIEW = "view"  # left out: the minimal view does not tell of it
+    VIEW = "view"  # left out: the minimal view does not tell of it, or the frame sees it in its context
 
 
 class ExplainedAncestor(msgspec.Struct, frozen=True):
@@ -144,7 +144,7 @@ def _explain_sibling(view: FrameSurroundings, reader: _BlockReader, frame: Frame
 
 
 def _sibling_reason(view: FrameSurroundings, reader: _BlockReader, frame: Frame, *, kept: bool) -> SelectionReason:
-    if not kept and reader.is_minimal:
+    if not kept and (reader.is_minimal or frame.origin == REQUEST_ORIGIN):
         return SelectionReason.VIEW
     if not any(frame in level for level in view.sibling_levels):
         return SelectionReason.OTHER_WORDS

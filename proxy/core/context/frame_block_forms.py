@@ -45,10 +45,11 @@ def block_of(  # noqa: PLR0913  what every form takes, and where to look for wha
     budgets: BlockBudgets,
     count: CountTokens,
     session: str = "",
+    sees_requests: bool = False,
 ) -> str:
     """The block of a frame on entry. `tree` is the state just after the frame began, `path_state` the path before it,
-    `now` is in ms."""
-    tree = tree.as_shown
+    `now` is in ms. `sees_requests`: what the user asked and was answered before stands in its context anyway."""
+    tree = tree.as_shown.without_ended_requests() if sees_requests else tree.as_shown
     if form.minimal:
         actions = [format_action(execution) for execution in list(actions_of(path_state, frame_id))[-MAX_ACTIONS:]]
         recent = RecentWork(probe_state(path_state, form.names, form.probe_patterns), actions)

@@ -22,8 +22,8 @@ from proxy.core.text import (
     cut_for_display,
     element,
     escape_xml,
+    prose_element,
     remove_illegal_xml,
-    text_element,
     truncate_to_tokens,
 )
 
@@ -100,8 +100,8 @@ def frame_results_text(  # noqa: PLR0913  what a frame returns is these facts; e
     return element(
         "frame-results",
         {"ref": frame.id, "status": status, **({"parent": parent.id} if parent else {})},
-        text_element("title", cut_for_display(frame.title)),
-        text_element("results", shown_results),
+        prose_element("title", cut_for_display(frame.title)),
+        prose_element("results", shown_results),
         _section("files", _files(paths, count)),
         _section("decisions", _bullet_list(dict.fromkeys((*frame.decisions, *decisions_in(results))))),
         _section(
@@ -110,7 +110,7 @@ def frame_results_text(  # noqa: PLR0913  what a frame returns is these facts; e
         _section("does-not-work-here", _bullet_list(broken)),
         past_speech_text([s for s in past_speech if s.is_users or s.text.strip() not in shown_results]),
         _next_step_advice(tree, frame, status),
-        text_element("details", f'All of its messages and outputs: stack_recall with ref "{frame.id}".'),
+        prose_element("details", f'All of its messages and outputs: stack_recall with ref "{frame.id}".'),
     )
 
 
@@ -130,15 +130,15 @@ def _next_step_advice(tree: Tree, frame: Frame, status: Status) -> str:
     waiting = [f for f in others if f.status is Status.PLANNED and not f.is_inferred]
     if status is Status.FAILED and waiting and not frame.is_inferred:
         named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in waiting)
-        return text_element("next", REPLAN_ADVICE.format(frame=frame.id, named=named))
+        return prose_element("next", REPLAN_ADVICE.format(frame=frame.id, named=named))
     if following := next_planned_text(tree, frame):
-        return text_element("next", following)
+        return prose_element("next", following)
     if frame.is_inferred or not frame.was_planned or any(f.status is Status.IN_PROGRESS for f in others):
         return ""
     if not parent.parent:
-        return text_element("next", f"{PLAN_FINISHED} {ANSWER_USER_ADVICE}")
+        return prose_element("next", f"{PLAN_FINISHED} {ANSWER_USER_ADVICE}")
     advice = POP_PARENT_ADVICE.format(frame=parent.id, title=cut_for_display(parent.title))
-    return text_element("next", PLAN_FINISHED if parent.is_inferred else f"{PLAN_FINISHED} {advice}")
+    return prose_element("next", PLAN_FINISHED if parent.is_inferred else f"{PLAN_FINISHED} {advice}")
 
 
 def next_planned_text(tree: Tree, frame: Frame) -> str:
@@ -184,7 +184,7 @@ def _bullet_list(items: Iterable[str]) -> str:
 
 def _section(name: str, text: str) -> str:
     """Empty without a text: an empty section says nothing."""
-    return text_element(name, text) if text else ""
+    return prose_element(name, text) if text else ""
 
 
 def past_speech_text(speech: Sequence[PastSpeech]) -> str:
@@ -192,11 +192,11 @@ def past_speech_text(speech: Sequence[PastSpeech]) -> str:
     if not speech:
         return ""
     if not any(s.is_users for s in speech):
-        return element("you-said", {"to": "the user"}, *(text_element("said", s.text) for s in speech))
+        return element("you-said", {"to": "the user"}, *(prose_element("said", s.text) for s in speech))
     return element(
         "user-said",
         {"when": "inside this frame; answered there"},
-        *(text_element("said" if s.is_users else "your-answer", s.text) for s in speech),
+        *(prose_element("said" if s.is_users else "your-answer", s.text) for s in speech),
     )
 
 

@@ -241,6 +241,7 @@ def _files_in_commands(execution: ToolExecution, tool_roles: ToolRoles) -> Itera
         if "apply_patch" not in line:
             commands = parse_command_line(line)
             yield from _changes_by_words(change for each in commands for change in _file_actions_of_command(each))
+            yield from _changes_by_words((path, FileAction.MODIFIED) for path in _written_by_scripts(line))
             by_client, by_git = _paths_reported(commands, execution.result)
             yield from _changes_by_words((path, FileAction.MODIFIED) for path in by_client)
             yield from _changes_by_words(((path, FileAction.MODIFIED) for path in by_git), may_be_earlier=True)
@@ -288,6 +289,21 @@ def _file_actions_of_command(command: ShellCommand) -> Iterator[tuple[str, FileA
         yield named[-1], FileAction.CREATED
     elif name in {"sed", "gsed", "perl"} and any(IN_PLACE.match(word) for word in rest):
         yield from ((path, FileAction.MODIFIED) for path in _sed_files(rest, named))
+
+
+_SCRIPT = re.compile(r"\bpython[\d.]*(?: -)? *<<-? *(['\"]?)(\w+)\1[^\n]*\n(.*?)\n\2$", re.DOTALL | re.MULTILINE)
+_NAMED_PATH = re.compile(r"""^ *(\w+) *= *(?:[\w.]*Path\()?["']([^"'\n]+)["']\)?(?= *(?:;|$))""", re.MULTILINE)
+_NAME = r"""(\b\w{1,80}|"[^"\n]{1,400}"|'[^'\n]{1,400}')"""
+_WRITTEN = re.compile(rf"""\bopen\({_NAME}, *["'][wax]|{_NAME}\)?\.write_(?:text|bytes)\(""")
+
+
+def _written_by_scripts(command_line: str) -> Iterator[str]:
+    """Files that a Python script in a here-document writes, by a literal or a variable that holds one."""
+    for _, _, script in _SCRIPT.findall(command_line) if "<<" in command_line else ():
+        paths = dict(_NAMED_PATH.findall(script))
+        for names in _WRITTEN.findall(script):
+            name = "".join(names)
+            yield name[1:-1] if name[0] in "\"'" else paths.get(name, "")
 
 
 _CLIENT_NOTE = re.compile(r"\[This command (?:modified|created|deleted|changed) \d+ files?\b([^\]\n]{0,2000})\]")

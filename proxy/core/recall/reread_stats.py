@@ -1,8 +1,8 @@
 """Counts files that the model read again, a cost of context compaction that no receipt shows.
 
-A read is a re-read if an earlier read covered the whole file or the same part. It is attributed to the proxy only if
-the client still sent the earlier result and our context lacked it. Reads by shell commands and calls that name several
-files are not counted; a file that changed in between is.
+A read is a re-read if an earlier read covered the whole file, the same part or its lines. It is attributed to the proxy
+only if the client still sent the earlier result and our context lacked it. Reads by shell commands and calls that name
+several files are not counted; a file that changed in between is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from proxy.core.frames import READ, PathEntry, PathState, decode_event, is_same_
 from proxy.core.ledger import Call, Entry, EntryKind, Ledger, visible_calls
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolExecution, ToolRoles, call_failed, files_touched_by, message_of
 from proxy.core.recall.stored_texts import all_path_entries, pieces_of, split_by_visibility
-from proxy.core.recall.unchanged_notes import STORED_CONTENT_HEADER, is_unchanged_note, requested_part
+from proxy.core.recall.unchanged_notes import STORED_CONTENT_HEADER, is_unchanged_note, requested_lines, requested_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class _FileRead(msgspec.Struct, frozen=True):
     result: Entry
     path: str
     part: str
+    lines: range | None
     tool: str
 
     @property
@@ -61,7 +62,12 @@ class _FileRead(msgspec.Struct, frozen=True):
         return self.path.replace("\\", "/").rpartition("/")[2]
 
     def covers(self, other: _FileRead) -> bool:
-        return self.part in ("", other.part) and is_same_file(self.path, other.path)
+        part_is_known = self.part in ("", other.part) or _is_within(other.lines, self.lines)
+        return part_is_known and is_same_file(self.path, other.path)
+
+
+def _is_within(lines: range | None, others: range | None) -> bool:
+    return lines is not None and others is not None and others.start <= lines.start and lines.stop <= others.stop
 
 
 class _ContextAtRequest(msgspec.Struct, frozen=True):
@@ -200,7 +206,7 @@ def _file_read_of(
     is_read = len(touched) == 1 and touched[0].how == READ
     if not is_read or call_failed(ToolExecution(call, message.text, entry.id, failed=message.failed)):
         return None
-    return _FileRead(requester, entry, touched[0].path, requested_part(call), call.name)
+    return _FileRead(requester, entry, touched[0].path, requested_part(call), requested_lines(call), call.name)
 
 
 def requesting_call(ledger: Ledger, result: Entry, call: str) -> tuple[Entry, Call] | None:

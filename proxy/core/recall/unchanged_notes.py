@@ -35,6 +35,7 @@ from proxy.core.recall.stored_texts import (
 )
 from proxy.core.text import longest_fitting
 
+ALL_LINES = 1 << 40
 MAX_NOTE_CHARACTERS = 1_500
 """A longer result has content of its own. Includes reminders that clients append."""
 _UNCHANGED_NOTE = re.compile(
@@ -153,11 +154,22 @@ def _make_access(piece: StoredPiece, call: Call, touched: FileAccess) -> _FileAc
 
 def requested_part(call: Call) -> str:
     """A comparable form of the requested range; empty for the whole file."""
-    arguments = _parsed_arguments(call.arguments)
-    range_arguments = {name: arguments[name] for name in RANGE_ARGUMENTS if arguments.get(name) is not None}
+    range_arguments = _range_arguments(call)
     if range_arguments.get("offset") in (0, 1):
         del range_arguments["offset"]
     return repr(sorted(range_arguments.items())) if range_arguments else ""
+
+
+def requested_lines(call: Call) -> range | None:
+    """The lines that an offset and a limit ask for, to the end without a limit; None for other ranges."""
+    others = _range_arguments(call)
+    first, count = others.pop("offset", 1), others.pop("limit", ALL_LINES)
+    return range(first, first + count) if isinstance(first, int) and isinstance(count, int) and not others else None
+
+
+def _range_arguments(call: Call) -> dict[str, object]:
+    arguments = _parsed_arguments(call.arguments)
+    return {name: arguments[name] for name in RANGE_ARGUMENTS if arguments.get(name) is not None}
 
 
 def _parsed_arguments(arguments: str) -> Mapping[str, object]:

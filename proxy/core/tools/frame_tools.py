@@ -184,7 +184,7 @@ def _with_block(tool_context: ToolContext, event: Opened, lesson: str) -> Opened
     """The event with the new frame's block, which includes the earlier attempt `lesson`. In a fork the parent's context
     stays, so the block must fit into the free tokens."""
     tree = reduce(tool_context.tree, event, tool_context.now)
-    block = lesson + _render_block(tool_context, tree, event.frame)
+    block = lesson + _render_block(tool_context, tree, event)
     adds_to_context = event.view == "fork" and tool_context.call_group.returned_opening is None
     if adds_to_context and tool_context.count_tokens(block) > tool_context.free_tokens:
         short_lesson = truncate_to_tokens(
@@ -192,24 +192,25 @@ def _with_block(tool_context: ToolContext, event: Opened, lesson: str) -> Opened
         )
         lesson = f"{short_lesson}\n\n" if short_lesson else ""
         block = lesson + _render_block(
-            tool_context, tree, event.frame, max(1, tool_context.free_tokens - tool_context.count_tokens(lesson))
+            tool_context, tree, event, max(1, tool_context.free_tokens - tool_context.count_tokens(lesson))
         )
         if tool_context.count_tokens(block) > tool_context.free_tokens:
             raise ToolError(NO_ROOM_FOR_FRAME)
     return replace(event, block=block)
 
 
-def _render_block(tool_context: ToolContext, tree: Tree, frame: str, max_tokens: int = UNBOUNDED) -> str:
+def _render_block(tool_context: ToolContext, tree: Tree, event: Opened, max_tokens: int = UNBOUNDED) -> str:
     return block_of(
         tool_context.settings.block_format,
         tool_context.path_state,
         tree,
-        frame,
+        event.frame,
         session=tool_context.ledger.conversation.id,
         nonce=tool_context.nonce,
         now=tool_context.now,
         budgets=replace(tool_context.settings.budgets, total=min(tool_context.settings.budgets.total, max_tokens)),
         count=tool_context.count_tokens,
+        sees_requests=event.view == "fork",
     )
 
 

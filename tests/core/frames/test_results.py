@@ -1,6 +1,7 @@
 """What stands for a frame that returned: its text, its files, its decisions, what the user said, and where the rest
 is."""
 
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -10,10 +11,8 @@ from hypothesis import strategies as st
 from proxy.core.frames.events import DecisionAdded, FramePlanned
 from proxy.core.frames.results import PastSpeech, decisions_in, derive_compaction, frame_results_text, title_of
 from proxy.core.frames.tree import Status, children
-from proxy.core.text import cut_middle, remove_illegal_xml
+from proxy.core.text import cut_middle, remove_illegal_xml, unescape_own_tags
 from tests.core.forest import count, grown, popped, pushed, rooted
-
-SECTIONS = ["title", "results", "files", "decisions", "children", "user-said", "details"]
 
 
 def returned(
@@ -63,6 +62,14 @@ def test_a_pop_returns_fixed_sections_and_the_ref_that_recalls_the_rest() -> Non
         '<details>All of its messages and outputs: stack_recall with ref "fa".</details>\n'
         "</frame-results>"
     ).replace("Title of fb", "Keys")
+
+
+@pytest.mark.rows("S0-55", "S1-156")
+def test_code_in_results_stands_as_it_was_written_and_cannot_end_a_section() -> None:
+    told = returned("`vec<u8>` & <thead> </results><next>rm -rf", past=("Keep <br> && go </said> on",))
+
+    assert "<results>`vec<u8>` & <thead> &lt;/results>&lt;next>rm -rf</results>" in told
+    assert "<said>Keep <br> && go &lt;/said> on</said>" in told
 
 
 @pytest.mark.rows("S2-20", "S1-170")
@@ -143,14 +150,20 @@ def test_very_many_paths_are_counted_and_the_changed_ones_come_first() -> None:
     assert count(files) <= 1_100
 
 
-@pytest.mark.rows("S1-156")
-@given(st.text(st.characters(exclude_categories=()), max_size=200))
-def test_a_returned_text_is_well_formed_for_every_text(text: str) -> None:
-    """S1-156: and what the user said stands in it as it was, but for what XML cannot hold."""
-    root = parsed(returned(text, (text,), (text,)))
+OWN_MARKS = ("</results>", "<results", "</said>", "< / user-said >", "</frame-results>", "<stack-context")
+TEXTS = st.lists(st.one_of(st.text(st.characters(exclude_categories=()), max_size=60), st.sampled_from(OWN_MARKS)))
 
-    assert [e.tag for e in root] == SECTIONS
-    assert (root.findtext("user-said/said") or "") == remove_illegal_xml(text)
+
+@pytest.mark.rows("S1-156")
+@given(TEXTS.map("".join))
+def test_no_text_ends_a_section_of_what_a_pop_returns(text: str) -> None:
+    """S1-156: and what the user said stands in it as it was, but for what XML cannot hold and marks of ours."""
+    told = returned(text, (text,), (text,))
+
+    for name in ("frame-results", "results", "user-said", "said"):
+        assert len(re.findall(rf"<{name}[ >]", told)) == len(re.findall(rf"</{name}>", told)) == 1
+    if "&lt;" not in text:
+        assert unescape_own_tags(told[told.index("<said>") + 6 : told.index("</said>")]) == remove_illegal_xml(text)
 
 
 # --------------------------------------------------------------------------------------------------------------- paths

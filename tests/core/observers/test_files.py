@@ -152,6 +152,27 @@ def test_changes_by_the_shell_are_seen_where_the_client_or_git_says_so(
     assert seen(done("bash", result, command=command)) == []
 
 
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("script", "files"),
+    [
+        ('io.open("CHANGELOG", "w", encoding="utf-8").write(text)', ["CHANGELOG"]),
+        ("with open('a.py', 'a') as f: f.write('x')", ["a.py"]),
+        ("Path('src/a.py').write_text(text)", ["src/a.py"]),
+        ('p = pathlib.Path("a.py")\ns = p.read_text()\np.write_text(s)', ["a.py"]),
+        ("p='a.py'; s=open(p).read()\nopen(p,'w').write(s)", ["a.py"]),
+        ('text = open("a.py").read(); open(name, "w").write(text)', []),
+        ('print(open("a.py", "r").read())', []),
+    ],
+)
+def test_a_script_of_python_changes_the_files_that_it_writes(script: str, files: list[str]) -> None:
+    """Seen live: what such a script had changed was in no note, and its old text stood there as that of the file."""
+    for start in ("python - <<'P'", "cd x && python3 <<P"):
+        command = f"{start}\nimport io\n{script}\nP\nmake"
+        assert [path for path, _ in guessed(done("bash", command=command))] == files
+    assert guessed(done("bash", command=f"cat <<'P'\n{script}\nP\nmake")) == []
+
+
 def test_a_shell_in_a_script_is_looked_into() -> None:
     """Codex' code mode: JavaScript that calls the shell."""
     script = 'const r = await tools.exec_command({"cmd": "printf \'x\\\\n\' > notes.txt"});\ntext(r.output);'

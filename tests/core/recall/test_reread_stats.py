@@ -102,6 +102,11 @@ def test_a_request_that_passed_as_the_client_sent_it_lacked_nothing(talk: Ledger
         ({"offset": 10, "limit": 20}, {"offset": 10, "limit": 20}, True),
         ({"offset": 10, "limit": 20}, {"offset": 30, "limit": 20}, False),
         ({"offset": 10, "limit": 20}, {}, False),
+        ({"offset": 10, "limit": 20}, {"offset": 15, "limit": 15}, True),
+        ({"offset": 10, "limit": 20}, {"offset": 15, "limit": 16}, False),
+        ({"limit": 20}, {"offset": 2, "limit": 5}, True),
+        ({"offset": 10}, {"offset": 900, "limit": 50}, True),
+        ({"offset": 10, "limit": 20}, {"offset": 12}, False),
     ],
 )
 def test_only_what_had_been_read_before_is_read_again(
