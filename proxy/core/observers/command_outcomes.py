@@ -186,10 +186,13 @@ def _outcome_by_output(  # noqa: PLR0913  one command, what stands around it, an
         if _SUCCESS_OUTPUT.search(success):
             return OK
         return FAILED if _reported_code(execution) is None and call_failed(execution) else UNKNOWN
-    alike = sum(other == kind for other in kinds.values())
+    alike = [position for position, other in kinds.items() if other == kind]
+    shows_file = any(_program(command) == "cat" for command in commands)  # maybe with summaries of an earlier run
+    if kind == TEST and not shows_file and len(summaries := _TIMED_SUMMARY.findall(output)) == len(alike):
+        return FAILED if _FAILURE_BY_KIND[kind].search(summaries[alike.index(at)]) else OK
     if _FAILURE_BY_KIND[kind].search(failure):
-        return FAILED if alike == 1 else UNKNOWN
-    return OK if len(_SUCCESS_BY_KIND[kind].findall(success)) >= alike else UNKNOWN
+        return FAILED if len(alike) == 1 else UNKNOWN
+    return OK if len(_SUCCESS_BY_KIND[kind].findall(success)) >= len(alike) else UNKNOWN
 
 
 def _prints_alone(commands: Sequence[ShellCommand], at: int) -> bool:
@@ -314,6 +317,8 @@ _FAILURE_BY_KIND: Mapping[str, re.Pattern[str]] = {
         _FLAGS,
     ),
 }
+_TIMED_SUMMARY = re.compile(r"^[= ]*((?:\d+ \w+, )*\d+ (?:passed|failed|errors?|skipped)) in \d[\d.]*s\b", re.MULTILINE)
+"""How pytest sums up one run."""
 _SUCCESS_BY_KIND: Mapping[str, re.Pattern[str]] = {
     TEST: re.compile(
         r"""(?: \b[1-9]\d*\s(?:tests?\s|specs?\s|suites?\s)?(?:passed|passing|succeeded|ok)\b

@@ -80,7 +80,14 @@ def test_a_command_and_how_it_ended(made: ToolExecution, told: list[tuple[str, C
     assert observe_commands(step(made), DEFAULT_TOOL_ROLES) == tuple(CommandRun(*each) for each in told)
 
 
-CHECKS = {"pytest -q": "test", "ruff check .": "lint", "python -m flake8 agate": "lint", "mypy .": "types"}
+CHECKS = {
+    "pytest -q": "test",
+    "pytest -q a": "test",
+    "pytest -q b": "test",
+    "ruff check .": "lint",
+    "python -m flake8 agate": "lint",
+    "mypy .": "types",
+}
 
 
 @pytest.mark.rows("S0-55")
@@ -92,6 +99,18 @@ CHECKS = {"pytest -q": "test", "ruff check .": "lint", "python -m flake8 agate":
         ("pytest -q; ruff check .", "393 passed in 2s\n/bin/sh: ruff: command not found", [OK, FAILED]),
         ("pytest -q; ruff check .", "393 passed in 2s\nzsh: command not found: ruff", [OK, FAILED]),
         ("ruff check . ; pytest -q", "393 passed", [UNKNOWN, OK]),
+        ("cat old.log; pytest -q a; pytest -q b", "1 failed in 1s\nCrash\n2 passed in 1s", [UNKNOWN, UNKNOWN]),
+        (
+            "pytest -q a | tail -5; pytest -q b",
+            "FAILED a::x\n1 failed, 9 passed in 2s\n17 passed in 0.1s",
+            [FAILED, OK],
+        ),
+        ("pytest -q a; pytest -q b", "=== 17 passed in 0.1s ===\n=== 2 failed in 2.03s ===", [OK, FAILED]),
+        (
+            "pytest -q a; ./more.sh; pytest -q b",
+            "1 failed in 1s\n2 passed in 1s\n3 passed in 1s",
+            [UNKNOWN] * 2,
+        ),
         ("pytest -q; mypy .", "393 passed\nFound 3 errors in 2 files (checked 5 source files)", [OK, FAILED]),
         ("pytest -q; ruff check .", "3 passed\na.py:1:2: F401 unused\nFound 1 error.", [OK, FAILED]),
         # what ran later says that what it waited for succeeded, and the exit code only tells of the last
