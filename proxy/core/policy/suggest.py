@@ -1,7 +1,7 @@
 """Decides whether to suggest a push or a pop to the model, and writes the suggestion. One suggestion of a kind is
 pending at a time, and a suggestion is not repeated for the same frame and reason. Nothing is suggested where it would
-be pointless: clients with their own plan divide the work by that, and the model cannot return from the root or from an
-inferred frame."""
+be pointless: clients with their own plan divide the work by that, what has no name is no part of the work, and the
+model cannot return from the root or from an inferred frame."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def make_suggestion(
         verdict = judge(kind, signals, rules)
         if verdict.is_reached:
             suggestion = _build_suggestion(tree, signals, verdict, is_in_context=rules.suggest_in_context)
-            if not _was_suggested_before(tree.suggestion_state, suggestion):
+            if suggestion.title != DEFAULT_TOPIC and not _was_suggested_before(tree.suggestion_state, suggestion):
                 return suggestion
     return None
 
@@ -59,9 +59,12 @@ def reason_not_to_suggest(tree: Tree, kind: str, max_depth: int) -> str:
         if not tree.active_frame.parent:
             return "the active frame is the root"
         return "the proxy opened and ends the active frame by itself" if tree.active_frame.is_inferred else ""
-    if any(f.origin == "plan" and f.status not in FINAL_STATUSES for f in tree.frames.values()):
+    path = path_to(tree, tree.active)
+    request = next((at for at, f in enumerate(path) if f.origin == "request"), 0)
+    at_work = {f.id for f in path[request:]}  # behind the last item of its plan only the closing words are left
+    if any(f.origin == "plan" and (f.status not in FINAL_STATUSES or f.parent in at_work) for f in tree.frames.values()):
         return "the client's own plan divides the work"
-    return f"{max_depth} frames are open already" if len(path_to(tree, tree.active)) >= max_depth else ""
+    return f"{max_depth} frames are open already" if len(path) >= max_depth else ""
 
 
 def push_title(tree: Tree, goal: str) -> str:

@@ -41,7 +41,6 @@ from proxy.core.frames.tree import Status, Tree
 from proxy.core.policy.autonomy_rules import AutonomyRules
 from proxy.core.policy.signals import FrameSignals
 from proxy.core.policy.suggest import (
-    DEFAULT_TOPIC,
     make_suggestion,
     pending_suggestions,
     reason_not_to_suggest,
@@ -127,15 +126,13 @@ def test_what_is_planned_next_is_what_a_push_would_be_for() -> None:
     named = made(tree, FrameSignals(messages=21, files=6))
     assert named is not None
     assert named.title == "Negative prices"
-    unnamed = made(grown(pushed()), FrameSignals(messages=21, files=6))
-    assert unnamed is not None
-    assert unnamed.title == DEFAULT_TOPIC
+    assert made(grown(pushed()), FrameSignals(messages=21, files=6)) is None  # what has no name is no part of the work
 
 
 # ---------------------------------------------------------------------------------------------------- when nothing is
 @pytest.mark.rows("S1-82", "S1-92", "S1-93")
 def test_one_of_a_kind_waits_and_the_same_situation_is_told_once() -> None:
-    tree = with_suggestion(grown(pushed()))
+    tree = with_suggestion(grown(pushed(), FramePlanned("p1", "f1", "Negative prices", "they round too")))
 
     other = FrameSignals(tokens=60_000)
     assert made(tree, ERRORS, MINUTE) is None
@@ -153,7 +150,10 @@ def test_a_push_or_pop_that_leads_nowhere_is_not_suggested() -> None:
     request = FrameEntered("f2", "root", "Email", "Email", "request")
     deep = [pushed(f"f{n}", parent=f"f{n - 1}" if n > 1 else "root") for n in range(1, 10)]
 
+    done = (plan, FrameEntered("p1", "root", "Lexer", "Lexer", "plan"), popped("p1", ""))
     assert reason_not_to_suggest(grown(plan), PUSH, 10) == "the client's own plan divides the work"
+    assert reason_not_to_suggest(grown(*done), PUSH, 10) == "the client's own plan divides the work"
+    assert reason_not_to_suggest(grown(*done, request), PUSH, 10) == ""
     assert reason_not_to_suggest(grown(*deep), PUSH, 10) == "10 frames are open already"
     assert reason_not_to_suggest(grown(), POP, 10) == "the active frame is the root"
     assert reason_not_to_suggest(grown(request), POP, 10).startswith("the proxy opened")
