@@ -102,7 +102,8 @@ def _entries_of_returned_frames(path_state: PathState, path_entries: Sequence[Pa
 
 def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequence[PathEntry] = ()) -> SpanFacts:
     """Each fact once, in its newest state. `inside` are entries of frames that calls of the span opened and that
-    returned in it: their facts are told of them, but a check of theirs that ended otherwise is told here too."""
+    returned in it: their steps count, and their facts are told of them; a check of theirs that ended otherwise is told
+    here too."""
     changed: dict[str, str] = {}
     read_paths: dict[str, None] = {}
     commands: dict[str, str] = {}
@@ -119,11 +120,11 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
     for number, step, observed in in_order:
         away = tree.are_changes_away
         commands_run = observe_commands(step, names, away=True) if away else observed.commands
+        steps += tells_of_work(step, names)
         if number is None:
             checks_made.add_inner(step, observed, commands_run, told_steps, edits)
             commands |= {run.command: run.outcome for run in commands_run if run.command in commands}
             continue
-        steps += tells_of_work(step, names)
         lists_plan = lists_plan or any(isinstance(change, PlanReplaced) for change in observed.plan)
         said.append(announced_part(step.assistant_text) if not number and _ticks_off(observed) else step.assistant_text)
         _add_step(told_steps, step_line(step, names, away=away, names=shared_names))

@@ -333,6 +333,7 @@ def test_a_check_in_a_frame_pushed_and_popped_inside_says_how_it_ended(
     assert facts.errors == (f"E KeyError: 'sub'{ending}",)
     assert facts.told_steps == ("edited a.py; pytest -q: failed (1 failed, 3 passed)", *steps)
     assert facts.edits == (f"a.py: a -> b (then pytest -q: {check})",)
+    assert facts.steps == 2
 
 
 @pytest.mark.rows("S0-55")
