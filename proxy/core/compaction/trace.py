@@ -25,6 +25,7 @@ from proxy.core.observers import (
     clean_name,
     decode_json_or_text,
     files_touched_by,
+    names_in_arguments,
     names_in_messages,
     names_in_text,
     rank_names,
@@ -677,7 +678,7 @@ def _names_by_file(names: Sequence[str], messages: Iterable[Message]) -> str:
         for call in message.calls:
             if touched := files_touched_by(call):
                 path = calls[call.id] = touched[0].path.replace("\\", "/").rpartition("/")[2]
-                file_of = dict.fromkeys(wanted & names_in_text(call.arguments), path) | file_of
+                file_of = dict.fromkeys(wanted & names_in_arguments(call), path) | file_of
         if path := calls.get(message.answers, ""):
             file_of = dict.fromkeys(wanted & set(map(clean_name, names_in_messages((message,)))), path) | file_of
     groups: dict[str, list[str]] = {}

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from proxy.core.ledger import Message
+from proxy.core.ledger import Call, Message
 from proxy.core.memo import TextCache
 
 CachedValue = TypeVar("CachedValue")
@@ -52,8 +52,6 @@ r"""ASCII is spelled out beside `\w`, which is faster, and a lookahead avoids tr
 third less time."""
 _WORD = re.compile(rf"(?={_WORD_CHARACTER})(?:\$[\d,]*\d[\d.]*|{_WORD_CHARACTER}*{_LAST_CHARACTER})")
 _SEPARATORS_TO_SPACES = {code: " " for code in range(128) if not re.match(_WORD_CHARACTER, chr(code))}
-_ARGUMENT_WORD = re.compile(rf"(?:(?<!\\)\\[nrt])?{_WORD_CHARACTER}*{_LAST_CHARACTER}")
-"""Arguments are JSON: a word at the beginning of a line follows an escaped tab or newline."""
 _PARAMETER_NAME = re.compile(r'"\w+":')
 _LINE_NUMBER_SUFFIX = re.compile(r"(\.[a-z]{1,4})-\d+$")  # searches print it behind a path
 _NUMBER_OR_ID = re.compile(
@@ -78,11 +76,15 @@ _TOKEN_PIECE = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|\d{1,3}|[^A-Za-z\d]")
 
 
 _LEADING_ESCAPE = re.compile(r"\\[nrt]")
-_ESCAPE_IN_TEXT = re.compile(r"\b([A-Za-z]:(?:\\[\w.~-]+)+)|\\[nrt]")
-"""In a path of Windows a backslash escapes nothing."""
-_ESCAPED_LETTER = re.compile(r"\\u([0-9a-fA-F]{4})")
+_ESCAPE_IN_TEXT = re.compile(r"\b([A-Za-z]:(?:\\[\w.~-]+)+)|(?:\x1b|\\u001b|\\x1b|\\033)\[[\d;]{0,20}[A-Za-z]|\\[nrt]")
+"""Of a line end, a tab or a color. In a path of Windows a backslash escapes nothing."""
 _CUT_WORDS = re.compile(rf"(?:(?<!{_WORD_CHARACTER}){_WORD_CHARACTER}+)?…{_WORD_CHARACTER}*")
-"""What a text was cut to has no whole word beside the sign for it."""
+_CUT_BY_DOTS = re.compile(rf"(?<!{_WORD_CHARACTER}){_WORD_CHARACTER}*\w\.\.\.(?!{_WORD_CHARACTER}|\))")
+"""What a text was cut to has no whole word beside the sign for it. `more...)` passes a list on."""
+_KNOB = re.compile(r"timeout|limit|offset|max|wait|_ms\b|lines?\b|seconds", re.IGNORECASE)
+"""Names the argument of a number that only says how a tool is to work."""
+_PROGRESS_LETTERS = "FE"
+"""Printed for failed tests without a line end behind."""
 _JOINED_WORD = r"(?:[A-Za-z]?[a-z]+|[A-Z]+)(?:-[a-z]+)*"
 _NOISE = re.compile(
     r"""\W*\d[\d\W]*                                    # line numbers, sizes, times
@@ -91,7 +93,7 @@ _NOISE = re.compile(
       | f[a-z2-7]{8} | (?:call|toolu|msg|resp|chatcmpl|run)_\w{6,} # frames and calls
       | \S+@\S+\.\w+                                   # addresses of people
       | (?-i:WORD(?:/WORD){1,2}) # "and/or": a path has a sign of one, or more parts
-      | s/\S+/\S* | \w+/[gimsuy]{1,3}                  # replacements, and what follows one
+      | s/\S+/\S* | /?\w+/[dgimpsuy]{1,3}  # replacements, and what follows one
       | (?:https?:)?//\S* | (?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|io|net|dev)  # and of pages
     """.replace("WORD", _JOINED_WORD),
     re.VERBOSE | re.IGNORECASE,
@@ -105,24 +107,18 @@ def clean_name(name: str) -> str:
 
 
 def names_in_word(word: str) -> tuple[str, ...]:
-    r"""The names in a run of characters without white space: a path, a number, parts of a dotted name. An escape before
-    a name is kept (`\tsetUp`), because later uses contain it too."""
+    """The names in a run of characters without white space: a path, a number, parts of a dotted name."""
     if word[1:].islower() and word.isalpha():
         return ()  # nearly every word, and no name
     if word.isdecimal():
         return (word,) if MIN_WORD_LENGTH <= len(word) <= MAX_NAME_LENGTH else ()
-    escape, word = (word[:2], word[2:]) if word.startswith("\\") else ("", word)
     word = word.lstrip("-+").rstrip(".-+~$/#@")
     if not MIN_WORD_LENGTH <= len(word) <= MAX_NAME_LENGTH:
         return ()
     if "/" in word.strip("/"):
         path = _LINE_NUMBER_SUFFIX.sub(r"\1", word).removeprefix("./")
         return (path,) if any(map(str.isalpha, path)) else ()
-    word = word.strip("./@~")
-    names = _names_without_slashes(word)
-    if escape and names and word.startswith(names[0]):
-        return (escape + names[0], *names[1:])
-    return names
+    return _names_without_slashes(word.strip("./@~"))
 
 
 def _names_without_slashes(word: str) -> tuple[str, ...]:
@@ -173,6 +169,10 @@ _names_by_word = _BoundedCache(_names_of_new_word)
 
 def names_in_text(text: str) -> frozenset[str]:
     return frozenset(chain.from_iterable(map(_names_by_word.__getitem__, set(_split_words(_without_cut_words(text))))))
+
+
+def names_in_arguments(call: Call) -> frozenset[str]:
+    return frozenset(_cached_names_of_arguments(call.arguments))
 
 
 def names_in_messages(messages: Iterable[Message]) -> frozenset[str]:
@@ -252,10 +252,25 @@ def _names_of_words(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _names_in_arguments(arguments: str) -> tuple[str, ...]:
-    if "\\u" in arguments:
-        arguments = _ESCAPED_LETTER.sub(lambda escape: chr(int(escape[1], 16)), arguments)
-    plain = _without_cut_words(_without_diff_prefixes(arguments))
-    return _names_of_words(_ARGUMENT_WORD.findall(_PARAMETER_NAME.sub(" ", plain)))
+    try:
+        decoded = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        decoded = arguments  # a free form, or an answer that broke off
+    return _names_in_order("\n".join(_texts_of_value(decoded)))
+
+
+def _texts_of_value(value: object, name: str = "") -> Iterator[str]:
+    """The values in decoded arguments as texts. `name` is that of the argument."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts_of_value(inner, str(key))
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts_of_value(inner, name)
+    elif isinstance(value, str):
+        yield value
+    elif value is not None and not _KNOB.search(name):
+        yield str(value)
 
 
 _DIFF_LINE = re.compile(
@@ -272,13 +287,14 @@ def _without_diff_prefixes(text: str) -> str:
 
 
 def _without_cut_words(text: str) -> str:
-    return _CUT_WORDS.sub(" ", text) if "…" in text else text
+    text = _CUT_WORDS.sub(" ", text) if "…" in text else text
+    return _CUT_BY_DOTS.sub(" ", text) if "..." in text else text
 
 
 def _names_in_order(text: str) -> tuple[str, ...]:
     """An escaped line end or tab in an output is no letter of the word behind it, and a key of JSON is no name."""
     text = _without_diff_prefixes(text)
-    if "\\" in text:
+    if "\\" in text or "\x1b" in text:
         text = _ESCAPE_IN_TEXT.sub(lambda escape: escape[1] or " ", text)
     if text[:1] in ("{", "["):
         text = _PARAMETER_NAME.sub(" ", text)
@@ -296,8 +312,18 @@ def rank_names(messages: Iterable[Message], known: Container[str] = ()) -> tuple
         by_times = {times: mention_weight(speaker, times) for times in set(mentions.values())}
         for name, times in mentions.items():
             worths[name] = worths.get(name, 0.0) + by_times[times]
-    scores = {name: total / _token_estimates[name] for name, total in worths.items() if name not in known}
+    scores = {
+        name: total / _token_estimates[name]
+        for name, total in worths.items()
+        if name not in known and not (name[0] in _PROGRESS_LETTERS and _is_behind_letters(name, worths))
+    }
     return tuple(sorted(scores, key=scores.__getitem__, reverse=True))
+
+
+def _is_behind_letters(name: str, names: Container[str]) -> bool:
+    """Whether a name is another one that progress letters were printed in front of."""
+    bare = name.lstrip(_PROGRESS_LETTERS)
+    return bare != name and bare in names
 
 
 def mention_weight(speaker: str, times: int) -> float:

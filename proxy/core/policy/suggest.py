@@ -62,7 +62,9 @@ def reason_not_to_suggest(tree: Tree, kind: str, max_depth: int) -> str:
     path = path_to(tree, tree.active)
     request = next((at for at, f in enumerate(path) if f.origin == "request"), 0)
     at_work = {f.id for f in path[request:]}  # behind the last item of its plan only the closing words are left
-    if any(f.origin == "plan" and (f.status not in FINAL_STATUSES or f.parent in at_work) for f in tree.frames.values()):
+    if any(
+        f.origin == "plan" and (f.status not in FINAL_STATUSES or f.parent in at_work) for f in tree.frames.values()
+    ):
         return "the client's own plan divides the work"
     return f"{max_depth} frames are open already" if len(path) >= max_depth else ""
 

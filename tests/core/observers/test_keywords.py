@@ -22,6 +22,8 @@ from proxy.core.observers.keywords import (
 )
 from tests.pace import within
 
+DECODED = {"two_words", "gone_word", "4455"}
+
 
 def said(role: str, text: str, *arguments: str) -> Message:
     calls = tuple(Call(f"c{at}", "run", one) for at, one in enumerate(arguments))
@@ -88,14 +90,44 @@ def test_names_are_found_in_arguments_without_the_names_of_parameters() -> None:
     }
 
 
-def test_a_name_behind_an_escaped_tab_keeps_it_as_it_stood() -> None:
-    assert names_in_messages([said("assistant", "", '{"text":"{\\n\\tsetUp(x)\\n\\tplain\\n}"}')]) == {"\\tsetUp"}
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (r'{"text":"{\n\tsetUp(x)\n\tplain\n}"}', {"setUp"}),
+        (r'{"path":"C:\\proj\\typersType","q":"pr\u00fcfListe"}', {"typersType"}),
+        (r'{"code":"print(\"one\\nsome_name\")","cells":[{"text":"\r\nlast_cell"}]}', {"some_name", "last_cell"}),
+        (r'{"patch":"@@\n+two_words\n-gone_word","timeout":120000,"limit":30000,"ticket_id":4455}', DECODED),
+        ("*** Begin Patch\n+free_form\n", {"free_form"}),
+        (r'{"broken":"\nhalf_sent', {"half_sent"}),
+    ],
+)
+def test_names_in_arguments_are_those_of_their_decoded_texts(arguments: str, names: set[str]) -> None:
+    assert names_in_messages([said("assistant", "", arguments)]) == names
 
 
-def test_a_name_in_arguments_begins_where_its_word_begins() -> None:
-    arguments = r'{"path":"C:\\proj\\typersType","q":"pr\u00fcfListe"}'
+@pytest.mark.rows("S0-55")
+def test_what_a_program_cuts_or_sets_around_a_name_is_no_part_of_it() -> None:
+    shown = (
+        "FAILED tests/test_a.py::test_one - IndexErro...\n"
+        "Running test_whole... ok\n"
+        "FFnetstring_server exiting\n..Fother_server up\n"
+        "\x1b[31mred_name\x1b[0m and \\u001b[1mbold_name\\u001b[22m\n"
+        "git diff main_branch...my_branch; go test ./cmd/...\n[test_whole] netstring_server other_server"
+    )
 
-    assert names_in_messages([said("assistant", "", arguments)]) == {"typersType"}
+    assert set(rank_names([said("tool", shown)])) == {
+        "tests/test_a.py",
+        "test_one",
+        "netstring_server",
+        "other_server",
+        "red_name",
+        "bold_name",
+        "main_branch",
+        "my_branch",
+        "cmd",
+        "test_whole",
+    }
 
 
 @pytest.mark.rows("S0-55")
@@ -110,6 +142,8 @@ def test_a_name_in_arguments_begins_where_its_word_begins() -> None:
         "GET/POST",
         "s/secret/REDACTED",
         "x/g",
+        "/return/p",
+        "to_html/p",
     ],
 )
 def test_words_joined_by_a_slash_are_no_path(word: str) -> None:
