@@ -267,15 +267,16 @@ _REMARK = re.compile(
 def results_of_item(texts: Sequence[str], closing: str = "", *, changed_files: bool = False) -> str:
     """Results of an item of a plan, from its own texts in order and the text that ended it (`closing`).
 
-    They are the lines marked `RESULT:`; else what the closing text says came of it; else the last of its own texts that
-    says so. One that also announces the next step counts only where it says that something was achieved, and nothing
-    behind it tells of a problem. A problem that was told before it was solved is no result either, nor is a remark on
-    an output where the item changed files. Empty without any.
+    They are the lines marked `RESULT:`; else what the closing text says came of it, or the last of its own texts that
+    says so, behind what earlier ones say was achieved, since work may be told part by part. A text that also announces
+    the next step counts only where it says that something was achieved, and nothing before a problem does. A problem
+    that was told before it was solved is no result either, nor is a remark on an output where the item changed files.
+    Empty without any.
     """
     if marked := marked_results([*texts, closing]):
         return marked
-    if (ended := outcome_part(closing)) and not (changed_files and _is_remark(ended)):
-        return ended
+    ended = outcome_part(closing)
+    results = [ended] if ended and not (changed_files and _is_remark(ended)) else []
     has_problem = False
     for text in reversed(texts):
         outcome, announces = outcome_part(text), bool(announced_part(text))
@@ -283,10 +284,15 @@ def results_of_item(texts: Sequence[str], closing: str = "", *, changed_files: b
             continue
         is_problem = _PROBLEM.search(outcome) is not None and not _SETTLED.search(outcome)
         is_achieved = len(outcome) <= MAX_ACHIEVED_CHARACTERS and _ACHIEVED.search(outcome) and not has_problem
-        if not is_problem and (is_achieved or not announces):
-            return outcome if announces else text.strip()
+        if not is_problem and (is_achieved or not (results or announces)):
+            results.append(outcome if announces else text.strip())
         has_problem = has_problem or is_problem
-    return ""
+    return _in_order(results)
+
+
+def _in_order(results: Sequence[str]) -> str:
+    """Each once, the oldest first."""
+    return "\n".join(dict.fromkeys(reversed(results)))
 
 
 def _is_remark(text: str) -> bool:

@@ -87,6 +87,8 @@ from proxy.core.frames import announced_part, outcome_part, results_of_item
         ("It has to be closed before it is read.", "It has to be closed before it is read."),
         ("Two old findings; looking which they are.", "Two old findings"),
         ("Reading the places as they are now.", ""),
+        ("Now I can edit the page.tsx file:", ""),
+        ("Now I can see that it passes.", "Now I can see that it passes."),
     ],
 )
 def test_an_announcement_says_no_outcome(text: str, told: str) -> None:
@@ -120,6 +122,17 @@ def test_an_announcement_says_no_outcome(text: str, told: str) -> None:
         (["Plan: read main.go to pass the preference. Let me write it."], "", ""),
         (["# Plan\n" + "1. The tests pass the flag.\n" * 20 + "Shall I go on?"], "", ""),
         (["The tests do not pass yet. Let me look."], "", ""),
+        (
+            ["I look first.", "a.py is fixed: 12 passed. Now b.py:", "b.py is fixed too, 5 passed.", "I go on."],
+            "Both are documented in README. Next: the release.",
+            "a.py is fixed: 12 passed.\nb.py is fixed too, 5 passed.\nBoth are documented in README.",
+        ),
+        (["a.py is fixed.", "The last file is fixed."], "", "a.py is fixed.\nThe last file is fixed."),
+        (
+            ["a.py is fixed.", "One test still fails.", "Mended: 12 passed."],
+            "All is green.",
+            "Mended: 12 passed.\nAll is green.",
+        ),
     ],
 )
 def test_results_of_an_item_are_what_its_texts_say_came_of_it(texts: list[str], closing: str, told: str) -> None:
