@@ -254,3 +254,33 @@ def test_an_item_that_a_list_ticks_again_inside_a_frame_keeps_what_was_said_at_i
     assert chat.proxy.frames()["Lexer"]["status"] == "completed"
     assert chat.proxy.frames()["Lexer"]["results"] == "The lexer passes all 12 tests."
     assert titles(chat).count("Lexer") == 1
+
+
+@pytest.mark.rows("S1-76", "S0-04", "S0-55")
+@pytest.mark.parametrize("then", ["nothing more", "ticked inside", "put back inside"])
+def test_an_item_begun_inside_a_frame_of_an_earlier_message_begins_behind_its_pop(
+    chat: Conversation, provider: ScriptedProvider, then: str
+) -> None:
+    more = {"ticked inside": "completed", "put back inside": "pending"}.get(then)
+    made = [call("TaskCreate", subject="Lexer"), call("TaskCreate", subject="Parser")]
+    provider.will(does(*made), does(updated("1", "in_progress")), does(push("Read the tests"), bash("cat tests.py")))
+    provider.will(does(updated("1", "completed"), updated("2", "in_progress"), text="The lexer passes."))
+    provider.will(does(updated("2", more), text="The parser takes it.") if more else does(bash("ls")))
+    provider.will(does(pop("There are 12.")), does(bash("make")), says("ok"))
+    chat.says("Build the formatter.")
+    chat.returns("Task #1 created", "Task #2 created")
+    chat.returns("ok")
+    chat.returns("def test(): ...")
+    chat.returns("ok", "ok")
+    assert chat.proxy.active() == "Read the tests"
+    chat.returns("ok")
+    assert chat.proxy.statuses()["Parser"] == "planned"
+    chat.returns("made")
+
+    status = {"ticked inside": "completed", "put back inside": "planned"}.get(then, "in_progress")
+    assert chat.proxy.statuses()["Lexer"] == "completed"
+    assert chat.proxy.statuses()["Parser"] == status
+    assert chat.proxy.active() == ("Parser" if then == "nothing more" else "Build the formatter.")
+    assert chat.proxy.frames()["Parser"].get("results", "") == (
+        "The parser takes it." if then == "ticked inside" else ""
+    )

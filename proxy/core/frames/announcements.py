@@ -30,7 +30,7 @@ _ANNOUNCEMENT = re.compile(
     rf"""^\W*{_OPENING}(?: {_WILL}
         | (?:(?:I|we)(?:'m|'re|\sam|\sare)?\s)?{_ADVERBS}(?:need|have|want|going|about|plan|ready)\sto\b
         | (?:I|we)\s{_ADVERBS}(?:should|must|can\snow)\b
-        | (?:I|we)\scan\s(?:edit|write|add|create|update|fix|make|run|start|begin|use|do|go|implement|apply|move|remove)\b
+        | (?:I|we)\scan\s(?:edit|write|add|create|update|fix|make|run|start|begin|use|do|go|implement|move|remove)\b
         | (?:I'm|I\sam|we're|we\sare)\s{_ADVERBS}(?!(?:see|gett|find|notic|miss|wonder|guess)ing)[a-z]+ing\b
         | (?:moving|time|on|back)\s(?:on\s|over\s)?to\b )""",
     re.IGNORECASE | re.VERBOSE,

@@ -104,7 +104,8 @@ class FramePopped(msgspec.Struct, frozen=True, tag="popped"):
 class PopDeferred(msgspec.Struct, frozen=True, tag="pop deferred"):
     """A pop was refused, because its message also held calls of the client. It takes effect with these results if the
     model's next message answers the user. Or an item of the client's plan was ticked off inside a frame that the model
-    had pushed in it: the item ends behind that frame's pop, with what was said at the tick (`results`)."""
+    had pushed: the item ends behind that frame's pop, with what was said at the tick (`results`). Or it was begun there
+    (status in progress), and begins behind that pop; put back (status planned), it does not."""
 
     frame: str
     turn: str

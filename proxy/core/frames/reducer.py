@@ -315,6 +315,8 @@ def _enter_frame(tree: Tree, event: FrameEntered, now: int) -> Tree:
         frame = replace(existing, status=Status.IN_PROGRESS, updated_at=now)
     else:
         return tree
+    if (waiting := tree.deferred_pops.get(frame.id)) and waiting.status is Status.IN_PROGRESS:
+        tree = _without_deferred(tree, frame.id)
     entered = _renew_segments(_with_frames(tree, frame, active=frame.id))
     owner = entered.active_frame.owner
     entered = replace(entered, carried_owners={**entered.carried_owners, **dict.fromkeys(event.taking, owner)})
@@ -446,12 +448,15 @@ def _renew_segments(tree: Tree) -> Tree:
     return _with_frames(tree, *(replace(f, segment=f.segment + 1) for f in path if f.owner in tree.retired_owners))
 
 
+def _without_deferred(tree: Tree, frame: str) -> Tree:
+    return replace(tree, deferred_pops={at: pop for at, pop in tree.deferred_pops.items() if at != frame})
+
+
 def _pop_frame(tree: Tree, event: FramePopped, now: int) -> Tree:
     frame = tree.frames.get(event.frame)
     if frame is None or event.status not in ALLOWED[frame.status]:
         return tree
-    if frame.id in tree.deferred_pops:
-        tree = replace(tree, deferred_pops={at: pop for at, pop in tree.deferred_pops.items() if at != frame.id})
+    tree = _without_deferred(tree, frame.id)
     ended = replace(
         frame,
         status=event.status,

@@ -118,7 +118,7 @@ def has_frames_to_infer(
     messages = [entry.message for entry in new_entries if entry.message]
     if any(f.origin == "subagent" and f.status is Status.IN_PROGRESS for f in tree.frames.values()):
         return True
-    if any(_ticked_items(tree)):
+    if any(_waiting_items(tree)):
         return True
     if (rules.follows_requests or tree.deferred_pops) and any(asked_in(m).strip() for m in messages):
         return True
@@ -138,8 +138,7 @@ def infer_frames(
         return ()  # the conversation begins here: all of this is the root's
     inference = _Inference(tree, path_state.entries, path_state, new_entries[-1].id, now, rules)
     _follow_subagents(inference, messages)
-    for item, tick in tuple(_ticked_items(inference.tree)):
-        _end_frame(inference, item, tick.status, said=tick.results)
+    _follow_waiting_items(inference)
     if rules.follows_plans and any(m.answers for m in messages):
         _follow_plan(inference, new_entries)
     if rules.follows_requests and user_texts:
@@ -238,9 +237,9 @@ def _mirrored_items(tree: Tree) -> list[MirroredItem]:
 
 
 def _status_of_item(tree: Tree, frame: Frame) -> Status:
-    """An item that waits for a pop has ended for the client: named again as ended, it ends no second time."""
-    tick = tree.deferred_pops.get(frame.id)
-    return tick.status if tick and frame.status is Status.IN_PROGRESS else frame.status
+    """An item that waits for a pop has ended or begun for the client: named again so, it does no second time."""
+    waiting = tree.deferred_pops.get(frame.id)
+    return waiting.status if waiting and frame.status not in FINAL_STATUSES else frame.status
 
 
 def _top_frame(tree: Tree, frame: Frame) -> Frame:
@@ -294,6 +293,8 @@ def _enter_items(inference: _Inference, items: Sequence[str], group: tuple[str, 
         if _may_enter(inference.tree, frame):
             _end_auto_frame(inference)
             inference.add_event(_enter_event(frame, group))
+        else:
+            _let_wait(inference, item, Status.IN_PROGRESS)
     if not items:
         _resume_open_item(inference)
 
@@ -390,9 +391,12 @@ def _complete_item(
         _complete_item_beside(inference, item_frame, inference.tree.active, said)
         return
     if frame.status is not Status.IN_PROGRESS:
-        said = ""
         if not _may_enter(inference.tree, frame):
+            _let_wait(
+                inference, item_frame, Status.COMPLETED, said if item_frame in inference.tree.deferred_pops else ""
+            )
             return
+        said = ""
         _end_auto_frame(inference)
         inference.add_event(_enter_event(frame))
     _end_item(inference, item_frame, Status.COMPLETED, group if handed_on else (), said)
@@ -402,20 +406,43 @@ def _end_item(inference: _Inference, frame: str, status: Status, carried: tuple[
     """End an item. While a frame that the model pushed below it is in progress, it only keeps in mind that it has
     ended: the client may not tell it again."""
     if inference.tree.frames[frame].status is not Status.IN_PROGRESS:
+        if frame in inference.tree.deferred_pops:
+            _let_wait(inference, frame, Status.PLANNED)
         return
     if not _holds_pushed_work(inference.tree, frame):
         _end_frame(inference, frame, status, carried=carried, said=said)
     elif status in FINAL_STATUSES:
-        inference.add_event(PopDeferred(frame, inference.entry_id, status, said, ""))
+        _let_wait(inference, frame, status, said)
 
 
-def _ticked_items(tree: Tree) -> Iterator[tuple[str, DeferredPop]]:
-    """Items that were ticked off inside a frame of the model, in which nothing goes on any more."""
-    for item, tick in tree.deferred_pops.items():
+def _let_wait(inference: _Inference, item: str, status: Status, said: str = "") -> None:
+    """Keep in mind what the client says of an item inside a frame that only the model leaves."""
+    if inference.tree.frames[item].status not in FINAL_STATUSES:
+        inference.add_event(PopDeferred(item, inference.entry_id, status, said, ""))
+
+
+def _follow_waiting_items(inference: _Inference) -> None:
+    """End and begin the items that the client ended and began inside a frame of the model."""
+    for item, change in tuple(_waiting_items(inference.tree)):
+        frame = inference.tree.frames[item]
+        if frame.status is not Status.IN_PROGRESS:
+            inference.add_event(_enter_event(frame))
+        if change.status in FINAL_STATUSES:
+            _end_frame(inference, item, change.status, said=change.results)
+
+
+def _waiting_items(tree: Tree) -> Iterator[tuple[str, DeferredPop]]:
+    """Items that were changed inside a frame of the model, in which nothing goes on any more; ended ones first."""
+    for item, change in sorted(tree.deferred_pops.items(), key=lambda each: each[1].status is Status.IN_PROGRESS):
         frame = tree.frames.get(item)
-        is_open = frame is not None and frame.origin == PLAN_ORIGIN and frame.status is Status.IN_PROGRESS
-        if is_open and not _holds_pushed_work(tree, item):
-            yield item, tick
+        if frame is None or frame.origin != PLAN_ORIGIN or change.status is Status.PLANNED:
+            continue
+        if frame.status is Status.IN_PROGRESS:
+            may_change = change.status in FINAL_STATUSES and not _holds_pushed_work(tree, item)
+        else:
+            may_change = _may_enter(tree, frame)
+        if may_change:
+            yield item, change
 
 
 def _holds_pushed_work(tree: Tree, frame: str) -> bool:
