@@ -24,6 +24,7 @@ from callstack_proxy.cli.output import (
     print_bytes,
     print_json,
     print_line,
+    print_note,
     print_paged,
 )
 from callstack_proxy.management.views import (
@@ -542,10 +543,13 @@ def search(
 ) -> None:
     """Finished frames with these words, of all conversations, the best first."""
     asked = [("q", " ".join(words)), ("limit", str(limit)), *(("project", name) for name in project_folders(project))]
-    view: SearchResults = call(settings_at(config, data), "GET", f"/stack/search?{urlencode(asked)}")
+    settings = settings_at(config, data)
+    view: SearchResults = call(settings, "GET", f"/stack/search?{urlencode(asked)}")
     if as_json:
         print_json(view)
         return
+    if settings.embeddings.model and view["meaning"] == "off":
+        print_note("no proxy runs here with the embedding model: words were looked for alone")
     for line in search_results_text(view):
         print_line(line)
 
@@ -558,7 +562,8 @@ def search_results_text(view: SearchResults) -> Iterator[str]:
         yield "No finished frame has any of these words."
         return
     if not view["all_words"]:
-        yield "No finished frame has all of these words; these come close:"
+        near = " or are near in meaning" if any(row["by"] == "meaning" for row in view["frames"]) else ""
+        yield f"No finished frame has all of these words; these come close{near}:"
     for row in view["frames"]:
         about = f"{local_time(row['ended'])}  {row['status']:<9}  {row['conversation'][:SHORT_ID]}"
         start, width = f"{row['frame']}  {about}  ", output_width()

@@ -18,9 +18,8 @@ def search_reply(found: Mapping[str, Any], words: str, place: str) -> str:
     failed = failed if found["meaning"] == "unavailable" else ""
     if not rows:
         return f"No finished frame of {place} has any of these words: {words}.{failed}{_elsewhere(place)}"
-    which = "have all of these words" if found["all_words"] else "come close; none has all of these words"
-    if found["all_words"] and any(row["by"] == "meaning" for row in rows):
-        which = "have all of these words, or are near in meaning"
+    near = " or are near in meaning" if any(row["by"] == "meaning" for row in rows) else ""
+    which = f"have all of these words{near}" if found["all_words"] else f"come close{near}; none has all of these words"
     head = f"{_count(len(rows), 'finished frame')} of {place} {which}, the best first.{failed}"
     return "\n\n".join([head, *("\n".join(_frame_lines(row)) for row in rows), READ_IT_ALL])
 

@@ -44,6 +44,18 @@ def test_nothing_found_is_said(stocked: Stocked) -> None:
     assert (nothing.code, nothing.out) == (0, "No finished frame has any of these words.\n")
 
 
+@pytest.mark.rows("S2-45")
+def test_where_meaning_is_not_looked_for_that_is_said(stocked: Stocked) -> None:
+    """S2-45: the model is asked by a running proxy alone."""
+    (stocked.shell.home / "proxy.yaml").write_text(
+        "upstreams: {default: {url: http://127.0.0.1:9}}\nembeddings: {model: text-embedding-3-small}\n"
+    )
+    asked = stocked.shell.on_data("search", "rounding", "--config", str(stocked.shell.home / "proxy.yaml"))
+
+    assert "Fix rounding" in asked.out
+    assert "words were looked for alone" in asked.errors
+
+
 @pytest.mark.parametrize("words", [[], ["--limit", "0", "word"], ["--limit", "many", "word"]])
 def test_a_search_for_nothing_is_refused(shell: Shell, words: list[str]) -> None:
     refused = shell.on_data("search", *words)
