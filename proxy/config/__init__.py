@@ -23,27 +23,3 @@ from proxy.config.sections import (
     WireFormat,
 )
 from proxy.config.sources import load_config, parse_assignments
-
-__all__ = [
-    "MAX_COUNT",
-    "SETTABLE_KEYS",
-    "SUBAGENT_SECTION",
-    "CacheKeepAliveSettings",
-    "Config",
-    "FrontSettings",
-    "LiveSettings",
-    "Mode",
-    "NetworkSettings",
-    "SubagentSettings",
-    "SummarySettings",
-    "Switch",
-    "UpstreamSettings",
-    "WireFormat",
-    "is_loopback",
-    "load_config",
-    "parse_assignments",
-    "pattern_faults",
-    "subagent_rules_of",
-    "with_pattern",
-    "without_pattern",
-]

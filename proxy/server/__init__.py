@@ -3,5 +3,3 @@
 from proxy.server.app import build_app
 from proxy.server.runner import ServerHooks, base_url, bind, serve
 from proxy.server.running_app import BuildMounted, Mounted, RunningApp
-
-__all__ = ["BuildMounted", "Mounted", "RunningApp", "ServerHooks", "base_url", "bind", "build_app", "serve"]

@@ -8,25 +8,3 @@ from proxy.telemetry.live_tracing import open_tracer
 from proxy.telemetry.log_fields import MAX_FIELD_CHARS, LogFields, log_field, truncate_field
 from proxy.telemetry.metrics import OTHER_LABEL, Metrics
 from proxy.telemetry.spans import AttributeValue, Span, frame_span, request_span, tool_span
-
-__all__ = [
-    "MAX_FIELD_CHARS",
-    "OTHER_LABEL",
-    "AttributeValue",
-    "EventBus",
-    "EventFileWriter",
-    "EventListener",
-    "Health",
-    "LogFields",
-    "Metrics",
-    "NumberedEvent",
-    "ProxyEvent",
-    "Span",
-    "frame_span",
-    "health_view",
-    "log_field",
-    "open_tracer",
-    "request_span",
-    "tool_span",
-    "truncate_field",
-]

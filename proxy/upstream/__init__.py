@@ -16,37 +16,3 @@ from proxy.upstream.litellm.loader import unavailable_reason
 from proxy.upstream.request_forms import FORMS_WITHOUT_RECALL, LearnedForms, RequestForm
 from proxy.upstream.retry_after import is_busy, is_resting, note_rest, retry_after_s
 from proxy.upstream.routing import Route, Routes, UnknownModel, outgoing_headers, without_credentials
-
-__all__ = [
-    "FORMS_WITHOUT_RECALL",
-    "READABLE_CODINGS",
-    "Answer",
-    "AskedElsewhere",
-    "BrokenCoding",
-    "ConnectionPool",
-    "ContextWindow",
-    "ContextWindows",
-    "DecodedTooLarge",
-    "HttpUpstream",
-    "LearnedForms",
-    "LearnedTrait",
-    "RawHeaders",
-    "RequestForm",
-    "Route",
-    "Routes",
-    "TraitKind",
-    "UnknownCoding",
-    "UnknownModel",
-    "Upstream",
-    "codings_of",
-    "decode_body",
-    "is_busy",
-    "is_resting",
-    "note_rest",
-    "outgoing_headers",
-    "overflow_errors",
-    "request_forms",
-    "retry_after_s",
-    "unavailable_reason",
-    "without_credentials",
-]

@@ -21,26 +21,3 @@ from proxy.accounting.plans.plan_totals import (
 )
 from proxy.accounting.plans.plan_weights import ListUse, list_use, plan_tariff
 from proxy.accounting.plans.plan_window import WindowReading, read_windows
-
-__all__ = [
-    "ORGANIZATION",
-    "PAYER_HEADERS",
-    "AnsweredRound",
-    "KeptPlan",
-    "ListUse",
-    "PaidRequest",
-    "PlanAccounts",
-    "PlanState",
-    "PlanTotals",
-    "WindowReading",
-    "format_plan",
-    "is_paid_by_plan",
-    "list_use",
-    "plan_lines",
-    "plan_part_words",
-    "plan_requests",
-    "plan_tariff",
-    "plan_words",
-    "read_windows",
-    "sum_plans",
-]

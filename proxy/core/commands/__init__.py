@@ -24,29 +24,3 @@ from proxy.core.commands.parse_slash import (
 )
 from proxy.core.commands.stop_work import stop_path
 from proxy.core.commands.tree_commands import CommandContext, apply_command, attach, commands_note, previous_answer
-
-__all__ = [
-    "ANSWER_MARK",
-    "COMMAND_WORD",
-    "HELP",
-    "ActivateCommand",
-    "CommandContext",
-    "FrameCommand",
-    "FrameSpec",
-    "InvalidCommand",
-    "InvalidateCommand",
-    "PlanCommand",
-    "PopCommand",
-    "PushCommand",
-    "RenameCommand",
-    "SayCommand",
-    "apply_command",
-    "attach",
-    "command_text",
-    "commands_note",
-    "find_commands",
-    "help_text",
-    "parse",
-    "previous_answer",
-    "stop_path",
-]

@@ -8,20 +8,3 @@ from proxy.core.filemap.page_rank import RankedFile
 from proxy.core.filemap.patterns import language_of, symbols_by_patterns
 from proxy.core.filemap.render import PARTIAL_FILE_SUFFIX, fit_to_budget, render_file_map
 from proxy.core.filemap.symbols import FileSymbols, build_symbols
-
-__all__ = [
-    "DEFAULT_MAP_TOKENS",
-    "PARTIAL_FILE_SUFFIX",
-    "FileEdit",
-    "FileSymbols",
-    "RankedFile",
-    "SeenFile",
-    "build_file_map",
-    "build_symbols",
-    "file_changes_of",
-    "file_map_text",
-    "fit_to_budget",
-    "language_of",
-    "render_file_map",
-    "symbols_by_patterns",
-]

@@ -9,23 +9,3 @@ from proxy.core.matching.recognize_beginning import is_beginning, opening_messag
 from proxy.core.matching.recognize_retry import RETRY_WINDOW_MS, match_retry
 from proxy.core.matching.restarted_conversation import match_restarted
 from proxy.core.matching.walk_history import walk
-
-__all__ = [
-    "RETRY_WINDOW_MS",
-    "Match",
-    "MatchKind",
-    "Quote",
-    "RequestRole",
-    "find_quote",
-    "guess_subagent_parent",
-    "is_beginning",
-    "lookup_keys",
-    "match_history",
-    "match_restarted",
-    "match_retry",
-    "message_texts_of",
-    "opening_messages",
-    "split_into_pieces",
-    "walk",
-    "walk_history",
-]

@@ -1,5 +1,3 @@
 """The wire format of OpenAI's chat completions."""
 
 from proxy.dialects.chat.message import read_message, text_of
-
-__all__ = ["read_message", "text_of"]

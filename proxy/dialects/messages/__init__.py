@@ -11,18 +11,3 @@ from proxy.dialects.messages.message import (
     read_message,
     type_of,
 )
-
-__all__ = [
-    "CACHE_CONTROL_BYTES",
-    "MEMBER",
-    "REASONING",
-    "TEXT",
-    "TOOL_RESULT",
-    "TOOL_USE",
-    "is_failed_result",
-    "messages_in",
-    "read_message",
-    "split_markers",
-    "type_of",
-    "with_marker",
-]

@@ -3,5 +3,3 @@
 from proxy.dialects.responses import provider_turn, stored_turn
 from proxy.dialects.responses.items import REASONING, read_run
 from proxy.dialects.responses.stored_turn import client_view
-
-__all__ = ["REASONING", "client_view", "provider_turn", "read_run", "stored_turn"]

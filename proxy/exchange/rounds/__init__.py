@@ -20,25 +20,3 @@ from proxy.exchange.rounds.shorten_request import (
     quotes_of,
     shorten_request,
 )
-
-__all__ = [
-    "HASHED_APART_BYTES",
-    "MAX_MESSAGES",
-    "REFUSALS_IGNORED_MS",
-    "ClientRequest",
-    "ContextRejected",
-    "Fallbacks",
-    "OversizedRequest",
-    "ProviderTurn",
-    "ProviderTurns",
-    "RoundSender",
-    "Services",
-    "count_request_tokens",
-    "is_too_long",
-    "names_in",
-    "parse_client_request",
-    "placement_patience_s",
-    "quotes_of",
-    "shorten_request",
-    "without_refused_usage",
-]

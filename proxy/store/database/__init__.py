@@ -4,14 +4,3 @@ from proxy.store.database.copying import CopyResult, copy_database
 from proxy.store.database.interface import READERS, SEARCHERS, Database
 from proxy.store.database.postgresql import PostgresDatabase
 from proxy.store.database.sqlite import SqliteFile, replacing_damaged_text
-
-__all__ = [
-    "READERS",
-    "SEARCHERS",
-    "CopyResult",
-    "Database",
-    "PostgresDatabase",
-    "SqliteFile",
-    "copy_database",
-    "replacing_damaged_text",
-]

@@ -7,5 +7,3 @@ imported only if such an upstream is configured.
 
 from proxy.upstream.litellm.client import LitellmUpstream
 from proxy.upstream.litellm.loader import unavailable_reason
-
-__all__ = ["LitellmUpstream", "unavailable_reason"]
