@@ -81,6 +81,10 @@ class Tariffs:
         }
         self.tariff_of = memoize(1024)(self._find_tariff)
 
+    def __reduce__(self) -> tuple[type[Tariffs], tuple[Any, ...]]:
+        """What it is made of: what it remembers stays in its process."""
+        return Tariffs, (self.configured, self.default, self._built_in, self._updated)
+
     @property
     def built_in(self) -> FactRows:
         """Read when it is first asked for: most commands need no prices."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,13 @@ def written(tmp_path: Path) -> Path:
 
 def test_the_shipped_file_is_the_default_configuration() -> None:
     assert load_config(file=SHIPPED).model_dump() == Config().model_dump() == load_config().model_dump()
+
+
+def test_a_configuration_whose_prices_were_asked_for_goes_to_another_process() -> None:
+    """`savings --plan` weighs what is done while it hands out more."""
+    config = Config(tariffs={"own": {"input": 3.0}})
+    assert config.tariff_of("own").input == 3.0
+    assert pickle.loads(pickle.dumps(config)).tariff_of("own") == config.tariff_of("own")
 
 
 def test_the_shipped_file_shows_every_key() -> None:
