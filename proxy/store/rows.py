@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from sqlalchemy.engine import Row
@@ -381,48 +381,30 @@ class BodyPage:
     pieces: dict[bytes, bytes]
 
 
+Key = TypeVar("Key")
+Made = TypeVar("Made")
 MAX_CACHED_PIECES_BYTES = 4 << 20
 """Of pieces whose digests are kept, and of pieces of the pages that are kept. They outlive their conversations."""
 
 
-class _DigestCache:
-    """Digests of recent pieces by object, so that resent bytes are not hashed again. For the writer's thread."""
+class _CacheOfMade(Generic[Key, Made]):
+    """What was made of recent keys; emptied when full. For the writer's thread."""
 
-    def __init__(self, most_bytes: int = MAX_CACHED_PIECES_BYTES) -> None:
-        self._max_bytes = most_bytes
-        self._digest_by_piece: dict[bytes, bytes] = {}
+    def __init__(self, make: Callable[[Key], Made], bytes_of: Callable[[Key], int]) -> None:
+        self._make, self._bytes_of = make, bytes_of
+        self._made: dict[Key, Made] = {}
         self._size = 0
 
-    def get(self, piece: bytes) -> bytes:
-        digest = self._digest_by_piece.get(piece)
-        if digest is None:
-            if self._size > self._max_bytes:
-                self._digest_by_piece, self._size = {}, 0
-            digest = self._digest_by_piece[piece] = digest_of(piece)
-            self._size += len(piece)
-        return digest
+    def get(self, key: Key) -> Made:
+        made = self._made.get(key)
+        if made is None:
+            if self._size > MAX_CACHED_PIECES_BYTES:
+                self._made, self._size = {}, 0
+            made = self._made[key] = self._make(key)
+            self._size += self._bytes_of(key)
+        return made
 
 
-class _PageCache:
-    """Recent pages by their pieces: requests of a conversation begin with the same pages. For the writer's thread."""
-
-    def __init__(self, most_bytes: int = MAX_CACHED_PIECES_BYTES) -> None:
-        self._max_bytes = most_bytes
-        self._page_by_pieces: dict[Body, BodyPage] = {}
-        self._size = 0
-
-    def get(self, pieces: Body) -> BodyPage:
-        page = self._page_by_pieces.get(pieces)
-        if page is None:
-            if self._size > self._max_bytes:
-                self._page_by_pieces, self._size = {}, 0
-            page = self._page_by_pieces[pieces] = _build_page(pieces)
-            self._size += sum(map(len, pieces))
-        return page
-
-
-_digest_cache = _DigestCache()
-_page_cache = _PageCache()
 _page_decoder = msgspec.msgpack.Decoder(list[tuple[bool, bytes]])
 
 
@@ -443,6 +425,12 @@ def _build_page(pieces: Sequence[bytes]) -> BodyPage:
     data = msgspec.msgpack.encode(listed)
     # Of another kind than a piece's digest: a client's piece must never pass for a page that is known.
     return BodyPage(digest_of(b"page\n" + data), data, long)
+
+
+_digest_cache = _CacheOfMade(digest_of, len)
+"""Of recent pieces by object, so that resent bytes are not hashed again."""
+_page_cache: _CacheOfMade[Body, BodyPage] = _CacheOfMade(_build_page, lambda pieces: sum(map(len, pieces)))
+"""Of recent pieces together: requests of a conversation begin with the same pages."""
 
 
 def join_digests(made: Iterable[BodyPage]) -> bytes:

@@ -154,6 +154,13 @@ class CompactionInput(msgspec.Struct, frozen=True):
         """Whether the thread wakes with this request, at a cost that the folds have to bring in."""
         return self.added_tokens is not None
 
+    def evaluate(self, rewrite: ContextRewrite, *, cold: bool | None = None) -> GateVerdict:
+        """What the cost gate says of a rewrite; `cold` where its price is another than the cache tells."""
+        is_cold = self.cold if cold is None else cold
+        return evaluate_rewrite(
+            rewrite, self.prices, self.requests, cold=is_cold, window=self.window, history=self.history
+        )
+
     @property
     def shortest_part(self) -> int:
         """Tokens above which a part may leave: what is cut, less its newest steps."""
@@ -411,14 +418,7 @@ def _evaluate_candidates(
         compaction_input.added_tokens or 0,
         reasoning,
     )
-    verdict = evaluate_rewrite(
-        rewrite,
-        compaction_input.prices,
-        compaction_input.requests,
-        cold=compaction_input.cold,
-        window=compaction_input.window,
-        history=compaction_input.history,
-    )
+    verdict = compaction_input.evaluate(rewrite)
     if breaks_prefix:
         verdict = within_outlay(verdict, compaction_input.paid, cold=compaction_input.cold)
     if compaction_input.provider_edits:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proxy.core.compaction.compaction_plan import CompactionDecision, CompactionInput, CompactionPlan
-from proxy.core.compaction.fold_cost import ContextRewrite, evaluate_rewrite
+from proxy.core.compaction.fold_cost import ContextRewrite
 from proxy.core.compaction.segments import original_tokens, tokens_in_context
 from proxy.core.compaction.truncate_outputs import (
     NO_OUTPUT_RULES,
@@ -55,13 +55,8 @@ def plan_one_line_outputs(
     free = breaks or compaction_input.cold
     if not replaced or (len(replaced) < MIN_BATCH_SIZE and not free):
         return CompactionPlan()
-    verdict = evaluate_rewrite(
-        _rewrite_figures(path_state, context, replaced, compaction_input, count),
-        compaction_input.prices,
-        compaction_input.requests,
-        cold=free,
-        window=compaction_input.window,
-    )
+    rewrite = _rewrite_figures(path_state, context, replaced, compaction_input, count)
+    verdict = compaction_input.evaluate(rewrite, cold=free)
     decision = CompactionDecision("minimize", (path_state.tree.active,), verdict)
     if not verdict.is_worth_it:
         return CompactionPlan((), (decision,))

@@ -24,7 +24,6 @@ from proxy.core.compaction import (
     CompactionPlan,
     FoldRules,
     TraceWriter,
-    evaluate_rewrite,
     expected_requests,
     is_compaction_due,
     plan_compaction,
@@ -305,25 +304,13 @@ class ContextPolicy:
             behind=before.context_tokens - removed,
             added=before.added + self._block_tokens(here, frame),
         )
-        verdict = evaluate_rewrite(
-            cut,
-            compaction_input.prices,
-            compaction_input.requests,
-            cold=compaction_input.cold,
-            window=compaction_input.window,
-        )
+        verdict = compaction_input.evaluate(cut)
         if verdict.is_worth_it and compaction_input.binds_reasoning and self._appended_tools(here) is None:
             lost = reasoning_tokens(
                 here.path_state.entries, here.path_state.tree.without_reasoning, self.dialect.without_reasoning
             )
             cut = structs.replace(cut, reasoning=lost)
-            verdict = evaluate_rewrite(
-                cut,
-                compaction_input.prices,
-                compaction_input.requests,
-                cold=compaction_input.cold,
-                window=compaction_input.window,
-            )
+            verdict = compaction_input.evaluate(cut)
         verdict = within_outlay(verdict, compaction_input.paid, cold=compaction_input.cold)
         return CompactionDecision("wake", (), verdict)
 
