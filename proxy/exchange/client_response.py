@@ -21,7 +21,7 @@ from proxy.dialects import (
     ResponseWriter,
     read_failure,
 )
-from proxy.errors import BudgetSpent, ProxyError, RateLimited
+from proxy.errors import BudgetSpent, ProxyError, RateLimited, ShuttingDown
 from proxy.upstream import (
     Answer,
     BrokenCoding,
@@ -316,7 +316,7 @@ class ClientResponse:
         has_length = got is not None and not self._is_intercepted and bool(got.header(b"content-length"))
         if has_length or self.writer.is_error or not self._sent_tail.endswith((b"\n\n", b"\r\n\r\n")):
             return b""
-        return b": callstack: %b\n\n" % " ".join(words.split()).encode("utf-8", "replace")
+        return stream_comment(words)
 
     async def send_failure(self, error: ProxyError) -> None:
         """Send an error of ours for a round that failed as a whole; a stream that has begun ends with it, as its API
@@ -348,6 +348,15 @@ class ClientResponse:
             # Before the provider's head came, a comment would make it a 200, and a refusal could not be passed on.
             if self.reply.started and (comment := self.writer.keep_alive()):
                 await self.reply.send(comment)
+
+
+def stopped_error() -> ShuttingDown:
+    return ShuttingDown("The proxy was stopped before the answer was whole. Send it again.")
+
+
+def stream_comment(words: str) -> bytes:
+    """A comment of ours behind whole events of a stream."""
+    return b": callstack: %b\n\n" % " ".join(words.split()).encode("utf-8", "replace")
 
 
 async def send_error_response(

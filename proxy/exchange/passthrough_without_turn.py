@@ -18,7 +18,7 @@ from proxy.dialects import RenderOptions, dialect_at, raw_json
 from proxy.errors import StoreError, UpstreamError
 from proxy.exchange.background.recorder import RequestRecordBuilder
 from proxy.exchange.background.scheduler import with_timeout
-from proxy.exchange.client_response import Reply, cancel_reason, send_error_response
+from proxy.exchange.client_response import Reply, cancel_reason, send_error_response, stopped_error, stream_comment
 from proxy.exchange.previous_responses import has_references
 from proxy.exchange.rounds import (
     ClientRequest,
@@ -134,7 +134,10 @@ async def _forward_recorded(passing: PassthroughRequest, reply: Reply, record: R
         raise
     except asyncio.CancelledError:
         record.mark_failed(cancel_reason(reply))
-        record.finish(record.upstream_status)
+        stopped = stopped_error()
+        record.finish(record.upstream_status if reply.started or reply.client_left else stopped.status)
+        if not reply.client_left:
+            await send_error_response(reply, stopped, record.headers(), dialect_at(passing.client_request.path))
         raise
     else:
         record.finish(record.upstream_status)
@@ -160,9 +163,22 @@ async def _send_and_copy(passing: PassthroughRequest, reply: Reply, record: Requ
         record.mark_failed("upstream_error")
     async with aclosing(got):
         await reply.start(got.status, [*got.headers, *record.headers()])
-        async for chunk in got.chunks():
-            await reply.send(chunk)
+        sent = b""  # the end of it
+        try:
+            async for chunk in got.chunks():
+                await reply.send(chunk)
+                sent = (sent + chunk[-4:])[-4:]
+        except asyncio.CancelledError:
+            if not reply.client_left and _is_plain_stream(got) and sent.endswith((b"\n\n", b"\r\n\r\n")):
+                await reply.send(stream_comment(str(stopped_error())))
+            raise
         await reply.end()
+
+
+def _is_plain_stream(got: Answer) -> bool:
+    """Whether a comment of ours may stand behind its events."""
+    is_other = got.header(b"content-length") or got.header(b"content-encoding")
+    return not is_other and b"event-stream" in got.header(b"content-type")
 
 
 async def _send_upstream(passing: PassthroughRequest, body: bytes, record: RequestRecordBuilder) -> Answer:

@@ -20,7 +20,7 @@ from proxy.core.ledger import Request
 from proxy.dialects import RequestParseError
 from proxy.errors import BadRequest, RequestCancelled, ShuttingDown, StoreError
 from proxy.exchange.background.scheduler import in_own_time, pause_after, with_timeout
-from proxy.exchange.client_response import Reply
+from proxy.exchange.client_response import Reply, stopped_error
 from proxy.exchange.passthrough_without_turn import (
     PassthroughRequest,
     bypass,
@@ -182,9 +182,7 @@ async def _run(handler: RequestHandler, answer: Callable[[RequestHandler], Await
             await handler.send_cancelled_error()
             return
         if not (handler.reply.client_left or handler.client_response.writer.is_finished):
-            await handler.client_response.send_error(
-                ShuttingDown("The proxy was stopped before the answer was whole. Send it again.")
-            )
+            await handler.client_response.send_error(stopped_error())
         raise
     finally:
         if handler.services.summarizer is not None:

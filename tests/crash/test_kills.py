@@ -119,8 +119,8 @@ class Agent:
 @pytest.mark.crash
 @pytest.mark.parametrize("seed", range(2))
 def test_an_agent_goes_on_after_every_kill_where_it_stood(stage: Stage, provider: ScriptedProvider, seed: int) -> None:
-    # Whether words are a new request is beyond the oracle.
-    proxy = KillableProxy(stage, wake_at_tokens=0, infer_requests="false").start()
+    # What words are a new request, and where long work is cut into parts (after some 60 kills), is beyond the oracle.
+    proxy = KillableProxy(stage, wake_at_tokens=0, infer_requests="false", frame_max_tokens=1_000_000).start()
     player = Player()
     provider.when(lambda _: True, player, loop=True)
     chat = Conversation(proxy, streamed=False, habits=ClientHabits(arguments="respelled"))

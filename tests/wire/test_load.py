@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import aiohttp
@@ -166,6 +167,25 @@ def test_s13_a_stream_of_messages_that_the_end_cuts_off_ends_with_an_error(
     assert (told.status, told.whole, b"message_stop" in told.body) == (200, False, False)
     assert told.body.count(b"event: error") == 1
     assert told.body.split(b"\n\n")[-2].startswith(b"event: error")
+
+
+def test_s13_who_passes_unread_is_told_as_well(provider: ScriptedProvider, tmp_path: Path) -> None:
+    """A bypass, and what goes to another endpoint: streamed, and waiting for the first byte."""
+    process, origin = serve(provider, tmp_path / "data", "drain_s=1")
+    provider.when(lambda got: "stream" in got.body, stall(says("never to be whole " * 9), after_events=6), loop=True)
+    provider.when(lambda _: True, says("never", delay_s=60), loop=True)
+    unread = body_of(messages=[{"role": "user", "content": "a"}] * 12_001)
+    with ThreadPoolExecutor(2) as clients:
+        streamed, plain = (clients.submit(ask, origin, unread | more) for more in ({"stream": True}, {}))
+        provider.wait_for(2, timeout=20)
+        process.send_signal(signal.SIGUSR1)
+        cut, refused = streamed.result(), plain.result()
+    _, complaints = process.communicate(timeout=20)
+
+    assert process.returncode == 0, complaints
+    assert (cut.told, cut.whole) == ("bypass; reason=too_many_messages", False)
+    assert cut.body.endswith(b": callstack: The proxy was stopped before the answer was whole. Send it again.\n\n")
+    assert (refused.status, refused.told, refused.json["error"]["code"]) == (503, "error; reason=shutdown", "shutdown")
 
 
 def told_at_the_end(provider: ScriptedProvider, tmp_path: Path, body: object, path: str = CHAT) -> ReceivedAnswer:
