@@ -42,6 +42,8 @@ class SessionCounts(msgspec.Struct, frozen=True, kw_only=True):
     requests: int = 0
     cost: float = 0.0
     """USD."""
+    plan_cost: float = 0.0
+    """What a plan that paid for all of it was asked for, by the weights of its windows; 0 where none paid for all."""
     tokens: int = 0
     """Sent upstream, and answered."""
     rereads: int = 0
@@ -76,6 +78,8 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     held_out: int
     measures: tuple[ComparedMeasure, ...]
     sentences: tuple[str, ...]
+    by_plan: bool = False
+    """A plan paid for all sessions: `cost` is by the weights of its windows, and no money."""
 
 
 class _Difference(NamedTuple):
@@ -102,12 +106,14 @@ def compare_groups(sessions: Iterable[SessionCounts]) -> Proof:
     ordered = sorted(sessions, key=lambda counts: counts.session)
     folded = [counts for counts in ordered if not counts.held_out]
     held_out = [counts for counts in ordered if counts.held_out]
+    by_plan = bool(ordered) and all(counts.plan_cost for counts in ordered)
+    amounts = _AMOUNTS | {"cost": lambda counts: counts.plan_cost} if by_plan else _AMOUNTS
     measures = (
-        *(_compare_amounts(name, amount, folded, held_out) for name, amount in _AMOUNTS.items()),
+        *(_compare_amounts(name, amount, folded, held_out) for name, amount in amounts.items()),
         *(_compare_rates(name, rate, folded, held_out) for name, rate in _RATES.items()),
     )
     sentences = tuple(_sentences(len(folded), len(held_out), measures))
-    return Proof(folded=len(folded), held_out=len(held_out), measures=measures, sentences=sentences)
+    return Proof(folded=len(folded), held_out=len(held_out), measures=measures, sentences=sentences, by_plan=by_plan)
 
 
 # -------------------------------------------------------------------------------------------------------------- amounts
@@ -230,8 +236,8 @@ def format_proof(proof: Proof, width: int | None = None) -> Iterator[str]:
     yield from format_columns(
         [
             TableColumn("measure", tuple(row.name for row in rows), is_number=False),
-            TableColumn("with folds", tuple(_figure(row, row.folded) for row in rows)),
-            TableColumn("held out", tuple(_figure(row, row.held_out) for row in rows)),
+            TableColumn("with folds", tuple(_figure(row, row.folded, by_plan=proof.by_plan) for row in rows)),
+            TableColumn("held out", tuple(_figure(row, row.held_out, by_plan=proof.by_plan) for row in rows)),
             TableColumn("difference", tuple(_change(row, row.difference) for row in rows)),
             TableColumn("from", tuple(_change(row, row.low) for row in rows), 1),
             TableColumn("to", tuple(_change(row, row.high) for row in rows), 1),
@@ -246,8 +252,8 @@ def _change(row: ComparedMeasure, value: float | None) -> str:
     return "-" if value is None else f"{value:+.1f} {'%' if row.unit == 'percent' else 'pt'}"
 
 
-def _figure(row: ComparedMeasure, value: float | None) -> str:
-    if value is None:
+def _figure(row: ComparedMeasure, value: float | None, *, by_plan: bool) -> str:
+    if value is None or (by_plan and row.name == "cost"):
         return "-"
     if row.unit == "points":
         return f"{value:.1f} %"

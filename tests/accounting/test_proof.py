@@ -111,3 +111,23 @@ def test_a_proof_is_printed_with_its_intervals() -> None:
         *(part for value in (measure.difference, measure.low, measure.high) for part in (f"{value:+.1f}", "pt")),
         "worse",
     ]
+
+
+@pytest.mark.rows("X-63", "X-64")
+def test_where_a_plan_paid_for_all_sessions_its_weights_are_compared_and_no_dollars_are_told() -> None:
+    """A tenth less of the windows, where list prices would have said twice as much."""
+    weights = {True: 1.0, False: 0.9}
+    sessions = [
+        SessionCounts(
+            session=f"{n}", held_out=n % 2 == 0, requests=9, tokens=9, cost=2 - n % 2, plan_cost=weights[n % 2 == 0]
+        )
+        for n in range(40)
+    ]
+    proof = compare_groups(sessions)
+    told = "\n".join(format_proof(proof, 120))
+    (cost,) = [measure for measure in proof.measures if measure.name == "cost"]
+    assert cost.difference == pytest.approx(-10)
+    assert "$" not in told
+    assert "$" in "\n".join(
+        format_proof(compare_groups([*sessions, SessionCounts(session="x", held_out=True, cost=1.0)]), 120)
+    )

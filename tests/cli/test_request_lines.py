@@ -35,6 +35,18 @@ def test_a_request_is_a_short_line_with_the_sum_so_far() -> None:
     assert len(line) <= 80
 
 
+@pytest.mark.rows("X-63")
+def test_where_a_plan_pays_no_line_speaks_of_dollars() -> None:
+    formatter = TerminalLogFormatter()
+    sums = {"status": "full", "model": "m", "tokens_in": 3_000, "tokens_sent": 2_000}
+
+    (by_plan, *_) = shown(formatter, **sums, saved=0.25, paid_by="plan")
+    (by_key, *_) = shown(formatter, **sums, saved=1.0)
+
+    assert by_plan.endswith("paid by a plan  full")
+    assert "saved $1.00 so far" in by_key
+
+
 def test_a_word_is_explained_once() -> None:
     formatter = TerminalLogFormatter()
     first = shown(formatter, status="asleep", model="m", tokens_in=1, tokens_sent=1, saved=0.0)

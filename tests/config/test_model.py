@@ -34,7 +34,7 @@ def test_the_shipped_file_is_the_default_configuration() -> None:
 
 def test_a_configuration_whose_prices_were_asked_for_goes_to_another_process() -> None:
     """`savings --plan` weighs what is done while it hands out more."""
-    config = Config(tariffs={"own": {"input": 3.0}})
+    config = Config.model_validate({"tariffs": {"own": {"input": 3.0}}})
     assert config.tariff_of("own").input == 3.0
     assert pickle.loads(pickle.dumps(config)).tariff_of("own") == config.tariff_of("own")
 

@@ -267,14 +267,16 @@ class TerminalLogFormatter(TextLogFormatter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._saved = 0.0
+        self._saved: float | None = None
+        """USD; None as long as a plan paid for everything."""
         self._explained: set[str] = set()
 
     def format(self, record: logging.LogRecord) -> str:
         fields: Mapping[str, Any] = _fields_of(record)
         if record.getMessage() != "request" or record.exc_info or "status" not in fields:
             return super().format(record)
-        self._saved += float(fields.get("saved") or 0.0)
+        if fields.get("paid_by") != "plan":
+            self._saved = (self._saved or 0.0) + float(fields.get("saved") or 0.0)
         clock = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         word = str(fields["status"])
         reason = f" ({fields['reason']})" if fields.get("reason") else ""
@@ -288,6 +290,8 @@ class TerminalLogFormatter(TextLogFormatter):
         return f"{fields['tokens_in']:>7,} -> {fields['tokens_sent']:>7,} tokens"
 
     def _balance(self) -> str:
+        if self._saved is None:
+            return "paid by a plan"
         word = "saved" if self._saved >= 0 else "lost"
         return f"{word} {format_dollars(abs(self._saved))} so far"
 

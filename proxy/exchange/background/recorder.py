@@ -576,6 +576,8 @@ def _log_fields(outcome: RequestOutcome, calls: Mapping[str, int], tries: int) -
         fields["tokens_saved"] = outcome.tokens_saved
         fields["cost"], fields["cost_untouched"] = log_field(outcome.cost), log_field(outcome.cost_untouched)
         fields["saved"], fields["basis"] = log_field(outcome.saved), outcome.basis
+        if outcome.plan is not None:
+            fields["paid_by"] = "plan"
         if (usage := outcome.usage).input:
             fields["reported_input"], fields["reported_cached"] = usage.input, usage.cached
             fields["reported_written"], fields["reported_output"] = usage.written, usage.output
