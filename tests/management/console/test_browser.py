@@ -8,6 +8,7 @@ import re
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -351,6 +352,25 @@ def test_the_overview_of_one_client_by_keyboard_and_live(
             expect(counted).to_have_text("2")
             page.get_by_role("link", name="Show all requests").press("Enter")
             expect(counted).to_have_text("5")
+
+
+def test_a_page_that_takes_long_is_current_within_seconds(
+    browser: Browser, provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    """Two seconds, and some for a busy machine; a twentieth of the time would be one answer in twelve seconds."""
+    with ServedProxy(provider.url, tmp_path / "data") as proxy, an_agent(proxy, provider) as tell:
+        conversation = tell("first task")
+        with opened(browser, proxy) as page:
+
+            def slowly(route: Route) -> None:
+                time.sleep(0.6)
+                route.continue_()
+
+            page.route(f"**/conversations/{conversation}", slowly)
+            page.goto(f"{proxy.origin}/console/conversations/{conversation}")
+            for number in (2, 3):
+                tell(f"task {number}")
+                expect(page.locator(REQUEST_ROWS)).to_have_count(number, timeout=5_000)
 
 
 def test_what_happens_while_a_page_is_on_its_way_is_shown(

@@ -2,7 +2,8 @@
 // reader's own zone, and lends a few keys. Nothing is kept here.
 
 const REFRESH_MS = 1000;
-const SHARE = 20; // all visible pages together ask the proxy for a twentieth of the time at most
+const SHARE = 20; // several visible pages together ask the proxy for a twentieth of the time at most
+const ALONE_MS = 1200; // a visible page that is alone waits no longer: it is current within two seconds, however long
 const LOOK_MS = 2000; // between two looks at what runs now
 const RETRY_MS = 3000; // after a refresh that failed
 const SLOW_MS = 10000; // so long a refresh may take before the reader is told
@@ -21,7 +22,8 @@ let stale = false;
 
 // As many pages as are visible now: a page that was just loaded does not know of the others yet.
 function pause() {
-  return Math.max(0, ended + Math.max(REFRESH_MS, SHARE * visiblePages * took) - Date.now());
+  const most = visiblePages > 1 ? Infinity : ALONE_MS;
+  return Math.max(0, ended + Math.max(REFRESH_MS, Math.min(SHARE * visiblePages * took, most)) - Date.now());
 }
 
 function refresh() {
