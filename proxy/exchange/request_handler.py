@@ -136,7 +136,9 @@ class RequestHandler:
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
         await self.client_response.send_error(
-            RequestCancelled("A person stopped this request. What had arrived of the answer is kept.")
+            RequestCancelled(
+                "A person stopped this request. What had arrived of the answer is kept. Send it again to go on."
+            )
         )
 
     async def fail_turn(self, error: ProxyError) -> None:

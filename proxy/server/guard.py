@@ -96,11 +96,11 @@ class _BodyLimit(NamedTuple):
     description: str
 
     def as_error(self) -> TooLarge:
-        return TooLarge(f"The request body is larger than {self.size} bytes, {self.description}.")
+        return TooLarge(f"The request body is larger than {self.size} bytes, {self.description}. Send less.")
 
 
 _MANAGEMENT_PREFIXES = ("/stack/", "/console/")
-_MANAGEMENT_BODY_LIMIT = _BodyLimit(1024 * 1024, "the most that is read here; send less at once")
+_MANAGEMENT_BODY_LIMIT = _BodyLimit(1024 * 1024, "the most that is read here at once")
 """Far more than the largest plan sent to `/stack`."""
 
 OnRefusal = Callable[[str], object]
@@ -217,7 +217,9 @@ class RequestGuard:
         if all(is_own_origin(origin, host) for origin in origins) and b"cross-site" in _header_values(
             headers, b"sec-fetch-site"
         ):
-            raise Forbidden("Requests of web pages from another site are not served.")
+            raise Forbidden(
+                "Requests of web pages from another site are not served. Use the client outside of a browser."
+            )
 
     def _is_allowed_host(self, host: bytes) -> bool:
         name = _host_name(host)
@@ -238,7 +240,9 @@ def _host_error(host: bytes) -> ProxyError:
 
 def _origin_error(origin: bytes, path: str) -> ProxyError:
     if path.startswith(_MANAGEMENT_PREFIXES):
-        return Forbidden("Requests of pages from another origin are not served here.")
+        return Forbidden(
+            "Requests of pages from another origin are not served here. Open the console at its own address."
+        )
     named = origin.decode("latin-1")[:80]
     return Forbidden(
         f"Requests of web pages from the origin {named!r} are not served; the operator can add it to allowed_origins."
@@ -293,14 +297,14 @@ def _header_values(headers: HeaderMap, name: bytes) -> list[bytes]:
 def _refuse_ambiguous_framing(count: int, headers: HeaderMap, http_version: str) -> None:
     """Raises BadRequest if the end of the body, or a header's identity, is in doubt."""
     if http_version not in {"1.0", "1.1"}:
-        raise BadRequest("Only HTTP/1.0 and HTTP/1.1 are spoken here.")
+        raise BadRequest("Only HTTP/1.0 and HTTP/1.1 are spoken here. Send the request in one of them.")
     if count > MAX_HEADERS:
-        raise BadRequest(f"More than {MAX_HEADERS} headers.")
+        raise BadRequest(f"The request has more than {MAX_HEADERS} headers. Send fewer.")
     if b"_" in b"".join(headers):
         _refuse_look_alike_names(headers)
     length, coding = headers.get(b"content-length"), headers.get(b"transfer-encoding")
     if length is not None and not length.strip().isdigit():
-        raise BadRequest("More than one Content-Length, or one that is not a number.")
+        raise BadRequest("The request has more than one Content-Length, or one that is not a number. Send one.")
     if coding is not None and (length is not None or http_version == "1.0" or coding.strip().lower() != b"chunked"):
         raise BadRequest("Transfer-Encoding must be a single chunked, without Content-Length, on HTTP/1.1.")
 
@@ -321,7 +325,9 @@ def _refuse_method(method: str, headers: HeaderMap) -> None:
     """Raises MethodNotAllowed for TRACE, which would send a client's credentials back to whoever asks, and
     UpgradeRefused for the handshake of a web socket: clients go on without one at once."""
     if method == "TRACE":
-        raise MethodNotAllowed("TRACE is not answered here, nor passed on.")
+        raise MethodNotAllowed(
+            "TRACE is not answered here, nor passed on: it would tell credentials. Use another method."
+        )
     if method == "GET" and (b"sec-websocket-key" in headers or is_websocket(headers.items())):
         # Codex's own provider tries a web socket first, and goes to plain HTTP at once only where it reads a 426.
         raise UpgradeRefused("Web sockets are not spoken here. Send the request by plain HTTP to the same path.")
@@ -342,12 +348,12 @@ def _path_fault(raw_path: bytes) -> str:
     """Why decoding changes the meaning of a path; empty if it does not."""
     path = raw_path.lower()
     if b"%2f" in path or b"%5c" in path or b"\\" in path or b"%00" in path:
-        return "The path hides a slash, a backslash or a zero byte."
+        return "The path hides a slash, a backslash or a zero byte. Write it without escapes."
     steps = path.replace(b"%2e", b".").split(b"/")
     if b".." in steps:
-        return "The path climbs up with '..'."
+        return "The path climbs up with '..'. Write it without."
     if b"." in steps:
-        return "The path has a step '.', which other programs leave out."
+        return "The path has a step '.', which other programs leave out. Write it without."
     return ""
 
 

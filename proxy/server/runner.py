@@ -42,13 +42,13 @@ from proxy.server.unread_answers import DRAIN_LIMIT_S, UnreadAnswer, unread_limi
 from proxy.server.upstream_loop import refuse_own_upstreams
 
 MAX_HEADER_BYTES = 64 * 1024
-_HEADERS_TOO_LARGE = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes.")
+_HEADERS_TOO_LARGE = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes. Send less.")
 _MAX_UNFINISHED_HEADER_BYTES = 2 * 1024 * 1024
 """Bytes of all headers that have begun and are not whole, on all connections. Honest ones come with one read."""
 _SMALL_HEADER_BYTES = 1024
 """Of one connection, which is read in any case."""
 _TOO_MANY_HEADERS = (503, "overloaded", "Too many requests have begun and not sent their headers. Send it again.")
-_BODY_TOO_LATE = (408, "body_late", "The request body did not arrive in time.")
+_BODY_TOO_LATE = (408, "body_late", "The request body did not arrive in time (body_deadline_s). Send it again.")
 _DISCARD_S = 2.0
 """How long what comes is thrown away behind a refusal."""
 _MIN_BODY_PROGRESS_BYTES = 4 * 1024
@@ -305,7 +305,7 @@ class _ClientConnection(HttpToolsProtocol):
         """Whose connection this is; None until its first request."""
         self._discards = False
         """Whether the connection is refused, and what still comes is thrown away."""
-        self._refusal = (400, "bad_request", "The request is not valid HTTP.")
+        self._refusal = (400, "bad_request", "The request is not valid HTTP/1.1. Send it as RFC 9112 says.")
 
     def told(self, reason: str, status: int) -> Headers:
         """Log and count a refusal; returns headers for its answer. Implemented by `_protocol_class`."""
@@ -411,7 +411,7 @@ class _ClientConnection(HttpToolsProtocol):
         self._stop_header_clock()
         self._check_request_line()
         if not self.url.startswith(b"/"):
-            self._refusal = (400, "bad_request", "The request target must be a path.")
+            self._refusal = (400, "bad_request", "The request target must be a path, such as /v1/models.")
             raise _RequestRefused
         if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) + 4 * len(self.headers) > MAX_HEADER_BYTES:
             self._refusal = _HEADERS_TOO_LARGE

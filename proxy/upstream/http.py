@@ -340,7 +340,8 @@ class HttpUpstream(Upstream):
         match error:
             case aiohttp.ConnectionTimeoutError():
                 seconds = self.settings.connect_timeout_s
-                return UpstreamTimeout(f"upstream {self.name} did not accept a connection in {seconds:g} s")
+                waited = f"upstream {self.name} did not accept a connection in {seconds:g} s (connect_timeout_s)"
+                return UpstreamTimeout(f"{waited}. Send the request again, or have the operator look at its url.")
             case TimeoutError():
                 silent_s = f"{self.settings.idle_timeout_s:g} s"
                 return UpstreamTimeout(
@@ -355,9 +356,11 @@ class HttpUpstream(Upstream):
             case aiohttp.ClientHttpProxyError():
                 return UpstreamUnreachable(f"upstream {self.name}: the proxy in front of it answered {error.status}")
             case aiohttp.ClientResponseError() | HttpProcessingError():
-                return UpstreamClosed(f"upstream {self.name} answered something that is not HTTP")
+                return UpstreamClosed(f"upstream {self.name} answered something that is not HTTP. Is its url right?")
             case _:
-                return UpstreamClosed(f"upstream {self.name} closed the connection without an answer")
+                return UpstreamClosed(
+                    f"upstream {self.name} closed the connection without an answer. Send the request again."
+                )
 
 
 def _may_retry(method: str, error: Exception, after_s: float, *, reused: bool) -> bool:

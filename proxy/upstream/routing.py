@@ -149,7 +149,8 @@ class Routes:
             words = f"The model {model!r} is served by upstream {name}, which is not asked in {spoken}."
             return DialectNotServed(f"{words} {_speaks_hint(spoken, name)}")
         served = ", ".join(sorted(self._served_models())) or "none: start with --upstream URL"
-        return UnknownModel(f"The model {model!r} is not served by any configured upstream. Served: {served}")
+        words = f"The model {model!r} is not served by any configured upstream. Served: {served}"
+        return UnknownModel(f"{words}. Ask for one of them, or have the operator add it to the models of an upstream.")
 
     def _served_models(self) -> set[str]:
         settings = [upstream.settings for upstream in self.upstreams.values()]
