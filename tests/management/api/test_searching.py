@@ -39,7 +39,11 @@ async def test_a_found_frame_is_told_with_the_line_that_speaks_of_it(served: Ser
 async def test_what_is_found_no_more_once_it_is_forgotten(served: Served) -> None:
     await served.ask(f"/stack/conversations/{served.ours.conversation}", method="DELETE")
 
-    assert (await served.ask("/stack/search?q=decimal")).json == {"frames": [], "all_words": False}
+    assert (await served.ask("/stack/search?q=decimal")).json == {
+        "frames": [],
+        "all_words": False,
+        "meaning": "off",
+    }
     assert len((await served.ask("/stack/search?q=decimal", "theirs")).json["frames"]) == 1
 
 
