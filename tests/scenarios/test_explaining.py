@@ -20,7 +20,7 @@ def asked(chat: Conversation, **query: str) -> Json:
 def begun(stage: Stage, provider: ScriptedProvider, **settings: object) -> Conversation:
     """Under the root a frame; in that one that is finished and has to do with the next, one that has not, and that
     next one, which is active."""
-    chat = stage.chat(stage.proxy(**settings))
+    chat = stage.chat(stage.proxy(**{"child_view": "isolate", **settings}))
     provider.will(
         does(push("Payments", criteria="Customers can pay.")),
         does(push("Token store", criteria="Tokens are kept.")),
@@ -32,6 +32,14 @@ def begun(stage: Stage, provider: ScriptedProvider, **settings: object) -> Conve
     )
     chat.says("Build the shop.")
     return chat
+
+
+@pytest.mark.rows("S1-54", "S1-56")
+def test_what_the_context_before_a_fork_shows_is_left_out_and_said_so(stage: Stage, provider: ScriptedProvider) -> None:
+    told = asked(begun(stage, provider, child_view="fork"))
+
+    assert [(row["kept"], row["why"]) for row in told["ancestors"]] == [(True, "parent"), (True, "root")]
+    assert {(row["kept"], row["why"]) for row in told["siblings"]} == {(False, "in view")}
 
 
 @pytest.mark.rows("S1-54", "S1-56", "D4", "D12")

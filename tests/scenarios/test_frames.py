@@ -31,8 +31,10 @@ from tests.scenarios.sessions import todo
 
 
 def told(provider: ScriptedProvider, at: int = -1) -> str:
-    """The newest tool result on a line."""
-    return str(next(m["content"] for m in reversed(provider.received[at].messages) if m["role"] == "tool"))
+    """The newest tool result on a line; without any, in a frame that does not see its parent's, its block."""
+    line = provider.received[at].messages
+    newest = next((str(m["content"]) for m in reversed(line) if m["role"] == "tool"), "")
+    return newest or re.findall(r"<stack-context.*?</stack-context>", "\n".join(texts(line)), re.DOTALL)[-1]
 
 
 def does_one(chat: Conversation, provider: ScriptedProvider, *made: Any, then: str = "ok") -> str:
@@ -448,11 +450,12 @@ def test_each_message_of_the_logs_belongs_to_one_frame(provider: ScriptedProvide
 
 # ------------------------------------------------------------------------------------------------------- active context
 @pytest.mark.rows("S0-20", "S0-21", "S0-22", "S0-23", "S0-25", "S0-44", "S2-28", "S2-29", "S2-30", "S2-31")
-def test_the_block_has_the_way_up_and_the_uncles(provider: ScriptedProvider, chat: Conversation) -> None:
+def test_the_block_has_the_way_up_and_the_uncles(provider: ScriptedProvider, stage: Stage) -> None:
     """S0-20 to S0-23, S0-25, S0-44, S2-28 to S2-31: goal, parent, finished siblings of every frame on the path;
     no cousin's history; XML whatever the titles hold."""
+    chat = stage.chat(stage.proxy(child_view="isolate"))
     does_one(chat, provider, push('A <"quoted" & odd>', "a < b"))
-    does_one(chat, provider, push("A1"), then="A1-UNIQUE exploration")
+    does_one(chat, provider, push("A1"))
     does_one(chat, provider, pop("A1 results"))
     does_one(chat, provider, pop("A results <b>bold</b>"))
     does_one(chat, provider, push("B", "B criteria"))
@@ -464,14 +467,34 @@ def test_the_block_has_the_way_up_and_the_uncles(provider: ScriptedProvider, cha
     words = "".join(tree.itertext())
     for expected in ("go on", "B criteria", "B1 criteria", "A results <b>bold</b>", 'A <"quoted" & odd>'):
         assert expected in words
-    assert "A1-UNIQUE" not in spoken_on(provider.received[-1].messages)
     assert len(tree.findall("current-frame")) == 1
+
+
+@pytest.mark.rows("S0-20", "S0-21", "S0-25")
+def test_the_block_of_a_fork_tells_only_what_the_context_before_it_does_not_show(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    does_one(chat, provider, push("A", "A works"), then="A-UNIQUE exploration")
+    does_one(chat, provider, pop("A results"))
+    block = does_one(chat, provider, push("B", "B criteria"))
+    ids = {title: frame["sessionID"] for title, frame in chat.proxy.frames().items()}
+
+    _, above, advice, _ = block.splitlines()
+    assert above == f'<in id="{ids["go on"]}">go on</in>'
+    assert advice == '<next-action>When the criteria of "B" are met, pop with results.</next-action>'
+    assert "A results" in as_one_text(provider.received[-1].messages)
+    assert "A-UNIQUE" not in spoken_on(provider.received[-1].messages)
+
+    does_one(chat, provider, plan("C", "D"))
+    block = does_one(chat, provider, push("C"))
+    assert 'title="D"' in block
+    assert "B criteria" not in block
 
 
 @pytest.mark.rows("S0-21", "S0-47", "S1-48", "D5")
 def test_a_small_budget_is_kept_and_the_goal_stays(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-21, S0-47, S1-48, D5: the whole block fits its total by the counter of the receipts."""
-    chat = stage.chat(stage.proxy(budgets__total=500))
+    chat = stage.chat(stage.proxy(budgets__total=500, child_view="isolate"))
     for depth in range(5):
         does_one(chat, provider, push(f"Level {depth}", "criteria " * 100))
 

@@ -51,7 +51,7 @@ def test_the_request_at_work_is_the_goal_of_a_block(stage: Stage, provider: Scri
     chat.says("Next task: write a benchmark of the registry")
     block = told_by_us(provider, "Read the registry")[-1]
 
-    goal = block[: block.rindex("<title>Read the registry")]
+    goal = block[: block.rindex("Read the registry")]
     assert "write a benchmark of the registry" in goal
     for other in (LEDGER, EXPORT):
         above = ELSEWHERE.sub("", goal)

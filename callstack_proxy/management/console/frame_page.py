@@ -37,6 +37,7 @@ INCLUSION_WORDS = {
     "newest": "it is one of the three newest",
     "other words": "it shares too few words with the active frame",
     "no room": "there was no room left",
+    "in view": "the context before it shows it already",
     "view": "its view was narrowed",
 }
 

@@ -17,7 +17,9 @@ from proxy.core.ledger import Ledger, LedgerEvent
 from proxy.core.text import CountTokens
 from proxy.exchange import tool_settings
 
-InclusionReason = Literal["root", "parent", "score", "retried", "words", "newest", "other words", "no room", "view"]
+InclusionReason = Literal[
+    "root", "parent", "score", "retried", "words", "newest", "other words", "no room", "in view", "view"
+]
 EVENTS_WITH_BLOCK = ("pushed", "activated", "block renewed")
 """Kinds of events that carry a block."""
 

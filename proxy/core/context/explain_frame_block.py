@@ -20,7 +20,7 @@ from proxy.core.context.relevance import (
     sibling_base_score,
 )
 from proxy.core.context.write_frame_block import MAX_FRAME_TOKENS, frame_element, sibling_attributes
-from proxy.core.frames import REQUEST_ORIGIN, Frame, Tree, path_to
+from proxy.core.frames import Frame, Tree, path_to
 from proxy.core.text import CountTokens
 
 MINIMAL_BLOCK_TAG = re.compile(r'<stack-context [^>]*\bview="minimal"')
@@ -38,7 +38,8 @@ class SelectionReason(StrEnum):
     NEWEST = "newest"  # one of the three newest
     OTHER_WORDS = "other words"  # left out: it has too little to do with the frame, and newer ones there are
     NO_ROOM = "no room"  # left out: others took the budget
-    VIEW = "view"  # left out: the minimal view does not tell of it, or the frame sees it in its context
+    IN_VIEW = "in view"  # left out: the parent's context, which a fork has, tells of it
+    VIEW = "view"  # left out: the minimal view does not tell of it
 
 
 class ExplainedAncestor(msgspec.Struct, frozen=True):
@@ -109,6 +110,11 @@ class _BlockReader(msgspec.Struct, frozen=True):
         return self.count(self.element_of(frame) or frame_element(frame, attributes, MAX_FRAME_TOKENS, self.count))
 
     @property
+    def is_of_fork(self) -> bool:
+        """Whether it tells of no finished sibling, as the block of a fork."""
+        return "<completed-siblings" not in self.block
+
+    @property
     def is_minimal(self) -> bool:
         return MINIMAL_BLOCK_TAG.search(self.block) is not None
 
@@ -144,8 +150,10 @@ def _explain_sibling(view: FrameSurroundings, reader: _BlockReader, frame: Frame
 
 
 def _sibling_reason(view: FrameSurroundings, reader: _BlockReader, frame: Frame, *, kept: bool) -> SelectionReason:
-    if not kept and (reader.is_minimal or frame.origin == REQUEST_ORIGIN):
+    if not kept and reader.is_minimal:
         return SelectionReason.VIEW
+    if not kept and reader.is_of_fork and view.frame.opening and view.frame.opening.view == "fork":
+        return SelectionReason.IN_VIEW
     if not any(frame in level for level in view.sibling_levels):
         return SelectionReason.OTHER_WORDS
     if not kept:

@@ -3,14 +3,17 @@ when a frame is entered and never changes afterwards."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
 from proxy.core.context.actions import ProbePatterns, actions_of, format_action, probe_state
+from proxy.core.context.fork_block import in_view_of, short_block, without_texts_in_view
 from proxy.core.context.minimal_frame_block import MAX_ACTIONS, RecentWork, render_minimal
 from proxy.core.context.nested_frame_block import render_nested
-from proxy.core.context.write_frame_block import BlockBudgets, render_flat
+from proxy.core.context.relatives import surroundings_of
+from proxy.core.context.write_frame_block import BlockBudgets, render_flat, wrapper_attributes
 from proxy.core.frames import PathState, Tree
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles
 from proxy.core.text import CountTokens
@@ -45,28 +48,26 @@ def block_of(  # noqa: PLR0913  what every form takes, and where to look for wha
     budgets: BlockBudgets,
     count: CountTokens,
     session: str = "",
-    sees_requests: bool = False,
+    said: Sequence[str] | None = None,
 ) -> str:
     """The block of a frame on entry. `tree` is the state just after the frame began, `path_state` the path before it,
-    `now` is in ms. `sees_requests`: what the user asked and was answered before stands in its context anyway."""
-    tree = tree.as_shown.without_ended_requests() if sees_requests else tree.as_shown
+    `now` is in ms. `said` are the words of the call that begins a fork, which has the parent's context before it."""
+    tree = tree.as_shown
     if form.minimal:
         actions = [format_action(execution) for execution in list(actions_of(path_state, frame_id))[-MAX_ACTIONS:]]
         recent = RecentWork(probe_state(path_state, form.names, form.probe_patterns), actions)
         return render_minimal(tree, frame_id, recent, nonce=nonce, budget=budgets.total, count=count, session=session)
-    if form.nested:
-        block = render_nested(tree, frame_id, nonce=nonce, now=now, budgets=budgets, count=count, session=session)
-    else:
-        block = render_flat(
-            tree,
-            frame_id,
-            nonce=nonce,
-            now=now,
-            budgets=budgets,
-            count=count,
-            session=session,
-            figures=form.shows_budgets,
-        )
+    in_view: frozenset[str] = frozenset()
+    block = ""
+    if said is not None:
+        shown = in_view_of(path_state, tree, frame_id, said)
+        tree, in_view = without_texts_in_view(tree, frame_id, shown), shown.frames
+        view = surroundings_of(tree, frame_id, now, in_view)
+        block = "" if form.shows_budgets else short_block(view, wrapper_attributes(session, frame_id, nonce))
+    render = render_nested if form.nested else partial(render_flat, figures=form.shows_budgets)
+    block = block or render(
+        tree, frame_id, nonce=nonce, now=now, budgets=budgets, count=count, session=session, in_view=in_view
+    )
     if form.draw_map is None or not tree.frames[frame_id].parent:  # what a root has seen stands on its line
         return block
     return _with_map(

@@ -7,7 +7,7 @@ behind it. Budgets and the order of cuts are those of the flat form; position, n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from functools import cache, partial
 from itertools import accumulate
 
@@ -63,10 +63,18 @@ class _NestedBlockParts(msgspec.Struct, frozen=True):
 
 
 def render_nested(  # noqa: PLR0913  as the flat form
-    tree: Tree, frame_id: str, *, nonce: str, now: int, budgets: BlockBudgets, count: CountTokens, session: str = ""
+    tree: Tree,
+    frame_id: str,
+    *,
+    nonce: str,
+    now: int,
+    budgets: BlockBudgets,
+    count: CountTokens,
+    session: str = "",
+    in_view: Container[str] = frozenset(),
 ) -> str:
-    """The block of a frame on entry; `now` is in ms."""
-    view, count = surroundings_of(tree, frame_id, now), cache(count)
+    """The block of a frame on entry; `now` and `in_view` as in the flat form."""
+    view, count = surroundings_of(tree, frame_id, now, in_view), cache(count)
     draw = partial(
         _draw_nested_parts,
         view,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
@@ -40,12 +40,12 @@ class FrameSurroundings(msgspec.Struct, frozen=True):
     """Any frame of the tree is planned."""
 
 
-def surroundings_of(tree: Tree, frame_id: str, now: int) -> FrameSurroundings:
-    """`now` is in ms."""
+def surroundings_of(tree: Tree, frame_id: str, now: int, in_view: Container[str] = frozenset()) -> FrameSurroundings:
+    """`now` is in ms. `in_view` are finished frames of which the context tells already."""
     frame = tree.frames[frame_id]
     path = path_to(tree, frame_id)
     ages = {f.id: max(0, now - f.updated_at) / MS_PER_HOUR for f in tree.frames.values()}
-    levels = finished_siblings(tree, path)
+    levels = [[f for f in level if f.id not in in_view] for level in finished_siblings(tree, path)]
     keywords = keywords_of(frame)
     scores = {f.id: score_sibling(f, keywords, ages[f.id]) for level in levels for f in level}
     if frame.retry_of in scores:  # what failed before is the one thing a retry must know

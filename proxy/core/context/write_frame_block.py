@@ -9,7 +9,7 @@ escaped, so quoted text cannot end an element.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache
 from typing import Protocol
 
@@ -139,6 +139,7 @@ def render_flat(  # noqa: PLR0913  a block is these facts and nothing else; each
     session: str = "",
     plain: bool = False,
     figures: bool = False,
+    in_view: Container[str] = frozenset(),
 ) -> str:
     """The block of a frame on entry. `tree` is the state just after the frame began; `now` is in ms. `plain` leaves out
     position, next action and planning hints. `figures` adds the budgets."""

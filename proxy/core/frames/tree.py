@@ -282,10 +282,6 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
             shown_frames |= {f.id: replace(f, parent=first.id) for f in older}
         return replace(self, frames={**self.frames, **shown_frames}) if shown_frames else self
 
-    def without_ended_requests(self) -> Tree:
-        ended = {f.id for f in self.frames.values() if f.origin == REQUEST_ORIGIN and f.status in FINAL_STATUSES}
-        return replace(self, frames={id: f for id, f in self.frames.items() if id not in ended})
-
     @cached_property
     def children_by_parent(self) -> Mapping[str, tuple[Frame, ...]]:
         """Children of each frame in order of creation; the empty id has the roots."""

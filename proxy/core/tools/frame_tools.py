@@ -120,7 +120,7 @@ def push(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
         opening.view,
         retried,
     )
-    pushed = _with_block(tool_context, event, lesson_of(tool_context.tree, retried))
+    pushed = _with_block(tool_context, event, lesson_of(tool_context.tree, retried), (criteria,))
     checkpoints = checkpoint_before_push(tool_context, pushed.frame)
     return ToolResult(pushed.block, (*checkpoints, pushed), replace(tool_context.call_group, opened_frame=pushed.frame))
 
@@ -180,26 +180,31 @@ def _retried_frame_id(tree: Tree, reference: str, title: str) -> str:
     return frame.id if frame else ""
 
 
-def _with_block(tool_context: ToolContext, event: Opened, lesson: str) -> Opened:
+def _with_block(tool_context: ToolContext, event: Opened, lesson: str, said: Sequence[str] = ()) -> Opened:
     """The event with the new frame's block, which includes the earlier attempt `lesson`. In a fork the parent's context
-    stays, so the block must fit into the free tokens."""
+    stays: the block must fit into the free tokens, and repeats neither that context nor what the call `said`."""
     tree = reduce(tool_context.tree, event, tool_context.now)
-    block = lesson + _render_block(tool_context, tree, event)
     adds_to_context = event.view == "fork" and tool_context.call_group.returned_opening is None
+    path = path_to(tool_context.tree, tool_context.tree.active)
+    sees_all = event.view == "fork" and not any(f.opening and f.opening.view != "fork" for f in path)
+    known = (said if adds_to_context else ()) if sees_all else None  # behind a pop this call leaves with its message
+    block = lesson + _render_block(tool_context, tree, event, known)
     if adds_to_context and tool_context.count_tokens(block) > tool_context.free_tokens:
         short_lesson = truncate_to_tokens(
             lesson.strip(), max(0, tool_context.free_tokens // 2), tool_context.count_tokens
         )
         lesson = f"{short_lesson}\n\n" if short_lesson else ""
         block = lesson + _render_block(
-            tool_context, tree, event, max(1, tool_context.free_tokens - tool_context.count_tokens(lesson))
+            tool_context, tree, event, known, max(1, tool_context.free_tokens - tool_context.count_tokens(lesson))
         )
         if tool_context.count_tokens(block) > tool_context.free_tokens:
             raise ToolError(NO_ROOM_FOR_FRAME)
     return replace(event, block=block)
 
 
-def _render_block(tool_context: ToolContext, tree: Tree, event: Opened, max_tokens: int = UNBOUNDED) -> str:
+def _render_block(
+    tool_context: ToolContext, tree: Tree, event: Opened, said: Sequence[str] | None, max_tokens: int = UNBOUNDED
+) -> str:
     return block_of(
         tool_context.settings.block_format,
         tool_context.path_state,
@@ -210,7 +215,7 @@ def _render_block(tool_context: ToolContext, tree: Tree, event: Opened, max_toke
         now=tool_context.now,
         budgets=replace(tool_context.settings.budgets, total=min(tool_context.settings.budgets.total, max_tokens)),
         count=tool_context.count_tokens,
-        sees_requests=event.view == "fork",
+        said=said,
     )
 
 

@@ -18,7 +18,7 @@ from proxy.core.context import guidance_text
 from proxy.core.frames.events import FramePlanned, SubagentStarted
 from proxy.core.ledger.messages import Call
 from proxy.core.observers import DEFAULT_TOOL_ROLES
-from proxy.core.tools.base import ToolContext
+from proxy.core.tools.base import ToolContext, ToolSettings
 from proxy.dialects import DIALECTS, Dialect
 from proxy.exchange.thread.offer import FRAMES_SHARE, RECALL_SHARE, first_small_offer
 from tests.core.forest import count
@@ -257,7 +257,8 @@ def test_a_frame_is_found_under_every_name_that_models_use(name: str) -> None:
 def test_a_list_of_criteria_is_joined() -> None:
     arguments = {"title": "Lexer", "successCriteria": ["all tokens are read", "no warning"]}
 
-    assert "all tokens are read; no warning" in asked("stack_frame_push", json.dumps(arguments), desk())
+    isolated = replace(desk(), settings=ToolSettings(child_view="isolate"))
+    assert "all tokens are read; no warning" in asked("stack_frame_push", json.dumps(arguments), isolated)
 
 
 @pytest.mark.rows("S1-168", "S1-122")
