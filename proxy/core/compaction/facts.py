@@ -45,6 +45,7 @@ from proxy.core.observers import (
     TreeMove,
     decode_json_or_text,
     edit_lines,
+    iter_touched_files,
     joined_lines,
     last_outcome_by_kind,
     message_of,
@@ -75,6 +76,8 @@ BY_COMMAND, DELETED_BY_COMMAND = "by command", "deleted by command"
 """How a file was changed of which only a command line, or the client's report behind it, tells."""
 BY_COMMAND_OR_EARLIER = "by command or earlier"
 """Of a file in git's report of the whole working tree."""
+MAX_ENTRIES_NAMED = 1_000
+"""The newest entries of a path whose files are told apart."""
 UNDONE = "undone"
 """Of a file of which git undid the edits."""
 INSIDE, PASSED_LATER = "in a frame inside: ", ", passed later"
@@ -86,8 +89,11 @@ MARKED_CHANGES = frozenset({"created", "deleted", BY_COMMAND, BY_COMMAND_OR_EARL
 
 
 def facts_of_span(path_state: PathState, path_entries: Sequence[PathEntry], names: ToolRoles) -> SpanFacts:
-    """The facts of a span whose frames, opened and returned inside it, count for how its checks ended."""
-    return facts_of(path_entries, names, _entries_of_returned_frames(path_state, path_entries))
+    """The facts of a span whose frames, opened and returned inside it, count for how its checks ended. Its files are
+    told apart from all others of the path."""
+    inside = _entries_of_returned_frames(path_state, path_entries)
+    others = (file.path for _, file in iter_touched_files(path_state.entries[-MAX_ENTRIES_NAMED:], names))
+    return facts_of(path_entries, names, inside, tuple(others))
 
 
 def _entries_of_returned_frames(path_state: PathState, path_entries: Sequence[PathEntry]) -> Sequence[PathEntry]:
@@ -100,10 +106,15 @@ def _entries_of_returned_frames(path_state: PathState, path_entries: Sequence[Pa
     return [p for p in path_state.entries_of(lambda owner: frame_id_of(owner) in frames) if id(p) not in known]
 
 
-def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequence[PathEntry] = ()) -> SpanFacts:
+def facts_of(
+    path_entries: Iterable[PathEntry],
+    names: ToolRoles,
+    inside: Sequence[PathEntry] = (),
+    others: Sequence[str] = (),
+) -> SpanFacts:
     """Each fact once, in its newest state. `inside` are entries of frames that calls of the span opened and that
     returned in it: their steps count, and their facts are told of them; a check of theirs that ended otherwise is told
-    here too."""
+    here too. `others` are paths of files outside of the span, which may have the names of files in it."""
     changed: dict[str, str] = {}
     read_paths: dict[str, None] = {}
     commands: dict[str, str] = {}
@@ -115,7 +126,8 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
     lists_plan = False
     steps = 0
     in_order = [(number, step, observe(step, names)) for number, step in _steps_in_order(path_entries, inside)]
-    shared_names = telling_names(file.path for _, _, observed in in_order for file in observed.files)
+    own_paths = (file.path for _, _, observed in in_order for file in observed.files)
+    shared_names = telling_names((*own_paths, *others))
     tree, checks_made = _WorkTree(shared_names), _ChecksMade(names, shared_names)
     for number, step, observed in in_order:
         away = tree.are_changes_away
@@ -159,6 +171,7 @@ def facts_of(path_entries: Iterable[PathEntry], names: ToolRoles, inside: Sequen
         tuple(told_steps),
         tuple(edits),
         lists_plan,
+        shared_names,
     )
 
 

@@ -133,7 +133,7 @@ class SpanFacts(msgspec.Struct, frozen=True):
     `changed` are paths with the kind of change if known (`src/b.py (created)`), `commands` end with their newest
     outcome (`pytest -q: failed`), `errors` with what the last run said of them. `steps` counts call groups. `said` are
     the texts of the assistant, `told_steps` and `edits` a line each. With `lists_plan` a call of the span listed the
-    client's whole plan.
+    client's whole plan. `shared_names` has, by path, how a file is told of which another has the name too.
     """
 
     changed: tuple[str, ...] = ()
@@ -146,6 +146,7 @@ class SpanFacts(msgspec.Struct, frozen=True):
     told_steps: tuple[str, ...] = ()
     edits: tuple[str, ...] = ()
     lists_plan: bool = False
+    shared_names: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class ParsedTrace(msgspec.Struct, frozen=True):
@@ -240,7 +241,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     numbers = _own_numbers(messages).union(filter(_is_long_number, previous.names))
     cleaned = dict.fromkeys(filter(None, (name if name in numbers else clean_name(name) for name in candidates)))
     names = _names_that_fit(cleaned, shown, name_limit, count)
-    return around.to_xml({**parts, NAMES_SECTION: _names_by_file(names, messages)})
+    return around.to_xml({**parts, NAMES_SECTION: _names_by_file(names, messages, facts.shared_names)})
 
 
 def _without_repeats(previous: ParsedTrace, noted: str) -> ParsedTrace:
@@ -365,15 +366,15 @@ def _only_step(sources: _SectionSources, around: _TraceEnvelope) -> str:
     step = told[0] if wrote or not facts.edits else f"edited {told[0]}"
     path = _item_path(files[0]) if files else ""
     again = READ_AGAIN if sources.read_again else ""
-    line = _with_whole_path(step, path) if path else step
+    line = _with_whole_path(step, path, facts.shared_names.get(path, "")) if path else step
     return line + again if line else ""
 
 
-def _with_whole_path(step: str, path: str) -> str:
+def _with_whole_path(step: str, path: str, shared_name: str) -> str:
     """The step with the path of the only file that it read or changed; empty where a command changed that, whose line
-    may spell the path in its own way."""
+    may spell the path in its own way. `shared_name`: how the file is told if another has its name too."""
     verb, _, rest = step.partition(" ")
-    name = path.replace("\\", "/").rpartition("/")[2]
+    name = shared_name or path.replace("\\", "/").rpartition("/")[2]
     is_named = verb in _FILE_VERBS and rest.startswith(name) and rest[len(name) : len(name) + 1] in ("", ",", ":")
     return f"{verb} {path}{rest[len(name) :]}" if is_named else ""
 
@@ -669,15 +670,17 @@ def _is_long_number(name: str) -> bool:
     return name.isdecimal() and len(name) >= MIN_NUMBER_DIGITS
 
 
-def _names_by_file(names: Sequence[str], messages: Iterable[Message]) -> str:
-    """The names behind the file in whose calls they were first seen; those of no file last."""
+def _names_by_file(names: Sequence[str], messages: Iterable[Message], shared_names: Mapping[str, str]) -> str:
+    """The names behind the file in whose calls they were first seen; those of no file last. `shared_names`: how files
+    are told of which another has the name too."""
     wanted = set(names)
     file_of: dict[str, str] = {}
     calls: dict[str, str] = {}
     for message in messages:
         for call in message.calls:
             if touched := files_touched_by(call):
-                path = calls[call.id] = touched[0].path.replace("\\", "/").rpartition("/")[2]
+                whole = touched[0].path
+                path = calls[call.id] = shared_names.get(whole) or whole.replace("\\", "/").rpartition("/")[2]
                 file_of = dict.fromkeys(wanted & names_in_arguments(call), path) | file_of
         if path := calls.get(message.answers, ""):
             file_of = dict.fromkeys(wanted & set(map(clean_name, names_in_messages((message,)))), path) | file_of

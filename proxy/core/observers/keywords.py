@@ -89,7 +89,7 @@ _JOINED_WORD = r"(?:[A-Za-z]?[a-z]+|[A-Z]+)(?:-[a-z]+)*"
 _NOISE = re.compile(
     r"""\W*\d[\d\W]*                                    # line numbers, sizes, times
       | (?=[0-9a-f]*\d)[0-9a-f]{7,40} | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}  # hashes
-      | 0x[0-9a-f]+ | arg_?\d+ | in_progress | is_error | exit_code
+      | 0x[0-9a-f]+ | arg_?\d+ | in_progress | is_error | exit_code | tool_use_error
       | f[a-z2-7]{8} | (?:call|toolu|msg|resp|chatcmpl|run)_\w{6,} # frames and calls
       | \S+@\S+\.\w+                                   # addresses of people
       | (?-i:WORD(?:/WORD){1,2}) # "and/or": a path has a sign of one, or more parts

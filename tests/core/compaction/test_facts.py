@@ -428,6 +428,18 @@ def test_two_files_of_one_name_are_told_apart() -> None:
     assert facts.edits == ("web/app.py: a -> b", "api/app.py: a -> b (undone later)", "core.py: a -> b")
 
 
+@pytest.mark.rows("S0-55")
+def test_a_file_is_told_apart_from_one_of_its_name_in_another_part_of_the_path() -> None:
+    talk = GrowingConversation(folds=False).user("Build it.").does(read("cli/hooks.go"), results=["text"])
+    before = len(talk.story.entries)
+    talk.does(edit("core/hooks.go"), results=["ok, updated."]).says("Done.")
+
+    facts = facts_of_span(talk.story, talk.story.entries[before:], DEFAULT_TOOL_ROLES)
+
+    assert (facts.told_steps, facts.edits) == (("edited core/hooks.go",), ("core/hooks.go: a -> b",))
+    assert facts.shared_names["core/hooks.go"] == "core/hooks.go"
+
+
 USER_SAID = "Telemetry is on by default; write the steps first."
 
 

@@ -384,6 +384,8 @@ def test_names_are_at_most_a_quarter_stand_by_their_file_and_are_clean() -> None
     text = traced(messages=messages, facts=SpanFacts(read=("src/group.py",)))
 
     assert sections(text)["names-you-can-query"] == "group.py: setUp group_arrays _group_all; create_parser"
+    apart = SpanFacts(steps=1, shared_names={"src/group.py": "src/group.py"})
+    assert sections(traced(messages=messages, facts=apart))["names-you-can-query"].startswith("src/group.py: ")
     assert parse_traces(text).names == ("setUp", "group_arrays", "_group_all", "create_parser")
     many = said("tool", " ".join(f"output_name_{n}" for n in range(4_000)), 20_000)
     told = sections(traced(messages=(many,), facts=SpanFacts(steps=1)))["names-you-can-query"]
