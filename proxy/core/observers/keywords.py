@@ -81,6 +81,8 @@ _ESCAPE_IN_TEXT = re.compile(r"\b([A-Za-z]:(?:\\[\w.~-]+)+)|(?:\x1b|\\u001b|\\x1
 _CUT_WORDS = re.compile(rf"(?:(?<!{_WORD_CHARACTER}){_WORD_CHARACTER}+)?…{_WORD_CHARACTER}*")
 _CUT_BY_DOTS = re.compile(rf"(?<!{_WORD_CHARACTER}){_WORD_CHARACTER}*\w\.\.\.(?!{_WORD_CHARACTER}|\))")
 """What a text was cut to has no whole word beside the sign for it. `more...)` passes a list on."""
+_FORMATTED = re.compile(rf"%[dfiqrsvx]{_WORD_CHARACTER}*")
+"""`%s.json` is no file: a program puts something in its place."""
 _KNOB = re.compile(r"timeout|limit|offset|max|wait|_ms\b|lines?\b|seconds", re.IGNORECASE)
 """Names the argument of a number that only says how a tool is to work."""
 _PROGRESS_LETTERS = "FE"
@@ -288,7 +290,8 @@ def _without_diff_prefixes(text: str) -> str:
 
 def _without_cut_words(text: str) -> str:
     text = _CUT_WORDS.sub(" ", text) if "…" in text else text
-    return _CUT_BY_DOTS.sub(" ", text) if "..." in text else text
+    text = _CUT_BY_DOTS.sub(" ", text) if "..." in text else text
+    return _FORMATTED.sub(" ", text) if "%" in text else text
 
 
 def _names_in_order(text: str) -> tuple[str, ...]:

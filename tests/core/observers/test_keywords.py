@@ -113,6 +113,7 @@ def test_what_a_program_cuts_or_sets_around_a_name_is_no_part_of_it() -> None:
         "Running test_whole... ok\n"
         "FFnetstring_server exiting\n..Fother_server up\n"
         "\x1b[31mred_name\x1b[0m and \\u001b[1mbold_name\\u001b[22m\n"
+        "open %s.jsonl, %d_of_all\n"
         "git diff main_branch...my_branch; go test ./cmd/...\n[test_whole] netstring_server other_server"
     )
 
