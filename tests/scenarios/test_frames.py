@@ -491,6 +491,22 @@ def test_the_block_of_a_fork_tells_only_what_the_context_before_it_does_not_show
     assert "B criteria" not in block
 
 
+@pytest.mark.asked("plain")
+@pytest.mark.rows("S0-20", "S0-25")
+def test_a_fork_of_a_frame_that_does_not_see_its_parents_reads_all(provider: ScriptedProvider, stage: Stage) -> None:
+    chat = stage.chat(stage.proxy(child_view="isolate"))
+    does_one(chat, provider, push("A", "A works"))
+    provider.will(does(push("B", "B criteria"), bash("ls")), says("ok"))
+    chat.says("go on")
+    chat.returns("a.py")
+
+    block = re.findall(
+        r"<stack-context.*?</stack-context>", "\n".join(texts(provider.received[-1].messages)), re.DOTALL
+    )
+    assert "A works" in block[-1]
+    assert "B criteria" in block[-1]
+
+
 @pytest.mark.rows("S0-21", "S0-47", "S1-48", "D5")
 def test_a_small_budget_is_kept_and_the_goal_stays(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-21, S0-47, S1-48, D5: the whole block fits its total by the counter of the receipts."""
