@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from proxy.core.context.actions import ProbePatterns, actions_of, format_action, probe_state
-from proxy.core.context.fork_block import in_view_of, short_block, without_texts_in_view
+from proxy.core.context.fork_block import short_block, without_texts_in_view
 from proxy.core.context.minimal_frame_block import MAX_ACTIONS, RecentWork, render_minimal
 from proxy.core.context.nested_frame_block import render_nested
 from proxy.core.context.relatives import surroundings_of
@@ -60,8 +60,7 @@ def block_of(  # noqa: PLR0913  what every form takes, and where to look for wha
     in_view: frozenset[str] = frozenset()
     block = ""
     if said is not None:
-        shown = in_view_of(path_state, tree, frame_id, said)
-        tree, in_view = without_texts_in_view(tree, frame_id, shown), shown.frames
+        tree, in_view = without_texts_in_view(path_state, tree, frame_id, said)
         view = surroundings_of(tree, frame_id, now, in_view)
         block = "" if form.shows_budgets else short_block(view, wrapper_attributes(session, frame_id, nonce))
     render = render_nested if form.nested else partial(render_flat, figures=form.shows_budgets)
