@@ -32,6 +32,10 @@ TAIL_REWRITE_SHARE = 0.25
 """A fold at the tail may resend at most this share of the tokens it saves."""
 WAKE_OUTLAY_SHARE = 0.03
 """Waking may put a conversation behind by this share of what it would have cost so far without us."""
+LONG_CONTEXT_TOKENS = 40_000
+"""A context above this size may wake for twice the share: what is saved pays it back within a few requests, and without
+it some conversations with small tools and system text grew to 80,000 tokens."""
+LONG_WAKE_OUTLAY_SHARE = 0.06
 
 
 class LongRequestPrice(msgspec.Struct, frozen=True):
@@ -162,7 +166,8 @@ def within_outlay(verdict: GateVerdict, paid: float | None, *, cold: bool) -> Ga
     `paid` sets no limit, and neither does a window that is nearly full."""
     if paid is None or not verdict.is_worth_it or verdict.reason is GateReason.PRESSURE:
         return verdict
-    if outlay(verdict.rewrite, verdict.prices, cold=cold) <= WAKE_OUTLAY_SHARE * paid:
+    share = LONG_WAKE_OUTLAY_SHARE if verdict.rewrite.context_tokens > LONG_CONTEXT_TOKENS else WAKE_OUTLAY_SHARE
+    if outlay(verdict.rewrite, verdict.prices, cold=cold) <= share * paid:
         return verdict
     return replace(verdict, is_worth_it=False, reason=GateReason.NOT_YET)
 

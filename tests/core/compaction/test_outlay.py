@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from proxy.core.compaction.fold_cost import (
+    LONG_CONTEXT_TOKENS,
     WAKE_OUTLAY_SHARE,
     CachePrices,
     ContextRewrite,
@@ -32,11 +33,16 @@ def test_the_outlay_is_what_one_request_costs_more() -> None:
     assert outlay(REWRITE, PRICES, cold=True) == 1_100 * 1.25 - 10_000 * 1.25
 
 
-@pytest.mark.parametrize("context_tokens", [20_000, 80_000])
+@pytest.mark.parametrize(
+    ("context_tokens", "most"),
+    [(LONG_CONTEXT_TOKENS, WAKE_OUTLAY_SHARE), (LONG_CONTEXT_TOKENS + 1, 2 * WAKE_OUTLAY_SHARE)],
+)
 @pytest.mark.parametrize(("share", "allowed"), [(0.99, False), (1.01, True)])
-def test_a_rewrite_may_cost_a_share_of_what_was_paid(share: float, allowed: bool, context_tokens: int) -> None:
+def test_a_rewrite_may_cost_a_share_of_what_was_paid(
+    share: float, allowed: bool, context_tokens: int, most: float
+) -> None:
     verdict = evaluate_rewrite(replace(REWRITE, context_tokens=context_tokens), PRICES, 50, cold=False)
-    paid = share * outlay(REWRITE, PRICES, cold=False) / WAKE_OUTLAY_SHARE
+    paid = share * outlay(REWRITE, PRICES, cold=False) / most
 
     assert verdict.is_worth_it
     assert within_outlay(verdict, paid, cold=False).is_worth_it is allowed
