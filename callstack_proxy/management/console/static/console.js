@@ -3,7 +3,7 @@
 
 const REFRESH_MS = 1000;
 const SHARE = 20; // several visible pages together ask the proxy for a twentieth of the time at most
-const ALONE_MS = 1200; // a visible page that is alone waits no longer: it is current within two seconds, however long
+const ALONE_MS = 1200; // a visible page that is alone waits no longer, or as long as its content took: half of the time
 const LOOK_MS = 2000; // between two looks at what runs now
 const RETRY_MS = 3000; // after a refresh that failed
 const SLOW_MS = 10000; // so long a refresh may take before the reader is told
@@ -22,7 +22,7 @@ let stale = false;
 
 // As many pages as are visible now: a page that was just loaded does not know of the others yet.
 function pause() {
-  const most = visiblePages > 1 ? Infinity : ALONE_MS;
+  const most = visiblePages > 1 ? Infinity : Math.max(ALONE_MS, took);
   return Math.max(0, ended + Math.max(REFRESH_MS, Math.min(SHARE * visiblePages * took, most)) - Date.now());
 }
 
