@@ -217,9 +217,7 @@ class RequestGuard:
         if all(is_own_origin(origin, host) for origin in origins) and b"cross-site" in _header_values(
             headers, b"sec-fetch-site"
         ):
-            raise Forbidden(
-                "Requests of web pages from another site are not served. Use the client outside of a browser."
-            )
+            raise Forbidden("Requests of web pages from another site are not served. Ask from outside of a browser.")
 
     def _is_allowed_host(self, host: bytes) -> bool:
         name = _host_name(host)
@@ -240,9 +238,7 @@ def _host_error(host: bytes) -> ProxyError:
 
 def _origin_error(origin: bytes, path: str) -> ProxyError:
     if path.startswith(_MANAGEMENT_PREFIXES):
-        return Forbidden(
-            "Requests of pages from another origin are not served here. Open the console at its own address."
-        )
+        return Forbidden("Requests of pages from another origin are not served here. Open the console's own page.")
     named = origin.decode("latin-1")[:80]
     return Forbidden(
         f"Requests of web pages from the origin {named!r} are not served; the operator can add it to allowed_origins."
@@ -325,9 +321,7 @@ def _refuse_method(method: str, headers: HeaderMap) -> None:
     """Raises MethodNotAllowed for TRACE, which would send a client's credentials back to whoever asks, and
     UpgradeRefused for the handshake of a web socket: clients go on without one at once."""
     if method == "TRACE":
-        raise MethodNotAllowed(
-            "TRACE is not answered here, nor passed on: it would tell credentials. Use another method."
-        )
+        raise MethodNotAllowed("TRACE is neither answered nor passed on: it tells credentials. Use another method.")
     if method == "GET" and (b"sec-websocket-key" in headers or is_websocket(headers.items())):
         # Codex's own provider tries a web socket first, and goes to plain HTTP at once only where it reads a 426.
         raise UpgradeRefused("Web sockets are not spoken here. Send the request by plain HTTP to the same path.")

@@ -358,9 +358,7 @@ class HttpUpstream(Upstream):
             case aiohttp.ClientResponseError() | HttpProcessingError():
                 return UpstreamClosed(f"upstream {self.name} answered something that is not HTTP. Is its url right?")
             case _:
-                return UpstreamClosed(
-                    f"upstream {self.name} closed the connection without an answer. Send the request again."
-                )
+                return UpstreamClosed(f"upstream {self.name} closed the connection, and answered nothing. Ask again.")
 
 
 def _may_retry(method: str, error: Exception, after_s: float, *, reused: bool) -> bool:
