@@ -22,7 +22,7 @@ from tests.store.values import entry, worked
 
 pytestmark = pytest.mark.rows("S2-38")
 BEFORE = """
-DROP TABLE usage_days; DROP TABLE reservations;
+DROP TABLE usage_days; DROP TABLE reservations; DROP TABLE frame_vectors;
 DROP INDEX tasks_by_writing;
 ALTER TABLE task_rows DROP COLUMN criteria;
 ALTER TABLE task_rows DROP COLUMN noted;

@@ -22,6 +22,7 @@ from tests.store.values import opened, said
 
 pytestmark = pytest.mark.rows("S2-39")
 GONE = """DROP VIEW tasks; DROP TABLE task_rows; DROP TABLE settings; DROP TABLE usage_days; DROP TABLE reservations;
+DROP TABLE frame_vectors;
 ALTER TABLE conversations DROP COLUMN written"""
 TOLD = "SELECT goal, status, result, depth FROM tasks ORDER BY created_at, goal"
 SMALL = [
