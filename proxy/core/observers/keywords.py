@@ -83,8 +83,6 @@ _CUT_BY_DOTS = re.compile(rf"(?<!{_WORD_CHARACTER}){_WORD_CHARACTER}*\w\.\.\.(?!
 """What a text was cut to has no whole word beside the sign for it. `more...)` passes a list on."""
 _FORMATTED = re.compile(rf"%[dfiqrsvx]{_WORD_CHARACTER}*")
 """`%s.json` is no file: a program puts something in its place."""
-_KNOB = re.compile(r"timeout|limit|offset|max|wait|_ms\b|lines?\b|seconds", re.IGNORECASE)
-"""Names the argument of a number that only says how a tool is to work."""
 _PROGRESS_LETTERS = "FE"
 """Printed for failed tests without a line end behind."""
 _JOINED_WORD = r"(?:[A-Za-z]?[a-z]+|[A-Z]+)(?:-[a-z]+)*"
@@ -261,17 +259,15 @@ def _names_in_arguments(arguments: str) -> tuple[str, ...]:
     return _names_in_order("\n".join(_texts_of_value(decoded)))
 
 
-def _texts_of_value(value: object, name: str = "") -> Iterator[str]:
-    """The values in decoded arguments as texts. `name` is that of the argument."""
+def _texts_of_value(value: object) -> Iterator[str]:
+    """The values in decoded arguments as texts."""
     if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _texts_of_value(inner, str(key))
+        for inner in value.values():
+            yield from _texts_of_value(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _texts_of_value(inner, name)
-    elif isinstance(value, str):
-        yield value
-    elif value is not None and not _KNOB.search(name):
+            yield from _texts_of_value(inner)
+    elif value is not None:
         yield str(value)
 
 

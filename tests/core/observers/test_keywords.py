@@ -97,7 +97,7 @@ def test_names_are_found_in_arguments_without_the_names_of_parameters() -> None:
         (r'{"text":"{\n\tsetUp(x)\n\tplain\n}"}', {"setUp"}),
         (r'{"path":"C:\\proj\\typersType","q":"pr\u00fcfListe"}', {"typersType"}),
         (r'{"code":"print(\"one\\nsome_name\")","cells":[{"text":"\r\nlast_cell"}]}', {"some_name", "last_cell"}),
-        (r'{"patch":"@@\n+two_words\n-gone_word","timeout":120000,"limit":30000,"ticket_id":4455}', DECODED),
+        (r'{"patch":"@@\n+two_words\n-gone_word","ticket_id":4455}', DECODED),
         ("*** Begin Patch\n+free_form\n", {"free_form"}),
         (r'{"broken":"\nhalf_sent', {"half_sent"}),
     ],
