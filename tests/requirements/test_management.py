@@ -10,7 +10,7 @@ from tests.harness import Stage, bash, does, op, pop, push
 def test_s0_16_files_that_calls_change_are_artifacts_once_and_at_once(stage: Stage, provider: ScriptedProvider) -> None:
     """S0-16: the union of tool argument paths and explicit notes, with how each was touched and when last; what ended
     tells it to the model and to its siblings too."""
-    chat = stage.chat(tools=("bash", "read", "write"))
+    chat = stage.chat(stage.proxy(child_view="isolate"), tools=("bash", "read", "write"))
     provider.will(
         does(push("Auth")),
         does(call("read", filePath="src/old.py"), call("write", filePath="src/auth.py", content="x")),
