@@ -1,5 +1,6 @@
 """Which words of a conversation are names, and which of them are worth their tokens."""
 
+import sys
 from collections.abc import Iterable, Sequence
 
 import pytest
@@ -100,10 +101,19 @@ def test_names_are_found_in_arguments_without_the_names_of_parameters() -> None:
         (r'{"patch":"@@\n+two_words\n-gone_word","ticket_id":4455}', DECODED),
         ("*** Begin Patch\n+free_form\n", {"free_form"}),
         (r'{"broken":"\nhalf_sent', {"half_sent"}),
+        (r'{"files":{"src/a.py":"two_words\n+gone_word\n4455"}}', {"src/a.py", *DECODED}),
     ],
 )
 def test_names_in_arguments_are_those_of_their_decoded_texts(arguments: str, names: set[str]) -> None:
     assert names_in_messages([said("assistant", "", arguments)]) == names
+
+
+@pytest.mark.rows("S0-55")
+def test_names_in_arguments_of_any_depth_are_found() -> None:
+    """A parser reads deeper values than calls can follow."""
+    for depth in range(sys.getrecursionlimit() - 100, sys.getrecursionlimit() + 10):
+        arguments = "[" * depth + '"src/a.py"' + "]" * depth
+        assert names._names_in_arguments(arguments) == ("src/a.py",)
 
 
 @pytest.mark.rows("S0-55")
