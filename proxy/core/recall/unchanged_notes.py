@@ -161,10 +161,13 @@ def requested_part(call: Call) -> str:
 
 
 def requested_lines(call: Call) -> range | None:
-    """The lines that an offset and a limit ask for, to the end without a limit; None for other ranges."""
+    """The lines that an offset and a limit ask for, to the end without a limit; None for other ranges, also for those
+    that a negative number counts from the end."""
     others = _range_arguments(call)
     first, count = others.pop("offset", 1), others.pop("limit", ALL_LINES)
-    return range(first, first + count) if isinstance(first, int) and isinstance(count, int) and not others else None
+    if others or not (isinstance(first, int) and isinstance(count, int)) or first < 0 or count <= 0:
+        return None
+    return range(first, first + count)
 
 
 def _range_arguments(call: Call) -> dict[str, object]:

@@ -107,6 +107,8 @@ def test_a_request_that_passed_as_the_client_sent_it_lacked_nothing(talk: Ledger
         ({"limit": 20}, {"offset": 2, "limit": 5}, True),
         ({"offset": 10}, {"offset": 900, "limit": 50}, True),
         ({"offset": 10, "limit": 20}, {"offset": 12}, False),
+        ({"offset": -20}, {"offset": 1, "limit": 5}, False),
+        ({"offset": 10, "limit": 20}, {"offset": 10, "limit": -1}, False),
     ],
 )
 def test_only_what_had_been_read_before_is_read_again(
