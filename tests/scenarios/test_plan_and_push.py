@@ -284,3 +284,23 @@ def test_an_item_begun_inside_a_frame_of_an_earlier_message_begins_behind_its_po
     assert chat.proxy.frames()["Parser"].get("results", "") == (
         "The parser takes it." if then == "ticked inside" else ""
     )
+
+
+@pytest.mark.rows("S1-76", "S0-04")
+def test_an_item_put_back_inside_a_frame_begins_and_is_put_back_behind_its_pop_as_any(
+    chat: Conversation, provider: ScriptedProvider
+) -> None:
+    provider.will(does(call("TaskCreate", subject="Lexer")), does(push("Read the tests"), bash("cat tests.py")))
+    provider.will(
+        does(updated("1", "in_progress")), does(updated("1", "pending")), does(pop("12.")), does(bash("make"))
+    )
+    provider.will(does(updated("1", "in_progress")), does(updated("1", "pending")), does(bash("ls")), says("ok"))
+    chat.says("Build the formatter.")
+    chat.returns("Task #1 created")
+    for _ in range(4):
+        chat.returns("ok")
+    chat.returns("ok")
+    assert chat.proxy.active() == "Lexer"
+    chat.returns("ok")
+    assert chat.proxy.statuses()["Lexer"] == "blocked"
+    assert chat.proxy.active() == "Build the formatter."

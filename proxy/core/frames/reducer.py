@@ -315,7 +315,7 @@ def _enter_frame(tree: Tree, event: FrameEntered, now: int) -> Tree:
         frame = replace(existing, status=Status.IN_PROGRESS, updated_at=now)
     else:
         return tree
-    if (waiting := tree.deferred_pops.get(frame.id)) and waiting.status is Status.IN_PROGRESS:
+    if (waiting := tree.deferred_pops.get(frame.id)) and waiting.status not in FINAL_STATUSES:
         tree = _without_deferred(tree, frame.id)
     entered = _renew_segments(_with_frames(tree, frame, active=frame.id))
     owner = entered.active_frame.owner
