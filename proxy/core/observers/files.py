@@ -291,19 +291,34 @@ def _file_actions_of_command(command: ShellCommand) -> Iterator[tuple[str, FileA
         yield from ((path, FileAction.MODIFIED) for path in _sed_files(rest, named))
 
 
-_SCRIPT = re.compile(r"\bpython[\d.]*(?: -)? *<<-? *(['\"]?)(\w+)\1[^\n]*\n(.*?)\n\2$", re.DOTALL | re.MULTILINE)
+_SCRIPT_BEGIN = re.compile(r"\bpython[\d.]*(?: -)? *<<-? *(['\"]?)(\w+)\1[^\n]*\n")
 _NAMED_PATH = re.compile(r"""^ *(\w+) *= *(?:[\w.]*Path\()?["']([^"'\n]+)["']\)?(?= *(?:;|$))""", re.MULTILINE)
 _NAME = r"""(\b\w{1,80}|"[^"\n]{1,400}"|'[^'\n]{1,400}')"""
-_WRITTEN = re.compile(rf"""\bopen\({_NAME}, *["'][wax]|{_NAME}\)?\.write_(?:text|bytes)\(""")
+_WRITTEN = re.compile(
+    rf"""(?<![\w.])(?:io\.|codecs\.)?open\({_NAME},[ ]*["'][wax]
+      | (?:\bPath\({_NAME}\)|(?<![\w.])(\w{{1,80}}))\.write_(?:text|bytes)\(""",
+    re.VERBOSE,
+)
+"""A path that is made of several parts has no name of its own: `(root / "a.py").write_text(...)`."""
 
 
 def _written_by_scripts(command_line: str) -> Iterator[str]:
     """Files that a Python script in a here-document writes, by a literal or a variable that holds one."""
-    for _, _, script in _SCRIPT.findall(command_line) if "<<" in command_line else ():
+    for script in _scripts_in(command_line):
         paths = dict(_NAMED_PATH.findall(script))
         for names in _WRITTEN.findall(script):
             name = "".join(names)
             yield name[1:-1] if name[0] in "\"'" else paths.get(name, "")
+
+
+def _scripts_in(command_line: str) -> Iterator[str]:
+    """One without its last line goes on to the end, as for a shell."""
+    text, at = f"{command_line}\n", 0
+    while begun := _SCRIPT_BEGIN.search(text, at):
+        at = text.find(f"\n{begun[2]}\n", begun.end() - 1)
+        yield text[begun.end() : at]
+        if at < 0:
+            return
 
 
 _CLIENT_NOTE = re.compile(r"\[This command (?:modified|created|deleted|changed) \d+ files?\b([^\]\n]{0,2000})\]")

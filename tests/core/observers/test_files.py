@@ -17,6 +17,7 @@ from proxy.core.observers.step import ToolExecution
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES
 from tests.core.forest import LedgerBuilder, call
 from tests.core.observers.steps import done, raw, step
+from tests.pace import within
 
 READ, CREATED, MODIFIED, DELETED = FileAction.READ, FileAction.CREATED, FileAction.MODIFIED, FileAction.DELETED
 PATCH = """*** Begin Patch
@@ -163,6 +164,10 @@ def test_changes_by_the_shell_are_seen_where_the_client_or_git_says_so(
         ("p='a.py'; s=open(p).read()\nopen(p,'w').write(s)", ["a.py"]),
         ('text = open("a.py").read(); open(name, "w").write(text)', []),
         ('print(open("a.py", "r").read())', []),
+        ('(Path("out") / "a.txt").write_text(text)', []),
+        ('Path("a.md").with_suffix(".html").write_text(text)', []),
+        ('p = "a.py"\n(root / p).write_text(p)', []),
+        ('p = "a.py"\nPath(p).write_text(p)', ["a.py"]),
     ],
 )
 def test_a_script_of_python_changes_the_files_that_it_writes(script: str, files: list[str]) -> None:
@@ -171,6 +176,14 @@ def test_a_script_of_python_changes_the_files_that_it_writes(script: str, files:
         command = f"{start}\nimport io\n{script}\nP\nmake"
         assert [path for path, _ in guessed(done("bash", command=command))] == files
     assert guessed(done("bash", command=f"cat <<'P'\n{script}\nP\nmake")) == []
+
+
+@pytest.mark.rows("S0-55")
+def test_scripts_without_an_end_are_read_once() -> None:
+    """Here-documents without their last line: a shell takes all that follows for the script."""
+    command = "python <<P\n" * 3_000 + "open('a.py', 'w')"
+    with within(0.5):
+        assert ("a.py", FileAction.MODIFIED) in guessed(done("bash", command=command))
 
 
 def test_a_shell_in_a_script_is_looked_into() -> None:
