@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from llm_test_provider import ScriptedProvider, call, says
+from llm_test_provider import ScriptedProvider, call, overflow, says
 from tests.harness import Conversation, Stage, bash, does, recall
 
 pytestmark = pytest.mark.rows("X-75")
@@ -116,3 +116,26 @@ def test_lines_that_stand_in_the_context_are_not_sent_again(stage: Stage, provid
     recalled = results(provider)[2:]
     assert "Still in your context" in recalled[0]
     assert "value thirty" in recalled[1]
+
+
+def test_the_rest_is_whole_in_the_request_for_which_the_earlier_copy_is_trimmed(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """And it stays so: the next request begins with all of this one."""
+    settings = {"infer_requests": False, "mirror_plans": False, "frame_max_tokens": 10_000_000}
+    proxy = stage.proxy(tidy_outputs="repeats", **settings)
+    chat = stage.chat(proxy, tools=("bash", "read"), model="house-short")
+    read, fill = call("read", file_path="a.py"), "word " * 6_000
+    provider.will(does(read), does(bash("1")), does(bash("2")), does(read), does(bash("3")))
+    chat.says("read it")
+    for result in (MODULE, fill, fill, MODULE):
+        chat.returns(result)
+    assert "lines left out" in results(provider)[-1]
+    provider.will(overflow("openai"), does(bash("4")), says("done"))
+    stage.excuse()
+    chat.returns(fill)
+    trimmed = results(provider)
+    assert trimmed[0] == MODULE
+    assert "lines left out" not in "".join(trimmed)
+    chat.returns("four")
+    assert results(provider)[:-1] == trimmed

@@ -2,13 +2,14 @@
 place is a line that names the earlier output, and the last line the ref of the stored original.
 
 An earlier output counts while it is in the context as it came. Once it has left, by a fold or because its frame was
-popped, the outputs that refer to it are told whole again: the prefix behind the place is new by then anyway.
+popped, or was cleared, the outputs that refer to it are told whole again in the same request: the prefix behind the
+place is new by then anyway.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator
 from typing import NamedTuple
 
 from proxy.core.compaction.tidy_outputs import MAX_TIDIED_CHARACTERS, MIN_SAVED_TOKENS
@@ -24,7 +25,23 @@ MIN_LINES, MIN_CHARACTERS = 8, 400
 """A shorter block is sent again. Its first and its last line always are, to show where it stands."""
 _BLOCK_LINE = "[{lines} lines left out: they stand in the earlier result of {call}, entry {ref}]"
 _LAST_LINE = '[lines that stand above are left out; as it came: stack_recall with ref="{ref}"]'
+_LAST_LINE_BEGIN = _LAST_LINE.partition("{")[0]
 _REFERENCE = re.compile(r"^\[\d+ lines left out: they stand in .*, entry (\w+)\]$", re.MULTILINE)
+
+
+def tell_whole_again(path_state: PathState, in_context: Container[str]) -> tuple[ResultReplaced, ...]:
+    """No other text than the stored one for each output that refers to one that is not in the context as it came."""
+    replaced = path_state.tree.replaced_results
+    if not any(_LAST_LINE_BEGIN in words for words in replaced.values()):
+        return ()  # nearly always: nothing of the path has to be looked at
+    outputs = [path_entry for path_entry, _, _ in _outputs(path_state, in_context)]
+    refs = {recall_ref(path_entry) for path_entry in outputs if path_entry.entry.id not in replaced}
+    return tuple(
+        ResultReplaced(path_entry.entry.id, "", WHOLE_REASON)
+        for path_entry in outputs
+        if (words := replaced.get(path_entry.entry.id, "")).endswith(_LAST_LINE.format(ref=recall_ref(path_entry)))
+        and not refs.issuperset(_REFERENCE.findall(words))
+    )
 
 
 def leave_out_repeats(
@@ -34,20 +51,21 @@ def leave_out_repeats(
     count: CountTokens,
     rules: OutputRules,
 ) -> tuple[ResultReplaced, ...]:
-    """A shorter text for each output behind the last answer that repeats much, and the whole text of each older one
-    whose earlier output has left. `in_context`: the entries about to be sent. What a rule keeps whole stays whole.
-    `is_text` says of the bytes of a message that it holds nothing but text."""
+    """A shorter text for each output behind the last answer that repeats much. `in_context`: the entries about to be
+    sent. What a rule keeps whole stays whole, and so does what quotes a line of ours. `is_text` says of the bytes of a
+    message that it holds nothing but text."""
     replaced = path_state.tree.replaced_results
-    outputs = list(_outputs(path_state, in_context))
-    events = list(_whole_again(outputs, replaced))
-    unread = {path_entry.entry.id for path_entry in unread_entries(path_state)}
-    seen = _SeenLines()
-    for path_entry, message, call in outputs if unread else ():
+    new = [p.entry for p in unread_entries(path_state) if p.entry.message and p.entry.message.answers]
+    unread = {entry.id for entry in new}
+    seen = _SeenLines({line for entry in new if entry.message for line in entry.message.text.split("\n")})
+    events: list[ResultReplaced] = []
+    for path_entry, message, call in _outputs(path_state, in_context) if unread else ():
         ident = path_entry.entry.id
         if ident in replaced or call.is_stack_call or len(message.text) > MAX_TIDIED_CHARACTERS:
             continue
         rule = rules.rule_for(call.name)
-        if ident in unread and not message.loaded_tools and not (rule and rule.keep_whole) and is_text(message.wire):
+        may_change = ident in unread and not message.loaded_tools and not (rule and rule.keep_whole)
+        if may_change and is_text(message.wire) and not _REFERENCE.search(message.text):
             words = seen.without_repeats(message.text)
             words = f"{words}\n{_LAST_LINE.format(ref=recall_ref(path_entry))}"
             if message.tokens - count(words) >= MIN_SAVED_TOKENS:
@@ -70,19 +88,6 @@ def _outputs(path_state: PathState, in_context: Container[str]) -> Iterator[tupl
             yield path_entry, message, call
 
 
-def _whole_again(
-    outputs: list[tuple[PathEntry, Message, Call]], replaced: Mapping[str, str]
-) -> Iterator[ResultReplaced]:
-    """No other text than the stored one for each output that refers to one that is not among `outputs`."""
-    refs = {recall_ref(path_entry) for path_entry, _, _ in outputs}
-    for path_entry, _, _ in outputs:
-        words = replaced.get(path_entry.entry.id, "")
-        if words.endswith(_LAST_LINE.format(ref=recall_ref(path_entry))) and not refs.issuperset(
-            _REFERENCE.findall(words)
-        ):
-            yield ResultReplaced(path_entry.entry.id, "", WHOLE_REASON)
-
-
 class _Seen(NamedTuple):
     lines: list[str]
     call: str
@@ -90,15 +95,18 @@ class _Seen(NamedTuple):
 
 
 class _SeenLines:
-    """The lines of outputs, found by `MIN_LINES` of them in a row: the first place in the newest output."""
+    """The lines of outputs, found by `MIN_LINES` of them in a row: the first place in the newest output. `wanted`: what
+    is looked for has no other lines."""
 
-    def __init__(self) -> None:
+    def __init__(self, wanted: Container[str]) -> None:
+        self._wanted = wanted
         self._places: dict[tuple[str, ...], tuple[_Seen, int]] = {}
 
     def add(self, text: str, call: str, ref: str) -> None:
         seen = _Seen(text.split("\n"), call, ref)
         for at in range(len(seen.lines) - MIN_LINES, -1, -1):
-            self._places[tuple(seen.lines[at : at + MIN_LINES])] = (seen, at)
+            if seen.lines[at] in self._wanted:
+                self._places[tuple(seen.lines[at : at + MIN_LINES])] = (seen, at)
 
     def without_repeats(self, text: str) -> str:
         """The text with a line in place of each long block that was seen; the block's first and last line stay."""

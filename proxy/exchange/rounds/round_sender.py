@@ -27,6 +27,7 @@ from proxy.core.compaction import (
     drop_oldest_messages,
     droppable_tokens,
     leave_out_repeats,
+    tell_whole_again,
     tidy_outputs,
     withhold_results,
 )
@@ -233,6 +234,7 @@ class RoundSender:
         config, most = self._services.config, window.max_output_tokens
         count, cap, rules = self._services.counter.count, config.output_cap or most, config.output_rules
         is_recallable = self._forms.offers_recall(turn)
+        context = await self._tell_whole_again(turn, context) or context
         if config.tidy_outputs != "off" and is_recallable:
             tidied = tidy_outputs(turn.path_state, holds_text_alone, count, rules, cap)
             context = await self._apply_events(turn, context, tidied) or context
@@ -308,12 +310,22 @@ class RoundSender:
         cleared = await self._apply_events(
             turn, context, clear_old_outputs(turn.path_state, context, self._services.config.output_rules)
         )
+        if cleared is not None:
+            cleared = await self._tell_whole_again(turn, cleared) or cleared
         if cleared is not None and self._request_tokens(turn, cleared) <= enough:
             return cleared
         left = cleared or context
         fixed = self._request_tokens(turn, left) - left.tokens
         event = drop_oldest(turn.path_state, left, room - fixed, self._overflow_notes(turn))
-        return await self._apply_events(turn, left, (event,) if event else ()) or cleared
+        dropped = await self._apply_events(turn, left, (event,) if event else ())
+        whole = await self._tell_whole_again(turn, dropped) if dropped else None
+        if whole is not None and self._request_tokens(turn, whole) > enough:
+            return await self._shorten(turn, whole, enough, room) or whole
+        return whole or dropped or cleared
+
+    async def _tell_whole_again(self, turn: Turn, context: Context) -> Context | None:
+        """The context with outputs whole that refer to what is not in it as it came. None if there are none."""
+        return await self._apply_events(turn, context, tell_whole_again(turn.path_state, context.entries))
 
     def _overflow_notes(self, turn: Turn) -> OverflowNotes:
         kit = self._services.toolkit

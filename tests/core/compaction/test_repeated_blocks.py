@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.compaction.repeated_blocks import MIN_LINES, leave_out_repeats
-from proxy.core.compaction.truncate_outputs import NO_OUTPUT_RULES, OutputRule, OutputRules
+from proxy.core.compaction.repeated_blocks import MIN_LINES, leave_out_repeats, tell_whole_again
+from proxy.core.compaction.truncate_outputs import CLEARED_PREFIX, NO_OUTPUT_RULES, OutputRule, OutputRules
 from proxy.core.context.message_list import build_context
 from proxy.core.frames.events import ResultReplaced
 from proxy.dialects.body import holds_text_alone
@@ -21,7 +21,8 @@ def found_in(talk: Wired, *absent: str, rules: OutputRules = NO_OUTPUT_RULES) ->
     """What is decided about the newest output when the outputs that begin with `absent` are not in the context."""
     gone = {e.id for e in talk.ledger.entries.values() if e.message and e.message.text.startswith(absent or "-")}
     in_context = build_context(talk.story, WRITER).entries - gone
-    return leave_out_repeats(talk.story, in_context, holds_text_alone, count, rules)
+    repeats = leave_out_repeats(talk.story, in_context, holds_text_alone, count, rules)
+    return (*tell_whole_again(talk.story, in_context), *repeats)
 
 
 def test_each_long_block_is_left_out_once_with_its_ends_in_sight() -> None:
@@ -59,6 +60,23 @@ def test_an_output_is_whole_again_once_what_it_refers_to_has_left() -> None:
     talk.tells(whole)
     assert FILE in [message.text for message in build_context(talk.story, WRITER).messages]
     assert found_in(talk, "first") == ()
+
+
+def test_an_output_is_whole_again_once_what_it_refers_to_was_cleared() -> None:
+    talk = worked(f"first\n{FILE}", FILE, answered=False)
+    (short,) = found_in(talk)
+    talk.tells(short)
+    first = next(e.id for e in talk.ledger.entries.values() if e.message and e.message.text.startswith("first"))
+    talk.tells(ResultReplaced(first, f"{CLEARED_PREFIX} read", "pruned"))
+
+    (whole,) = found_in(talk)
+    assert (whole.entry, whole.text) == (short.entry, "")
+
+
+def test_an_output_that_quotes_a_line_of_ours_is_sent_as_it_came() -> None:
+    """Such a line names an entry of another conversation, which is never in the context."""
+    (short,) = found_in(worked(FILE, FILE, answered=False))
+    assert not found_in(worked(FILE, f"{short.text}\n{FILE}", answered=False))
 
 
 def test_a_run_of_equal_lines_is_one_block() -> None:
