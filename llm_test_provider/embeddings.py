@@ -18,12 +18,14 @@ BUCKETS = 64
 """Of single words; the groups come behind them."""
 
 
-def embeddings_reply(body: Mapping[str, Any], meanings: Sequence[Collection[str]]) -> FixedReply:
-    """The answer to `/v1/embeddings`, for a text or a list of texts."""
+def embeddings_reply(body: Mapping[str, Any], meanings: Sequence[Collection[str]], longest: int = 0) -> FixedReply:
+    """The answer to `/v1/embeddings`, for a text or a list of texts, of at most `longest` characters each (0: any)."""
     given = body.get("input")
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) and text for text in texts):
         return FixedReply(400, error_body("'input' must be a text or a list of texts.", "invalid_request_error", None))
+    if longest and any(len(text) > longest for text in texts):
+        return FixedReply(400, error_body("The input is longer than the window.", "invalid_request_error", None))
     data = [
         {"object": "embedding", "index": index, "embedding": vector_of(text, meanings)}
         for index, text in enumerate(texts)

@@ -62,6 +62,8 @@ class ScriptedProvider:
         self.received: list[ReceivedRequest] = []
         self.meanings: Sequence[Collection[str]] = ()
         """Groups of words that mean the same to the embedding model of `/v1/embeddings`."""
+        self.longest_embedded = 0
+        """Characters of a text above which that model refuses it; 0: any."""
         self.open_connections = 0
         self._arrivals = self._chats = 0
         self._remember = remember
@@ -154,7 +156,7 @@ class ScriptedProvider:
         if received.method == "POST" and path.endswith("/messages/count_tokens"):
             return self._model.count(received)
         if received.method == "POST" and path.endswith("/embeddings"):
-            return fixed(embeddings_reply(received.body, self.meanings))
+            return fixed(embeddings_reply(received.body, self.meanings, self.longest_embedded))
         stored = self._model.stored(received)
         if stored:
             return fixed(stored)

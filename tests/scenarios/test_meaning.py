@@ -101,3 +101,18 @@ def test_nothing_is_sent_where_no_model_is_named(stage: Stage, provider: Scripte
 
     assert search(proxy, "authentication") == {"frames": [], "all_words": False, "meaning": "off"}
     assert embedded(provider) == []
+
+
+def test_a_text_that_the_model_refuses_does_not_keep_the_others_from_their_vectors(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """S2-45: such as one that is longer than its window. Neither does a query."""
+    provider.meanings = [ACCESS]
+    provider.longest_embedded = 900
+    proxy = stage.proxy(**ON)
+    has_done(stage.chat(proxy), provider, "Very long work", "x " * 1_000)
+    has_done(stage.chat(proxy), provider, "Login tokens / JWT", "Tokens expire in src/jwt.py.")
+
+    wait_until(lambda: any(text.startswith("Login") for text in embedded(provider)))
+    assert search(proxy, "authentication " * 120)["meaning"] == "unavailable"
+    wait_until(lambda: found_by(proxy, "authentication") == {"Login tokens / JWT": "meaning"})

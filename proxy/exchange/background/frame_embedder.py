@@ -13,7 +13,7 @@ import math
 import struct
 import time
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -41,6 +41,16 @@ QUERY_TIMEOUT_S = 1.5
 """Less than a recall waits for its search."""
 PAUSE_S = 30.0
 """After a failure, in which nothing is asked: searches go by words alone, and at once."""
+REFUSALS_OF_TEXT = frozenset({400, 413, 422, 500})
+"""Statuses that may be about a text, such as one that is longer than the window: llama.cpp says 500."""
+SHORTENED_CHARACTERS = 1_000
+"""Of a frame whose text was refused, and of each query."""
+ANY_WORD = "word"
+"""Where this is refused too, it is not for the texts."""
+
+
+class _TextRefused(UpstreamError):
+    """The model does not take these texts, or at least one of them."""
 
 
 class _Embedding(msgspec.Struct):
@@ -81,21 +91,40 @@ class FrameEmbedder:
         digests = [sha256(f"{self.model}\n{text}".encode("utf-8", "replace")).digest() for text in texts]
         new = [number for number, each in enumerate(found) if each.made_of != digests[number]]
         if new:
-            vectors = await self._ask([texts[number] for number in new], FRAMES_TIMEOUT_S)
+            vectors = await self._ask_for_frames([texts[number] for number in new])
             await self.store.keep_vectors(
                 [
                     FrameVector(found[number], self.model, digests[number], struct.pack(f"<{len(vector)}f", *vector))
                     for number, vector in zip(new, vectors, strict=True)
+                    if vector is not None
                 ]
             )
         return found[-1].number if found else after
+
+    async def _ask_for_frames(self, texts: Sequence[str]) -> Sequence[list[float] | None]:
+        """None for a text that is refused. Raises as `_ask`, also where the model refuses every text."""
+        try:
+            return await self._ask(texts, FRAMES_TIMEOUT_S)
+        except _TextRefused:
+            await self._ask([ANY_WORD], FRAMES_TIMEOUT_S)
+            return [await self._ask_alone(text) for text in texts]
+
+    async def _ask_alone(self, text: str) -> list[float] | None:
+        """A vector for the whole text, or for its beginning; None where both are refused. Raises as `_ask`."""
+        for some in dict.fromkeys((text, text[:SHORTENED_CHARACTERS])):
+            with suppress(_TextRefused):
+                return (await self._ask([some], FRAMES_TIMEOUT_S))[0]
+        return None
 
     async def query_vector(self, query: str) -> QueryVector | None:
         """None where the model does not answer: then there are words alone."""
         if time.monotonic() < self._rests_until:
             return None
         try:
-            (vector,) = await self._ask([query], QUERY_TIMEOUT_S)
+            (vector,) = await self._ask([query[:SHORTENED_CHARACTERS]], QUERY_TIMEOUT_S)
+        except _TextRefused as error:
+            self._warn(error)  # this query's: frames, and the searches of others, go on
+            return None
         except Exception as error:  # a search by words is better than none
             self._rest(error)
             return None
@@ -103,6 +132,9 @@ class FrameEmbedder:
 
     def _rest(self, error: Exception) -> None:
         self._rests_until = time.monotonic() + PAUSE_S
+        self._warn(error)
+
+    def _warn(self, error: Exception) -> None:
         reason = error.code if isinstance(error, ProxyError) else type(error).__name__
         # Without the error's words: they may be content.
         log.warning("no vectors of finished frames", extra={"upstream": self.upstream.name, "reason": reason})
@@ -120,6 +152,8 @@ class FrameEmbedder:
             got = await self.upstream.send("POST", EMBEDDINGS_PATH, b"", headers, msgspec.json.encode(asked))
             async with aclosing(got):
                 body = await read_bounded(got, MAX_ANSWER_BYTES)
+        if got.status in REFUSALS_OF_TEXT:
+            raise _TextRefused(f"the embedding model answered {got.status}", code=f"status_{got.status}")
         if got.status != 200 or body is None:
             raise UpstreamError(f"the embedding model answered {got.status}", code=f"status_{got.status}")
         return parse_vectors(body, len(texts))
