@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from llm_test_provider.answer import FixedReply, error_body
+from llm_test_provider.answer import FixedReply, ScriptedAnswer, error_body
 from llm_test_provider.apis import dialect_of
 from llm_test_provider.apis.json import encoded
 from llm_test_provider.delivery import Delivery
@@ -64,6 +64,7 @@ class ScriptedProvider:
         """Groups of words that mean the same to the embedding model of `/v1/embeddings`."""
         self.longest_embedded = 0
         """Characters of a text above which that model refuses it; 0: any."""
+        self.embedding_delay_s = 0.0
         self.open_connections = 0
         self._arrivals = self._chats = 0
         self._remember = remember
@@ -156,7 +157,8 @@ class ScriptedProvider:
         if received.method == "POST" and path.endswith("/messages/count_tokens"):
             return self._model.count(received)
         if received.method == "POST" and path.endswith("/embeddings"):
-            return fixed(embeddings_reply(received.body, self.meanings, self.longest_embedded))
+            made = embeddings_reply(received.body, self.meanings, self.longest_embedded)
+            return fixed(made, ScriptedAnswer(delay_s=self.embedding_delay_s))
         stored = self._model.stored(received)
         if stored:
             return fixed(stored)

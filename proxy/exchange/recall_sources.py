@@ -33,7 +33,8 @@ MAX_FRAMES_PER_QUERY = 8
 MAX_QUERIES = 3
 """Queries of one round that are searched for."""
 SEARCH_TIMEOUT_S = 2.0
-"""Longest wait for all searches of a round; the first one of a process has to read everything stored."""
+"""Longest wait for all searches of a round, behind that for vectors of their queries; the first one of a process has to
+read everything stored."""
 MAX_DELEGATED_CONVERSATIONS = 16
 """Newest delegated conversations that a query without a ref searches; each may need a read from the store."""
 FINISHED_FRAME_ROLE = "finished frame"
@@ -68,11 +69,13 @@ async def search_other_conversations(
         return NO_OTHER_HITS
     here = {turn.placement.conversation, *(ledger.conversation.id for ledger in ledgers)}
     tenant, store = turn.placement.ledger.conversation.tenant, services.recorder.store
+    queries, embedder = recall_queries(spoken.own_calls)[:MAX_QUERIES], services.frame_embedder
+    # Beside each other, and before the time of the searches begins: a slow model takes no words from them.
+    vectors = await asyncio.gather(*map(embedder.query_vector, queries)) if embedder else [None] * len(queries)
     found: dict[str, CrossConversationHits] = {}
     try:
         async with asyncio.timeout(SEARCH_TIMEOUT_S):
-            for query in recall_queries(spoken.own_calls)[:MAX_QUERIES]:
-                near = await services.frame_embedder.query_vector(query) if services.frame_embedder else None
+            for query, near in zip(queries, vectors, strict=True):
                 hits = await store.search_finished_frames(tenant, query, MAX_FRAMES_PER_QUERY, here, near)
                 if hits.near and not hits.whole:
                     hits = replace(hits, frames=())  # those near in meaning are worth more than some of the words

@@ -116,3 +116,16 @@ def test_a_text_that_the_model_refuses_does_not_keep_the_others_from_their_vecto
     wait_until(lambda: any(text.startswith("Login") for text in embedded(provider)))
     assert search(proxy, "authentication " * 120)["meaning"] == "unavailable"
     wait_until(lambda: found_by(proxy, "authentication") == {"Login tokens / JWT": "meaning"})
+
+
+def test_a_slow_model_takes_no_words_from_a_round_with_two_searches(stage: Stage, provider: ScriptedProvider) -> None:
+    """S2-45: the vectors of both are waited for together, and beside the time that the searches have."""
+    provider.embedding_delay_s = 1.1
+    proxy = stage.proxy(**ON)
+    has_logins_and_totals(stage, provider, proxy)
+
+    provider.will(does(recall("", query="login jwt"), recall("", query="totals basket")), says("ok"))
+    stage.chat(proxy).says("go on")
+
+    asked = str([received for received in provider.received if received.dialect][-1].body)
+    assert all(f"Title: {title}" in asked for title in ("Login tokens / JWT", "Totals of a basket"))

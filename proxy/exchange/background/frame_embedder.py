@@ -38,7 +38,7 @@ MAX_NUMBERS = 4_096
 MAX_ANSWER_BYTES = FRAMES_PER_CHECK * MAX_NUMBERS * 32
 FRAMES_TIMEOUT_S = 60.0
 QUERY_TIMEOUT_S = 1.5
-"""Less than a recall waits for its search."""
+"""A recall waits so long before it searches."""
 PAUSE_S = 30.0
 """After a failure, in which nothing is asked: searches go by words alone, and at once."""
 REFUSALS_OF_TEXT = frozenset({400, 413, 422, 500})
