@@ -99,8 +99,10 @@ async def _matches(  # noqa: PLR0913  as above
     near: QueryVector | None,
 ) -> FrameSearchResult:
     """Conversations that turn out to be of other projects are left out, and it is searched again: so what has all the
-    words is looked for in the project's own before what has some."""
+    words is looked for in the project's own before what has some. What is near in meaning is looked for once: where all
+    is near a little, every frame would be read."""
     outside: set[str] = set()
+    near_inside: tuple[FinishedFrame, ...] = ()
     while True:
         matches = await store.search_finished_frames(
             scope, query, max(limit, MATCHES_READ) if project else limit, outside, near
@@ -111,13 +113,11 @@ async def _matches(  # noqa: PLR0913  as above
             for tenant, conversation in found
             if not await folders.is_inside(store, tenant, conversation, project)
         }
-        inside, near_inside = (
-            tuple(frame for frame in frames if frame.conversation not in others)
-            for frames in (matches.frames, matches.near)
-        )
-        if not others or len(inside) >= limit:
+        inside = tuple(frame for frame in matches.frames if frame.conversation not in others)
+        near_inside += tuple(frame for frame in matches.near if frame.conversation not in others)
+        if len(inside) == len(matches.frames) or len(inside) >= limit:
             return FrameSearchResult(inside[:limit], matches.whole, near_inside)
-        outside |= others
+        outside, near = outside | others, None
 
 
 async def _add_evidence(store: Store, row: SearchResultRow, frame: FinishedFrame, names: ToolRoles) -> None:
