@@ -49,7 +49,7 @@ from proxy.core.tools import (
 )
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
-from proxy.exchange.background.scheduler import in_own_time, in_slices, is_long, pause_after
+from proxy.exchange.background.scheduler import in_own_time, in_slices, is_long, pause_after, turn_in
 from proxy.exchange.notes.base import Note, NoteWriter, apply_notes
 from proxy.exchange.notes.situation import attach_parent_task
 from proxy.exchange.notes.suggestions import read_frame_activity
@@ -133,7 +133,7 @@ class Resolver:
         hint = session_headers.session_hint(parsed.headers)
         query = self._query_of(parsed, hint)
         candidates = await self.conversation_cache.look_up(query, partial(opening_prompts, parsed.request))
-        async with self.conversation_cache.lock(parsed.tenant, hint):
+        async with turn_in(self.conversation_cache.lock(parsed.tenant, hint)):
             cached, found = await self.conversation_cache.locate(query, candidates)
             await pause_after(parsed.request)
             if cached is not None and found.path:
@@ -198,7 +198,7 @@ class Resolver:
         hint, messages = session_headers.session_hint(parsed.headers), parsed.request.messages
         query = self._query_of(parsed, hint)
         candidates = await self.conversation_cache.look_up(query) if messages else None
-        async with self.conversation_cache.lock(parsed.tenant, hint):
+        async with turn_in(self.conversation_cache.lock(parsed.tenant, hint)):
             cached, found = None, Match(MatchKind.NEW)
             if messages:
                 cached, found = await self.conversation_cache.locate(query, candidates)
@@ -239,7 +239,7 @@ class Resolver:
         asked_mode, hint = _mode_from_header(parsed.headers), session_headers.session_hint(parsed.headers)
         query = self._query_of(parsed, hint)
         candidates = await self.conversation_cache.look_up(query)
-        async with self.conversation_cache.lock(parsed.tenant, hint):
+        async with turn_in(self.conversation_cache.lock(parsed.tenant, hint)):
             cached, found = await self.conversation_cache.locate(query, candidates)
             if cached is None or not found.path:
                 return None

@@ -1,11 +1,15 @@
 """Deadlines: what is at hand needs none, what waits too long is cancelled, and whoever cancels is heard."""
 
 import asyncio
+import time
 from collections.abc import Generator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from proxy.exchange.background.scheduler import in_slices, with_timeout
+from proxy.core.ledger import Request
+from proxy.exchange.background.scheduler import LONG_REQUEST_PARTS, in_own_time, in_slices, turn_in, with_timeout
 
 LONG_S = 60.0
 
@@ -100,3 +104,37 @@ async def test_an_error_between_two_bits_is_raised() -> None:
 
     with pytest.raises(LookupError, match="gone"):
         await in_slices(work())
+
+
+async def test_work_in_its_own_time_takes_none_from_those_who_wait_for_the_same_turn() -> None:
+    """One decides over a long history; others of its scope would pass unread, as too slow."""
+    long_one = cast(Request, SimpleNamespace(messages=range(LONG_REQUEST_PARTS + 1), tool_names=()))
+    lock, told = asyncio.Lock(), list[str]()
+
+    async def decides() -> None:
+        async with turn_in(lock):
+            await in_own_time(long_one, lambda: time.sleep(0.6))
+            told.append("long")
+
+    async def waits() -> None:
+        async with turn_in(lock):
+            told.append("other")
+
+    deciding = asyncio.create_task(with_timeout(0.3, decides()))
+    await asyncio.sleep(0.1)
+    await with_timeout(0.3, waits())
+    await deciding
+
+    assert told == ["long", "other"]
+
+
+async def test_who_waits_for_a_turn_that_does_not_come_is_cancelled_all_the_same() -> None:
+    lock = asyncio.Lock()
+
+    async def waits() -> None:
+        async with turn_in(lock):
+            pass
+
+    async with lock:
+        with pytest.raises(TimeoutError):
+            await with_timeout(0.05, waits())

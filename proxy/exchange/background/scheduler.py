@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from proxy.core.ledger import Request
 
@@ -21,6 +23,9 @@ LONG_REQUEST_PARTS = 500
 so many takes up to 2 ms, and a decision over calls that are looked at for the first time 200."""
 _limit: ContextVar[asyncio.Timeout | None] = ContextVar("_limit", default=None)
 """That of `with_timeout`, while it waits."""
+_held: ContextVar[asyncio.Lock | None] = ContextVar("_held", default=None)
+_own_work: WeakKeyDictionary[asyncio.Lock, asyncio.Event] = WeakKeyDictionary()
+"""By the lock under which it runs, the end of what runs `in_own_time`."""
 
 
 async def with_timeout(seconds: float, work: Coroutine[Any, Any, Found]) -> Found:
@@ -36,16 +41,42 @@ async def with_timeout(seconds: float, work: Coroutine[Any, Any, Found]) -> Foun
 
 async def in_own_time(request: Request, work: Callable[[], Found]) -> Found:
     """What `work` over all of a request returns. For a long one it runs in a thread, and its time does not count for
-    `with_timeout` around it."""
+    `with_timeout` around it, nor around those who wait for the same `turn_in`."""
     if not is_long(request):
         return work()
+    lock, is_over = _held.get(), asyncio.Event()
+    if lock is not None:
+        _own_work[lock] = is_over
+    try:
+        return await _uncounted(asyncio.to_thread(work))
+    finally:
+        if lock is not None:
+            del _own_work[lock]
+        is_over.set()
+
+
+@asynccontextmanager
+async def turn_in(lock: asyncio.Lock) -> AsyncGenerator[None, None]:
+    """Holds `lock`."""
+    while (is_over := _own_work.get(lock)) is not None:
+        await _uncounted(is_over.wait())
+    async with lock:
+        known = _held.set(lock)
+        try:
+            yield
+        finally:
+            _held.reset(known)
+
+
+async def _uncounted(work: Coroutine[Any, Any, Found]) -> Found:
+    """What `work` returns; its time does not count for `with_timeout` around it."""
     limit, clock = _limit.get(), asyncio.get_running_loop().time
     if limit is None or (ends := limit.when()) is None or limit.expired():
-        return await asyncio.to_thread(work)
+        return await work
     left_s = ends - clock()
     limit.reschedule(None)
     try:
-        return await asyncio.to_thread(work)
+        return await work
     finally:
         limit.reschedule(clock() + left_s)
 
