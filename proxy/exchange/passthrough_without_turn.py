@@ -166,8 +166,9 @@ async def _send_and_copy(passing: PassthroughRequest, reply: Reply, record: Requ
         sent = b""  # the end of it
         try:
             async for chunk in got.chunks():
+                end, sent = (sent + chunk[-4:])[-4:], b""  # a large chunk may leave by half
                 await reply.send(chunk)
-                sent = (sent + chunk[-4:])[-4:]
+                sent = end
         except asyncio.CancelledError:
             if not reply.client_left and _is_plain_stream(got) and sent.endswith((b"\n\n", b"\r\n\r\n")):
                 await reply.send(stream_comment(str(stopped_error())))
