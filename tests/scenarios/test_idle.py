@@ -218,7 +218,7 @@ def test_switched_off_each_conversation_is_its_own(stage: Stage, provider: Scrip
 @pytest.mark.rows("S1-48", "S1-112")
 def test_a_block_is_told_by_the_count_its_budget_is_kept_by(provider: ScriptedProvider, stage: Stage) -> None:
     """To people as to the model: by an estimate, a block that fills its budget would be over it."""
-    chat = stage.chat(stage.proxy(budgets__total=500, stack_rounds=20))
+    chat = stage.chat(stage.proxy(budgets__total=500, stack_rounds=20, child_view="isolate"))
     results = "Everything works without further difficulties. " * 40
     provider.will(
         *(step for i in range(4) for step in (does(push(f"Part {i}")), does(pop(results)))),

@@ -121,7 +121,7 @@ def test_a_third_root_lists_the_two_before_it(chat: Conversation, provider: Scri
     ends(chat, provider)
     provider.will(does(push("Draft")), says("Begun."))
     chat.says("now write the changelog")
-    assert beside_it(text_of(provider.received[-1].messages[-1])) == [("make a.py round", "completed", ENDED)]
+    assert beside_it(text_of(provider.received[-1].messages[-1])) == []  # a fork has it in view
     provider.will(does(pop("drafted"), pop("No release is planned.", "failed")), says("I could not."))
     chat.says("finish it")
     provider.will(says("Thanks."))

@@ -33,7 +33,11 @@ def without_texts_in_view(
         bare = replace(frame, criteria="", criteria_compacted="") if is_seen else frame
         frames[frame.id] = bare if own else replace(bare, artifacts=())
     finished = (frame for level in finished_siblings(tree, path_to(tree, frame_id)) for frame in level)
-    seen = (f.id for f in finished if not f.opening or f'ref="{f.id}"' in in_view or f"({f.id}, " in in_view)
+    seen = (
+        f.id
+        for f in finished
+        if (not f.opening and f.origin != "subagent") or f'ref="{f.id}"' in in_view or f"({f.id}, " in in_view
+    )
     return replace(tree, frames=frames), frozenset(seen)
 
 

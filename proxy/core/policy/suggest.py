@@ -1,7 +1,7 @@
 """Decides whether to suggest a push or a pop to the model, and writes the suggestion. One suggestion of a kind is
 pending at a time, and a suggestion is not repeated for the same frame and reason. Nothing is suggested where it would
-be pointless: clients with their own plan divide the work by that, what has no name is no part of the work, and the
-model cannot return from the root or from an inferred frame."""
+be pointless: clients with their own plan divide the work by that, and the model cannot return from the root or from an
+inferred frame."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def make_suggestion(
         verdict = judge(kind, signals, rules)
         if verdict.is_reached:
             suggestion = _build_suggestion(tree, signals, verdict, is_in_context=rules.suggest_in_context)
-            if suggestion.title != DEFAULT_TOPIC and not _was_suggested_before(tree.suggestion_state, suggestion):
+            if not _was_suggested_before(tree.suggestion_state, suggestion):
                 return suggestion
     return None
 

@@ -41,6 +41,7 @@ from proxy.core.frames.tree import Status, Tree
 from proxy.core.policy.autonomy_rules import AutonomyRules
 from proxy.core.policy.signals import FrameSignals
 from proxy.core.policy.suggest import (
+    DEFAULT_TOPIC,
     make_suggestion,
     pending_suggestions,
     reason_not_to_suggest,
@@ -126,7 +127,9 @@ def test_what_is_planned_next_is_what_a_push_would_be_for() -> None:
     named = made(tree, FrameSignals(messages=21, files=6))
     assert named is not None
     assert named.title == "Negative prices"
-    assert made(grown(pushed()), FrameSignals(messages=21, files=6)) is None  # what has no name is no part of the work
+    unnamed = made(grown(pushed()), FrameSignals(messages=21, files=6))
+    assert unnamed is not None
+    assert unnamed.title == DEFAULT_TOPIC
 
 
 # ---------------------------------------------------------------------------------------------------- when nothing is
