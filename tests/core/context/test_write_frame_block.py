@@ -19,7 +19,14 @@ HOUR = 60 * MINUTE
 ANYTHING = st.text(st.characters(exclude_categories=()), max_size=80)
 
 
-def block(tree: Tree, frame: str = "", budgets: FrameBlockBudgets | None = None, now: int = HOUR, **more: bool) -> str:
+def block(
+    tree: Tree,
+    frame: str = "",
+    budgets: FrameBlockBudgets | None = None,
+    now: int = HOUR,
+    *,
+    plain: bool = False,
+) -> str:
     return render_flat(
         tree,
         frame or tree.active,
@@ -28,7 +35,7 @@ def block(tree: Tree, frame: str = "", budgets: FrameBlockBudgets | None = None,
         budgets=budgets or FrameBlockBudgets(),
         count=count,
         session="c0ffee0123456789",
-        **more,
+        plain=plain,
     )
 
 
