@@ -53,6 +53,7 @@ async def test_no_comment_becomes_part_of_an_event_that_left_by_half(monkeypatch
     async def sent(*_: Any) -> Streamed:
         return Streamed()
 
+    # Who stops reading between two pieces of one chunk cannot be timed over a socket, whose buffers take both.
     monkeypatch.setattr(passthrough_without_turn, "_send_upstream", sent)
     passing: Any = SimpleNamespace(client_request=SimpleNamespace(body=b""), untouched_body=b"", request=None)
     record: Any = SimpleNamespace(upstream_status=0, status="asleep", headers=list)

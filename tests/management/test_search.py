@@ -38,6 +38,7 @@ async def test_a_search_in_a_project_does_not_read_all_that_is_near_elsewhere(
     async def meaning(_: str) -> QueryVector:
         return NEAR
 
+    # Counted, not replaced: how often the store is asked is the cost, and no answer tells it.
     monkeypatch.setattr(store, "search_finished_frames", counted)
     elsewhere = await search_frames(store, "a", "unheard", 10, project=("shop",), meaning_of=meaning)
     await store.close()

@@ -65,6 +65,7 @@ def test_from_a_pause_on_where_it_costs_little_the_head_is_kept_for_an_hour(
     """After the first pause an hour would cost more than 3 % of what was paid; after the second it does not, through
     two of 40 minutes the head lives, and after one of 90 minutes it is written anew."""
     monkeypatch.setitem(CACHE_RULES, CACHE, BILL.rule)
+    # The scripted client asks for an hour where this one has to ask for five minutes: it is the client that is set.
     monkeypatch.setattr(messages, "LASTING", messages.MARK)
     with (
         RecordingProvider(models=[Model(BILL.model, cache=CACHE)], clock=lambda: clock() / 1000) as provider,
