@@ -8,6 +8,7 @@ read again may have left under other ones.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,7 @@ from proxy.accounting import (
     percent_saved,
     plan_requests,
     read_period,
+    reason_meaning,
     shown_key,
     sum_plans,
 )
@@ -194,6 +196,8 @@ async def _print_report(config: Config, chosen: _Chosen) -> None:
                 f"by {by_plan:,} of {paid:,} requests, for which a plan paid; dollars are those of {money_of}", "cyan"
             )
         money = chosen.dollars or not is_paid_by_plan(read.receipts)
+        if failed := failures_text(read.receipts):
+            print_line(failed, "red")  # above the balance: what was never answered saved nothing
         if money:
             _print_answer(added.total, read.receipts, chosen.period)
         heading = f"day, {local_zone()}" if by == "day" else by
@@ -232,6 +236,19 @@ def _print_answer(whole: ReceiptTotals, receipts: Sequence[Receipt], period: Per
         amount, percent = format_amounts([-row.saved])[0], percent_saved(-row.saved, row.cost_untouched)
         print_line(f"  {one_line(row.key)[:12]}  ${amount}{'' if percent is None else f' ({percent:.1f} %)'}")
     print_line()
+
+
+def failures_text(receipts: Sequence[Receipt]) -> str:
+    """How many requests the provider did not answer, and why most of them; empty where it answered all."""
+    failed = [
+        receipt.reason for receipt in receipts if receipt.status == "error" and receipt.reason.startswith("upstream_")
+    ]
+    if not failed:
+        return ""
+    ((reason, _),) = Counter(failed).most_common(1)
+    count = f"All {len(failed):,}" if len(failed) == len(receipts) else f"{len(failed):,} of {len(receipts):,}"
+    mostly = ", mostly" if len(set(failed)) > 1 else ""
+    return f"{count} requests failed{mostly}: {reason_meaning(reason)}."
 
 
 def totals_line(row: ReceiptTotals) -> str:

@@ -254,7 +254,10 @@ def usage(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """What each key or user used, and what the proxy saved them. Stays when conversations are forgotten."""
+    """What each key or user used, and what the proxy saved them. Stays when conversations are forgotten.
+
+    Money is at list prices, also that of requests which a plan paid for.
+    """
     settings = settings_at(config, data)
     if by not in get_args(BudgetPeriod):
         raise typer.BadParameter(f"{by!r}; allowed: day, month", param_hint="--by")

@@ -106,6 +106,24 @@ def test_a_report_says_for_how_many_requests_prices_are_assumed(tmp_path: Path) 
     assert "1 of 2: model in no price table, its prices are assumed" in shell.on_data("report").out
 
 
+def test_a_report_says_first_that_the_provider_did_not_answer(tmp_path: Path) -> None:
+    failed: dict[str, object] = {
+        "status": "error",
+        "reason": "upstream_unreachable",
+        "cost": 0.0,
+        "cost_untouched": 0.0,
+    }
+    (tmp_path / "some").mkdir()
+    (tmp_path / "all").mkdir()
+    some = stored(tmp_path / "some", failed, failed, {"status": "awake"}, {"status": "error", "reason": "client_left"})
+    every = stored(tmp_path / "all", failed, failed)
+
+    first = [shell.on_data("report").out.splitlines()[0] for shell in (some, every)]
+    assert first == [
+        f"{count} requests failed: no connection to the provider was made." for count in ("2 of 4", "All 2")
+    ]
+
+
 @pytest.mark.parametrize(("by", "columns"), [("frame", 80), ("request", 80), ("conversation", 100)])
 def test_a_report_fits_the_terminal(stocked: Stocked, by: str, columns: int) -> None:
     words = ("report", "--by", by, "--data", str(stocked.shell.data))
