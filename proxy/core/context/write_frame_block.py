@@ -142,8 +142,9 @@ def render_flat(  # noqa: PLR0913  a block is these facts and nothing else; each
     in_view: Container[str] = frozenset(),
 ) -> str:
     """The block of a frame on entry. `tree` is the state just after the frame began; `now` is in ms. `plain` leaves out
-    position, next action and planning hints. `figures` adds the budgets."""
-    view = surroundings_of(tree, frame_id, now)
+    position, next action and planning hints. `figures` adds the budgets. `in_view` are finished frames of which the
+    context tells already."""
+    view = surroundings_of(tree, frame_id, now, in_view)
     count = cache(count)  # most texts are the same in every attempt to make it fit
     siblings = FinishedSiblings(view, count, _sibling_element)
     shown_budgets = budgets if figures else None
