@@ -256,6 +256,8 @@ def test_what_stands_for_the_work_begins_with_what_it_loaded(provider: ScriptedP
     assert loading <= 3
     assert loading <= trace <= loading + 3
     assert "tool_result" not in line[trace].split(TRACE)[1]
+    note = line[trace].partition("<stack-context")[2].partition("</stack-context>")[0]
+    assert "Tool loaded" not in note, "words of the client, and no request"
 
 
 @pytest.mark.rows("X-46")

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from proxy.core.compaction.detours import DetourHistory, detour_history
 from proxy.core.compaction.facts import (
-    MAX_ENTRIES_NAMED,
     UNDONE,
     artifacts_in_facts,
     describe_returned_frames,
@@ -89,7 +88,6 @@ from proxy.core.frames import (
 )
 from proxy.core.ledger import Message
 from proxy.core.observers import (
-    FileTexts,
     ToolRole,
     ToolRoles,
     WrittenText,
@@ -313,8 +311,8 @@ def _still_uses_what_it_read(path_state: PathState, context: Sequence[PathEntry]
     """Whether what was read is still being used: the newest step reads or edits, while an agent that runs its tests,
     commits or ticks off its plan has done what it read for. Where the user speaks: nothing was changed since they
     spoke before, so they may ask now for what was only talked about."""
-    said = [position for position, path_entry in enumerate(context) if _is_users_own(path_entry)]
-    if any(map(_is_users_own, path_state.newest_client_entries)):
+    said = _positions_of_user(context)
+    if _positions_of_user(path_state.newest_client_entries):
         before = context[said[-2] if len(said) > 1 else 0 :]
         return not any(may_have_side_effects(e, tool_roles) for step in steps_of(before) for e in step.executions)
     last = next((i for i in range(len(context) - 1, -1, -1) if is_assistant(context[i])), len(context))
@@ -328,9 +326,9 @@ def _still_uses_what_it_read(path_state: PathState, context: Sequence[PathEntry]
 def awaits_closing_words(path_state: PathState) -> bool:
     """Whether the client's plan was ticked off to its last item since the user's newest message, and the assistant has
     yet to say what came of it."""
-    newest = next((p for p in reversed(path_state.entries) if _is_users_own(p)), None)
-    if newest is None or any(map(_is_users_own, path_state.newest_client_entries)):
+    if _positions_of_user(path_state.newest_client_entries) or not (said := _positions_of_user(path_state.entries)):
         return False
+    newest = path_state.entries[said[-1]]
     plan = [f for f in path_state.tree.frames.values() if f.origin == "plan" and f.status is not Status.INVALIDATED]
     ticked = [f for f in plan if f.status in FINAL_STATUSES and f.updated_at >= newest.entry.created]
     homes = {f.parent for f in ticked}
@@ -435,9 +433,18 @@ def _evaluate_candidates(
     return verdict
 
 
-def _is_users_own(path_entry: PathEntry) -> bool:
-    message = path_entry.entry.message
-    return message is not None and not path_entry.entry.is_overlay and ends_with_user_message([message])
+def _positions_of_user(path_entries: Iterable[PathEntry]) -> list[int]:
+    """Positions of the messages that the user wrote."""
+    positions, results = list[int](), list[Message]()
+    for position, path_entry in enumerate(path_entries):
+        message = None if path_entry.entry.is_overlay else path_entry.entry.message
+        if message is None:
+            results = []
+        elif message.answers:
+            results.append(message)
+        elif ends_with_user_message([*results, message]):
+            positions.append(position)
+    return positions
 
 
 # --------------------------------------------------------------------------------------------------------------- write
@@ -463,7 +470,6 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
         replaced = {entry for trim in candidate.replaced_traces for entry in trim.entries}
         span = [*(p for p in path_state.entries if p.entry.id in replaced), *path_entries] if replaced else path_entries
         facts = facts_of_span(path_state, path_entries, writer.names)
-        texts = FileTexts(steps_of(path_state.entries[-MAX_ENTRIES_NAMED:]), writer.names)
         undone = {item.removesuffix(f" ({UNDONE})") for item in facts.changed if item.endswith(f" ({UNDONE})")}
         return cls(
             candidate,
@@ -476,7 +482,7 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
             broken_lines(
                 broken_tools(path_state.entries, writer.names), frozenset(p.entry.id for p in (*span, *path_entries))
             ),
-            tuple(w for w in written_texts(steps_of(span), writer.names, texts) if w.path not in undone),
+            tuple(w for w in written_texts(steps_of(span), writer.names) if w.path not in undone),
         )
 
 
@@ -551,7 +557,8 @@ class _CoveredOrders(msgspec.Struct, frozen=True):
         newest: list[str] = []
         first = ""
         is_behind, is_order_behind, is_answered, is_covered = False, False, True, False
-        for path_entry in path_state.entries:
+        said = set(_positions_of_user(path_state.entries))
+        for position, path_entry in enumerate(path_state.entries):
             message = path_entry.entry.message
             if path_entry.entry.id in leaving:
                 if newest and not is_covered:
@@ -561,7 +568,7 @@ class _CoveredOrders(msgspec.Struct, frozen=True):
                     else:
                         above += tuple(newest)
                 is_answered = True
-            elif message is not None and _is_users_own(path_entry):
+            elif message is not None and position in said:
                 if newest and _sums_up(message.text, first, newest[-1]):
                     newest.insert(0, message.text)  # the work goes on for what it sums up
                 else:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
 from proxy.core.memo import TextCache
@@ -157,10 +157,13 @@ def _without_acknowledgement(text: str) -> str:
 
 
 def ends_with_user_message(messages: Sequence[Message]) -> bool:
-    """Whether the messages end with user words, apart from reminders and system messages that clients add. Text beside
-    results does not count."""
-    last = next((m for m in reversed(messages) if m.role not in INSTRUCTION_ROLES), None)
+    """Whether the messages end with user words, apart from reminders and system messages that clients add. Text behind
+    the result of a tool search does not count: the client says there that a tool was loaded."""
+    newest_first = (m for m in reversed(messages) if m.role not in INSTRUCTION_ROLES)
+    last = next(newest_first, None)
     if last is None or last.role != "user" or _CLIENT_MESSAGE.match(last.text):
+        return False
+    if any(m.loaded_tools for m in takewhile(lambda m: m.answers, newest_first)):
         return False
     return (
         "<" not in last.text
