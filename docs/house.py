@@ -408,7 +408,7 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 
 LIMITS = {
-    "lines of the engine": 68_300,
+    "lines of the engine": 68_450,
     "modules of the engine": 360,
     "lines beside it": 31_000,
     "modules beside it": 210,

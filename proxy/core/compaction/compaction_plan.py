@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from proxy.core.compaction.detours import DetourHistory, detour_history
 from proxy.core.compaction.facts import (
+    MAX_ENTRIES_NAMED,
     UNDONE,
     artifacts_in_facts,
     describe_returned_frames,
@@ -88,6 +89,7 @@ from proxy.core.frames import (
 )
 from proxy.core.ledger import Message
 from proxy.core.observers import (
+    FileTexts,
     ToolRole,
     ToolRoles,
     WrittenText,
@@ -470,6 +472,7 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
         replaced = {entry for trim in candidate.replaced_traces for entry in trim.entries}
         span = [*(p for p in path_state.entries if p.entry.id in replaced), *path_entries] if replaced else path_entries
         facts = facts_of_span(path_state, path_entries, writer.names)
+        texts = FileTexts(steps_of(path_state.entries[-MAX_ENTRIES_NAMED:]), writer.names)
         undone = {item.removesuffix(f" ({UNDONE})") for item in facts.changed if item.endswith(f" ({UNDONE})")}
         return cls(
             candidate,
@@ -482,7 +485,7 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
             broken_lines(
                 broken_tools(path_state.entries, writer.names), frozenset(p.entry.id for p in (*span, *path_entries))
             ),
-            tuple(w for w in written_texts(steps_of(span), writer.names) if w.path not in undone),
+            tuple(w for w in written_texts(steps_of(span), writer.names, texts) if w.path not in undone),
         )
 
 

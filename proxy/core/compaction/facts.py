@@ -35,6 +35,7 @@ from proxy.core.observers import (
     CommandOutcome,
     CommandRun,
     FileAction,
+    FileTexts,
     ItemStatus,
     ObservedError,
     ObservedFile,
@@ -92,8 +93,7 @@ def facts_of_span(path_state: PathState, path_entries: Sequence[PathEntry], name
     """The facts of a span whose frames, opened and returned inside it, count for how its checks ended. Its files are
     told apart from all others of the path."""
     inside = _entries_of_returned_frames(path_state, path_entries)
-    others = (file.path for _, file in iter_touched_files(path_state.entries[-MAX_ENTRIES_NAMED:], names))
-    return facts_of(path_entries, names, inside, tuple(others))
+    return facts_of(path_entries, names, inside, path_state.entries[-MAX_ENTRIES_NAMED:])
 
 
 def _entries_of_returned_frames(path_state: PathState, path_entries: Sequence[PathEntry]) -> Sequence[PathEntry]:
@@ -110,11 +110,12 @@ def facts_of(
     path_entries: Iterable[PathEntry],
     names: ToolRoles,
     inside: Sequence[PathEntry] = (),
-    others: Sequence[str] = (),
+    path: Sequence[PathEntry] = (),
 ) -> SpanFacts:
     """Each fact once, in its newest state. `inside` are entries of frames that calls of the span opened and that
     returned in it: their steps count, and their facts are told of them; a check of theirs that ended otherwise is told
-    here too. `others` are paths of files outside of the span, which may have the names of files in it."""
+    here too. `path` are entries around the span, whose files may have the names of files in it, and whose texts
+    tell what stands around its edits."""
     changed: dict[str, str] = {}
     read_paths: dict[str, None] = {}
     commands: dict[str, str] = {}
@@ -127,8 +128,9 @@ def facts_of(
     steps = 0
     in_order = [(number, step, observe(step, names)) for number, step in _steps_in_order(path_entries, inside)]
     own_paths = (file.path for _, _, observed in in_order for file in observed.files)
-    shared_names = telling_names((*own_paths, *others))
-    tree, checks_made = _WorkTree(shared_names), _ChecksMade(names, shared_names)
+    shared_names = telling_names((*own_paths, *(file.path for _, file in iter_touched_files(path, names))))
+    texts = FileTexts(steps_of(path) if path else [step for _, step, _ in in_order], names)
+    tree, checks_made = _WorkTree(shared_names), _ChecksMade(names, shared_names, texts)
     for number, step, observed in in_order:
         away = tree.are_changes_away
         commands_run = observe_commands(step, names, away=True) if away else observed.commands
@@ -202,10 +204,11 @@ class _ChecksMade:
     """The commands that were run, also in the frames inside the span: what was said of a check in the span is put right
     by a later one there. `failed_behind_edit` is the kind of the failed check that is told behind the newest edit."""
 
-    def __init__(self, names: ToolRoles, shared_names: Mapping[str, str]) -> None:
+    def __init__(self, names: ToolRoles, shared_names: Mapping[str, str], texts: FileTexts) -> None:
         self.runs: list[CommandRun] = []
         self.failed_behind_edit = ""
         self._names = names
+        self._texts = texts
         self._shared_names = shared_names
         self._is_unchecked = False
         """Whether no check came behind the newest edit yet."""
@@ -222,7 +225,7 @@ class _ChecksMade:
             moves = tuple(tree_moves_of(part, self._names))
             for move, result in moves:
                 away = move.leaves_away(result, away=away)
-            if edited := edit_lines(part, self._names, self._shared_names):
+            if edited := edit_lines(part, self._names, self._shared_names, self._texts):
                 self._tell_check(checks, edits)
                 checks, self._is_unchecked, self.failed_behind_edit = [], True, ""
                 edits += edited

@@ -460,7 +460,7 @@ def _written_section(written: Sequence[WrittenText], count: CountTokens) -> str:
     """The newest texts that fit, oldest first, each behind the path of its file. One that would be escaped is none."""
     room, told = MAX_WRITTEN_TOKENS, list[str]()
     for each in reversed(written):
-        block = f"[{each.path}]\n{each.text.strip(LINE_BREAKS)}"
+        block = f"[{', '.join(filter(None, (each.path, each.place)))}]\n{each.text.strip(LINE_BREAKS)}"
         if (
             len(each.text.strip()) < MIN_WRITTEN_CHARACTERS
             or len(block) > room * MAX_CHARACTERS_PER_TOKEN

@@ -6,22 +6,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from proxy.core.definitions import KEYWORDS, MAX_DEFINITION_LENGTH, PATTERNS, language_of
 from proxy.core.filemap.contents import SeenFile
 from proxy.core.filemap.symbols import FileSymbols, build_symbols
-
-MAX_PATTERN_LINE_LENGTH = 300  # longer lines are cut before matching
 
 
 def symbols_by_patterns(files: Sequence[SeenFile]) -> list[FileSymbols]:
     """Symbols of each file; none for a language without patterns."""
     return [_symbols_of_file(file, PATTERNS.get(language_of(file.path), ())) for file in files]
-
-
-def language_of(path: str) -> str:
-    """The language by file extension; empty where unknown."""
-    return LANGUAGE_BY_EXTENSION.get(path.rpartition(".")[2].casefold() if "." in path.rpartition("/")[2] else "", "")
 
 
 _WORD = re.compile(r"[^\W\d]\w{1,79}")
@@ -33,148 +27,10 @@ def _symbols_of_file(file: SeenFile, patterns: Sequence[re.Pattern[str]]) -> Fil
     found: list[tuple[str, int]] = []
     uses: Counter[str] = Counter()
     for row, line in enumerate(file.lines):
-        if not (head := line[:MAX_PATTERN_LINE_LENGTH]) or head.isspace():
+        if not (head := line[:MAX_DEFINITION_LENGTH]) or head.isspace():
             continue
         match = next((match for pattern in patterns if (match := pattern.match(head))), None)
-        if match and match[1] not in _KEYWORDS:
+        if match and match[1] not in KEYWORDS:
             found.append((match[1], row))
         uses.update(_WORD.findall(head))
     return build_symbols(file, found, uses)
-
-
-# They look like method names.
-_KEYWORDS = frozenset(
-    [
-        "await",
-        "case",
-        "catch",
-        "class",
-        "def",
-        "do",
-        "elif",
-        "else",
-        "for",
-        "foreach",
-        "function",
-        "if",
-        "lock",
-        "match",
-        "new",
-        "return",
-        "sizeof",
-        "super",
-        "switch",
-        "this",
-        "throw",
-        "try",
-        "typeof",
-        "unless",
-        "until",
-        "using",
-        "while",
-        "with",
-        "yield",
-    ]
-)
-
-
-def _line_start(words: str, min_count: int = 0) -> str:
-    """The beginning of a line: indentation, then any of these words, in any order."""
-    return rf"[ \t]{{0,60}}(?:(?:{words})[ \t]{{1,4}}){{{min_count},6}}"
-
-
-_MODIFIERS = (
-    "public|private|protected|internal|static|final|abstract|override|virtual|async|synchronized|default|suspend|open|"
-    "inline|sealed|partial|readonly|data|export|declare|unsafe|extern|const|mutating|indirect|fileprivate|case|implicit"
-)
-_NAME = r"([^\W\d]\w{0,79})"
-_TYPE_DEFINITION = (
-    _line_start(_MODIFIERS)
-    + r"(?:class|interface|enum|record|struct|object|trait|protocol|extension|actor|namespace|@interface)[ \t]{1,4}"
-    + _NAME
-)
-_C_TYPE = (
-    r"(?:typedef[ \t]{1,4})?(?:struct|class|enum|union|namespace)[ \t]{1,4}" + _NAME + r"[ \t]{0,4}(?:[:{].{0,200})?$"
-)
-_C_FUNCTION = (
-    r"[^\W\d][\w \t*&:<>,]{0,120}?[ \t*&](?:\w{1,60}::){0,4}~?" + _NAME + r"[ \t]{0,2}\([^;{}]{0,200}\{?[ \t]{0,4}$"
-)
-_METHOD = _line_start(_MODIFIERS, min_count=1) + r"(?:[\w<>\[\],.?]{1,80}[ \t]{1,4}){0,3}" + _NAME + r"[ \t]{0,2}\("
-_SCRIPT_DEFINITION = (
-    _line_start("export|default|declare|abstract|async")
-    + r"(?:function[ \t]{0,2}\*?|class|interface|type|enum|namespace)[ \t]{1,4}([\w$]{1,80})"
-)
-_SCRIPT_VALUE = (
-    r"(?:[ \t]{0,60}(?:export[ \t]{1,4})?(?:const|let|var)[ \t]{1,4}([\w$]{1,80})[ \t]{0,4}(?::[^=]{1,120})?=[ \t]{0,4}"
-    r"(?:async[ \t]{0,4})?(?:function\b|\(|[\w$]{1,80}[ \t]{0,4}=>))"
-)
-_SCRIPT_METHOD = (
-    r"[ \t]{1,60}(?:(?:public|private|protected|static|async|readonly|override|get|set)[ \t]{1,4}){0,4}[#*]?"
-    r"([\w$]{1,80})[ \t]{0,2}\([^;=]{0,200}\)[ \t]{0,2}(?::[^={;]{1,100})?\{[ \t]{0,4}$"
-)
-
-
-def _compile_all(*patterns: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(map(re.compile, patterns))
-
-
-_SCRIPT_PATTERNS = _compile_all(_SCRIPT_DEFINITION, _SCRIPT_VALUE, _SCRIPT_METHOD)
-_C_PATTERNS = _compile_all(_C_TYPE, rf"#[ \t]{{0,8}}define[ \t]{{1,8}}{_NAME}", _C_FUNCTION)
-# Fmt: skip.
-PATTERNS: Mapping[str, tuple[re.Pattern[str], ...]] = {
-    "python": _compile_all(
-        rf"[ \t]{{0,60}}(?:async[ \t]{{1,4}})?(?:def|class)[ \t]{{1,4}}{_NAME}", r"([A-Z][A-Z0-9_]{2,79})[ \t]{0,2}[:=]"
-    ),
-    "javascript": _SCRIPT_PATTERNS,
-    "typescript": _SCRIPT_PATTERNS,
-    "tsx": _SCRIPT_PATTERNS,
-    "go": _compile_all(rf"func[ \t]{{1,4}}(?:\([^)]{{0,120}}\)[ \t]{{0,4}})?{_NAME}", rf"type[ \t]{{1,4}}{_NAME}"),
-    "rust": _compile_all(
-        r"[ \t]{0,60}(?:pub(?:\([^)]{0,40}\))?[ \t]{1,4})?(?:(?:async|unsafe|const|default)[ \t]{1,4}){0,3}"
-        rf"(?:fn|struct|enum|trait|type|mod|union|static|macro_rules!)[ \t]{{1,4}}{_NAME}"
-    ),
-    "java": _compile_all(_TYPE_DEFINITION, _METHOD),
-    "csharp": _compile_all(_TYPE_DEFINITION, _METHOD),
-    "kotlin": _compile_all(
-        _TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"fun[ \t]{{1,4}}(?:[\w<>.]{{1,80}}\.)?{_NAME}"
-    ),
-    "scala": _compile_all(_TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"def[ \t]{{1,4}}{_NAME}"),
-    "swift": _compile_all(_TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"func[ \t]{{1,4}}{_NAME}"),
-    "c": _C_PATTERNS,
-    "cpp": _C_PATTERNS,
-    "ruby": _compile_all(r"[ \t]{0,60}(?:def[ \t]{1,4}(?:self\.)?|class[ \t]{1,4}|module[ \t]{1,4})(\w{1,80}[?!]?)"),
-    "php": _compile_all(
-        _line_start("abstract|final|public|private|protected|static|readonly")
-        + rf"(?:function|class|interface|trait|enum)[ \t]{{1,4}}&?{_NAME}"
-    ),
-    "elixir": _compile_all(r"[ \t]{0,60}(?:defmodule|defmacro|defp?)[ \t]{1,4}(?:\w{1,80}\.){0,8}(\w{1,80}[?!]?)"),
-    "lua": _compile_all(rf"[ \t]{{0,60}}(?:local[ \t]{{1,4}})?function[ \t]{{1,4}}(?:\w{{1,60}}[.:]){{0,4}}{_NAME}"),
-    "shell": _compile_all(
-        r"[ \t]{0,60}(?:function[ \t]{1,4})?([^\W\d][\w-]{0,79})[ \t]{0,2}\([ \t]{0,2}\)",
-        r"[ \t]{0,60}function[ \t]{1,4}([\w-]{1,80})",
-    ),
-}
-
-_EXTENSIONS_BY_LANGUAGE = {
-    "python": "py pyi pyw",
-    "javascript": "js jsx mjs cjs",
-    "typescript": "ts mts cts vue svelte",
-    "tsx": "tsx",
-    "go": "go",
-    "rust": "rs",
-    "java": "java",
-    "csharp": "cs",
-    "kotlin": "kt kts",
-    "scala": "scala sc",
-    "swift": "swift",
-    "c": "c h",
-    "cpp": "cc cpp cxx hh hpp hxx",
-    "ruby": "rb rake",
-    "php": "php",
-    "elixir": "ex exs",
-    "lua": "lua",
-    "shell": "sh bash zsh",
-}
-LANGUAGE_BY_EXTENSION: Mapping[str, str] = {
-    ending: language for language, all_of in _EXTENSIONS_BY_LANGUAGE.items() for ending in all_of.split()
-}

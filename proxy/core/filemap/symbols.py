@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from proxy.core.definitions import language_of, place_of
 from proxy.core.filemap.contents import SeenFile
 
 MAX_SYMBOL_LENGTH = 80
@@ -17,7 +18,8 @@ MAX_DISPLAYED_LINE_LENGTH = 90
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """`line` is the line number, 0 where unknown; `text` is the line."""
+    """`line` is the line number, 0 where unknown; `text` is the line, behind its owner where another definition of the
+    file has the name too: `Invoice.to_dict: def to_dict(self)`."""
 
     name: str
     line: int
@@ -39,15 +41,28 @@ def build_symbols(file: SeenFile, found: Iterable[tuple[str, int]], uses: Mappin
     definitions included. A definition counts once per line."""
     definitions: dict[tuple[str, int], Definition] = {}
     remaining = Counter(uses)
+    found = tuple(found)
+    times = Counter(name for name, _ in dict.fromkeys(found))
     for name, row in found:
         if len(definitions) < MAX_DEFINITIONS and len(name) <= MAX_SYMBOL_LENGTH and (name, row) not in definitions:
-            definitions[name, row] = Definition(name, file.numbers[row], _shorten_line(file.lines[row]))
+            definitions[name, row] = Definition(name, file.numbers[row], _text_of(file, row, shared=times[name] > 1))
             remaining[name] -= 1
     references = [
         (name, times) for name, times in remaining.items() if times > 0 and 1 < len(name) <= MAX_SYMBOL_LENGTH
     ]
     in_order = sorted(definitions.items(), key=lambda each: each[0][1])
     return FileSymbols(tuple(definition for _, definition in in_order), dict(references[:MAX_REFERENCES]))
+
+
+def _text_of(file: SeenFile, row: int, *, shared: bool) -> str:
+    text = _shorten_line(file.lines[row])
+    if not shared:
+        return text
+    top = row
+    while top and file.numbers[top] and file.numbers[top - 1] == file.numbers[top] - 1:
+        top -= 1
+    place = place_of(file.lines[top : row + 1], row - top, language_of(file.path))
+    return f"{place}: {text}" if "." in place else text
 
 
 def _shorten_line(line: str) -> str:

@@ -89,6 +89,7 @@ from proxy.core.observers.turns import (
     without_client_elements,
 )
 from proxy.core.observers.work_log import (
+    FileTexts,
     WrittenText,
     edit_lines,
     joined_lines,

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
+from proxy.core.definitions import language_of, place_of
 from proxy.core.frames import direct_path, is_same_file
 from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of, words_of_refusal
 from proxy.core.observers.command_outcomes import CommandOutcome, summary_line_of
 from proxy.core.observers.commands import CommandRun, observe_commands
 from proxy.core.observers.files import FileAction, observe_files
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
-from proxy.core.observers.tool_roles import ToolRole, ToolRoles
+from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles
 from proxy.core.text import cut_code, cut_for_display
 
 COMMAND_CHARACTERS = 80
@@ -27,7 +30,9 @@ FAILURE_CHARACTERS = 70
 CODE_CHARACTERS = 70
 """Characters of one side of an edit."""
 MAX_EDITS_PER_CALL = 6
+NEW_LINE = "\n"
 TELLING_CHARACTERS = 12
+MAX_TEXTS_OF_FILE = 12
 MAX_WRITTEN_TEXTS = 64
 """The newest texts that are followed: each edit is compared with all of them."""
 MAX_EDIT_LENGTH = 20_000  # characters of one side that are compared
@@ -164,39 +169,85 @@ def refusals_of(step: Step, tool_roles: ToolRoles) -> tuple[str, ...]:
 _OLD_KEYS = ("old_string", "oldString", "oldText", "old_text", "old_str")
 _NEW_KEYS = ("new_string", "newString", "newText", "new_text", "new_str", "new_source")
 _CONTENT_KEYS = ("content", "file_text", "contents", "text")
-_MODIFIERS = (
-    "abstract async const data declare default export extern final friend global inline internal local open override "
-    "partial private protected pub public sealed static synchronized unsafe virtual"
-)
-_PLACE = re.compile(
-    rf"^(?:@@(?:[^@\n]*@@)?)?\s*(?:(?:{'|'.join(_MODIFIERS.split())})(?:\([\w:]+\))?\s+)*"
-    r"(?:def|class|func|function|fn|impl|struct|interface|trait|enum|module)\*?\s+"
-    r"(?:\([^)\n]{0,80}\)\s*)?(\w+)\b(?!\s*[,-])"
-)
-"""A line that begins a definition: words of a comment, and a function without a name, begin none."""
 _COMMENT_STARTS = ("//", "#", "/*", "* ", "--", '"""')
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update) File: (.+)$")
 
 
-def edit_lines(step: Step, tool_roles: ToolRoles, names: Mapping[str, str] = NO_NAMES) -> tuple[str, ...]:
-    """The edits of a group that were made, in order: `parser.py, parse: old -> new`. `names` as in `step_line`."""
+class FileTexts:
+    """The texts of files that the calls of these steps showed or wrote: what stands around an edit is told by them."""
+
+    def __init__(self, steps: Iterable[Step] = (), tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> None:
+        self._steps, self._tool_roles = steps, tool_roles
+
+    def place_of(self, path: str, old: Sequence[str], new: Sequence[str], changed: int) -> str:
+        """The place of line `changed` of the lines `new`, which were `old` before: as these lines tell, or as a text of
+        the file does that has one of them once, if that tells more. Empty where nobody knows."""
+        language, written = language_of(path), NEW_LINE.join(new)
+        places = [place_of(new, changed, language)]
+        for text in self._texts.get(_spelled_in(self._texts, path), ()):
+            for block in filter(None, (NEW_LINE.join(old), written)):
+                above, found, below = text.partition(block)
+                if found and block not in below:
+                    lines = f"{above}{written}".split(NEW_LINE)
+                    places.append(place_of(lines, above.count(NEW_LINE) + changed, language))
+        return max(reversed(places), key=len)
+
+    @cached_property
+    def _texts(self) -> dict[str, list[str]]:
+        """The newest texts of each file, oldest first, without line numbers; one more after each edit of the last."""
+        texts: dict[str, list[str]] = {}
+        for execution in (execution for step in self._steps for execution in step.executions):
+            for path, old, new in () if call_failed(execution) else _texts_told_by(execution, self._tool_roles):
+                known = texts.setdefault(_spelled_in(texts, path), [])
+                if not old or (known and old in known[-1]):
+                    known.append(known[-1].replace(old, new, 1) if old else new)
+                    del known[:-MAX_TEXTS_OF_FILE]
+        return texts
+
+
+def _spelled_in(paths: Iterable[str], path: str) -> str:
+    return next((known for known in paths if is_same_file(known, path)), path)
+
+
+_LINE_NUMBER = re.compile(r"^ {0,9}\d{1,7}(?:→|\t| ?\| ?|: ?)", re.MULTILINE)
+
+
+def _texts_told_by(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[tuple[str, str, str]]:
+    """Paths with the old and the new text; without an old one the new is all that is known."""
+    made = list(_replacements_in(execution, tool_roles))
+    made += (each for patch in _patches_in(execution, tool_roles) for each in _replacements_of_patch(patch))
+    yield from ((each.path, each.old, each.new) for each in made if each.old or each.is_whole)
+    files = [] if made else observe_files(Step("", (execution,)), tool_roles)
+    if len(files) == 1 and files[0].action is FileAction.READ:
+        yield files[0].path, "", _LINE_NUMBER.sub("", output_of(execution.result).replace("\r\n", NEW_LINE))
+
+
+NO_TEXTS = FileTexts()
+
+
+def edit_lines(
+    step: Step, tool_roles: ToolRoles, names: Mapping[str, str] = NO_NAMES, texts: FileTexts = NO_TEXTS
+) -> tuple[str, ...]:
+    """The edits of a group that were made, in order: `parser.py, Parser.parse: old -> new`. `names` as in `step_line`;
+    `texts` tell the places of edits that do not do so themselves."""
     lines: list[str] = []
     for execution in step.executions:
         if execution.answered and not call_failed(execution):
-            lines += list(_edits_of_call(execution, tool_roles, names))[:MAX_EDITS_PER_CALL]
+            lines += list(_edits_of_call(execution, tool_roles, names, texts))[:MAX_EDITS_PER_CALL]
     return tuple(lines)
 
 
-def _edits_of_call(execution: ToolExecution, tool_roles: ToolRoles, names: Mapping[str, str]) -> Iterator[str]:
+def _edits_of_call(
+    execution: ToolExecution, tool_roles: ToolRoles, names: Mapping[str, str], texts: FileTexts
+) -> Iterator[str]:
     for patch in _patches_in(execution, tool_roles):
-        yield from _edits_of_patch(patch, names)
+        yield from _edits_of_patch(patch, names, texts)
     for path, old, new, is_whole in _replacements_in(execution, tool_roles):
-        name = _file_name(path, names)
         if is_whole:
             lines = len(new.splitlines())
-            yield f"{name}: written whole, {lines} line{'s' if lines != 1 else ''}"
+            yield f"{_file_name(path, names)}: written whole, {lines} line{'s' if lines != 1 else ''}"
         else:
-            yield _edit_text(name, old, new)
+            yield _edit_text(path, old, new, names, texts)
 
 
 class _Replacement(NamedTuple):
@@ -235,13 +286,14 @@ def _replacements_in(execution: ToolExecution, tool_roles: ToolRoles) -> Iterato
 
 
 class WrittenText(msgspec.Struct, frozen=True):
-    """What an edit wrote into a file, as far as later edits left it."""
+    """What an edit wrote into a file, as far as later edits left it, and the definition that it stands in or begins."""
 
     path: str
     text: str
+    place: str = ""
 
 
-def written_texts(steps: Iterable[Step], tool_roles: ToolRoles) -> tuple[WrittenText, ...]:
+def written_texts(steps: Iterable[Step], tool_roles: ToolRoles, texts: FileTexts = NO_TEXTS) -> tuple[WrittenText, ...]:
     """The texts that the edits of these steps left in the files, each with the later edits inside it, in the order of
     their newest change. A text is left out where nobody knows what became of it: a command changed the file later, or
     something was added to it at a place that the call does not tell."""
@@ -259,7 +311,14 @@ def written_texts(steps: Iterable[Step], tool_roles: ToolRoles) -> tuple[Written
                 unknown = {FileAction.DELETED} if made else {*FileAction} - {FileAction.READ}
                 files = observe_files(Step("", (execution,)), tool_roles)
                 written = _without_files(written, [file.path for file in files if file.action in unknown])
-    return tuple(written)
+    return tuple(replace(each, place=_place_of_text(each, texts)) for each in written)
+
+
+def _place_of_text(written: WrittenText, texts: FileTexts) -> str:
+    """Empty where the text begins at the left: then it tells itself."""
+    lines = written.text.split(NEW_LINE)
+    first = _first_code(lines)
+    return texts.place_of(written.path, lines, lines, first) if lines[first][:1].isspace() else ""
 
 
 def _without_files(written: list[WrittenText], paths: Sequence[str]) -> list[WrittenText]:
@@ -309,7 +368,7 @@ def _first_text(record: Mapping[str, object], keys: Iterable[str]) -> str:
     return next((value for key in keys if isinstance(value := record.get(key), str) and value), "")
 
 
-def _edit_text(name: str, old: str, new: str) -> str:
+def _edit_text(path: str, old: str, new: str, names: Mapping[str, str], texts: FileTexts) -> str:
     before, after = old[:MAX_EDIT_LENGTH].splitlines(), new[:MAX_EDIT_LENGTH].splitlines()
     same = 0
     while same < min(len(before), len(after)) and before[same] == after[same]:
@@ -318,13 +377,30 @@ def _edit_text(name: str, old: str, new: str) -> str:
     while tail < min(len(before), len(after)) - same and before[-1 - tail] == after[-1 - tail]:
         tail += 1
     gone, come = before[same : len(before) - tail], after[same : len(after) - tail]
-    return _described(name, _place_in(before[: same + 1] + after[same : same + 1]), gone, come)
+    place = _place_of_change(path, before, after, same, come, texts)
+    return _described(_file_name(path, names), place, gone, come)
+
+
+def _place_of_change(  # noqa: PLR0913  an edit, and what is known of its file
+    path: str, before: Sequence[str], after: Sequence[str], same: int, come: Sequence[str], texts: FileTexts
+) -> str:
+    """The place of the first line with code that an edit wrote, else of the one that it took away."""
+    if any(line.strip() for line in come):
+        return texts.place_of(path, before, after, same + _first_code(come))
+    return texts.place_of(path, after, before, same + _first_code(before[same:])) if before[same:] else ""
+
+
+def _first_code(lines: Sequence[str]) -> int:
+    return next((at for at, line in enumerate(lines) if line.strip()), 0)
 
 
 def _described(name: str, place: str, gone: Sequence[str], come: Sequence[str]) -> str:
-    where = f"{name}, {place}" if place else name
     stayed = {line.strip() for line in gone} & {line.strip() for line in come}
     old, new = (_code_in([line for line in lines if line.strip() not in stayed]) for lines in (gone, come))
+    owner, _, own = place.rpartition(".")
+    if not old and re.search(rf"\b{own}\b", new):
+        place = owner  # what was added names itself
+    where = f"{name}, {place}" if place else name
     if old and new:
         return f"{where}: {old} -> {new}"
     return (
@@ -350,26 +426,30 @@ def _code_in(lines: Sequence[str]) -> str:
     return cut_code(code[0], CODE_CHARACTERS) + more
 
 
-def _place_in(lines: Sequence[str]) -> str:
-    return next((found[1] for line in reversed(lines) if (found := _PLACE.match(line))), "")
-
-
-def _edits_of_patch(text: str, names: Mapping[str, str]) -> Iterator[str]:
-    name, place = "", ""
+def _edits_of_patch(text: str, names: Mapping[str, str], texts: FileTexts) -> Iterator[str]:
+    path, header = "", list[str]()
+    above: list[str] = []
     gone: list[str] = []
     come: list[str] = []
     for line in (*text[: 4 * MAX_EDIT_LENGTH].splitlines(), "@@"):
         if line.startswith(("@@", "*** ", " ")) and (gone or come):
-            if name:
-                yield _described(name, place, gone, come)
-            gone, come = [], []
-        if header := _PATCHED_FILE.match(line):
-            name, place = _file_name(direct_path(header[1].strip()), names), ""
+            if path:
+                place = _place_of_change(path, [*above, *gone], [*above, *come], len(above), come, texts)
+                place = place or place_of((*header, " ..."), len(header), language_of(path))
+                yield _described(_file_name(path, names), place, gone, come)
+            above, gone, come = [*above, *come], [], []
+        if patched := _PATCHED_FILE.match(line):
+            path, header, above = direct_path(patched[1].strip()), [], []
         elif line.startswith("*** "):
-            name = name if line.startswith(("*** End of File", "*** Move to")) else ""
+            path = path if line.startswith(("*** End of File", "*** Move to")) else ""
+        elif line.startswith("@@"):  # a hunk may stand anywhere
+            header, above = [_HUNK.sub("", line)], []
         elif line.startswith("-"):
             gone.append(line[1:])
         elif line.startswith("+"):
             come.append(line[1:])
         else:
-            place = _place_in([line]) or ("" if line.startswith("@@") else place)  # a hunk may stand anywhere
+            above.append(line[1:])
+
+
+_HUNK = re.compile(r"@@(?:[^@]*@@)?\s*")

@@ -480,7 +480,7 @@ def test_a_ruler_is_no_error() -> None:
         ("    async def load(self):", "load"),
         ("export default function render(x) {", "render"),
         ("pub(crate) fn parse<T>(x: T) {", "parse"),
-        ("func (s *Store) Save(x int) error {", "Save"),
+        ("func (s *Store) Save(x int) error {", "Store.Save"),
         ("public static class Parser {", "Parser"),
         ("    Enum.map(lines, fn line -> line end)", ""),
         ("  fn line, acc -> acc end", ""),
@@ -489,10 +489,105 @@ def test_a_ruler_is_no_error() -> None:
     ],
 )
 def test_the_place_of_an_edit_is_a_definition(line: str, place: str) -> None:
-    made = ("edit", {"filePath": "a.x", "oldString": f"{line}\n old", "newString": f"{line}\n new"})
+    made = ("edit", {"filePath": "a.x", "oldString": f"{line}\n\t\t\t\t\told", "newString": f"{line}\n\t\t\t\t\tnew"})
     (told,) = known(([made], ["ok, updated."])).edits
 
     assert told == (f"a.x, {place}: old -> new" if place else "a.x: old -> new")
+
+
+MODELS = {
+    "a.py": """class A:
+    def size(self):
+        return 1
+
+
+class B:
+    def size(self):
+        return 2
+""",
+    "a.ts": """export class A {
+  size(): number {
+    return 1;
+  }
+}
+
+class B extends A {
+  size() {
+    return 2;
+  }
+}
+""",
+    "a.cs": """namespace X
+{
+  class B
+  {
+    public int size()
+    {
+      return 2;
+    }
+  }
+}
+""",
+    "a.rs": """impl A {
+    fn size(&self) {
+        return 1;
+    }
+}
+impl<T> Size for B<T> {
+    fn size(&self) {
+        return 2;
+""",
+    "a.rb": """class A
+  def size
+    return 1
+  end
+end
+class B
+  def self.size
+    return 2
+  end
+end
+""",
+    "a.cpp": """int A::size() {
+  return 1;
+}
+
+int B::size() {
+  return 2;
+}
+""",
+    "a.go": """func (a A) size() int {
+\treturn 1
+}
+
+func (b *B) size() int {
+\treturn 2
+}
+""",
+    "a.ex": """defmodule B do
+  def size() do
+    return 2
+  end
+end
+""",
+}
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("path", MODELS)
+def test_methods_of_one_name_are_told_apart_by_their_classes(path: str) -> None:
+    numbered = "\n".join(f"{n:>5}\t{line}" for n, line in enumerate(MODELS[path].split("\n"), 1))
+    made = ("edit", {"filePath": path, "oldString": "return 2", "newString": "return 3"})
+
+    assert known(([read(path)], [numbered]), ([made], ["ok"])).edits == (f"{path}, B.size: return 2 -> return 3",)
+
+
+@pytest.mark.rows("S0-55")
+def test_what_stands_above_an_edit_at_the_same_level_is_not_its_place() -> None:
+    before = "def first():\n    return 1\n\n\n"
+    made = ("edit", {"filePath": "a.py", "oldString": f"{before}limit = 1", "newString": f"{before}limit = 2"})
+
+    assert known(([made], ["ok"])).edits == ("a.py: limit = 1 -> limit = 2",)
 
 
 PATCH = """*** Begin Patch

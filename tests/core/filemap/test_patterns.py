@@ -2,8 +2,9 @@
 
 import pytest
 
+from proxy.core.definitions import PATTERNS, language_of
 from proxy.core.filemap.changes import MAX_CONTENT_LENGTH
-from proxy.core.filemap.patterns import PATTERNS, language_of, symbols_by_patterns
+from proxy.core.filemap.patterns import symbols_by_patterns
 from tests.core.filemap.talks import seen
 from tests.pace import within
 
@@ -101,3 +102,18 @@ def test_no_text_makes_a_pattern_slow(text: str) -> None:
                       "kotlin": "kt", "ruby": "rb", "elixir": "ex", "shell": "sh"}.get(language, language)  # fmt: skip
             assert language_of(f"a.{ending}") == language
             symbols_by_patterns([seen(f"a.{ending}", text)])
+
+
+@pytest.mark.rows("S2-23", "S0-55")
+def test_methods_of_one_name_stand_behind_their_classes() -> None:
+    text = "class A:\n    def size(self):\n        return 1\n\nclass B:\n    def size(self):\n    def name(self):"
+
+    (symbols,) = symbols_by_patterns([seen("a.py", text)])
+
+    assert [definition.text for definition in symbols.definitions] == [
+        "class A",
+        "A.size: def size(self)",
+        "class B",
+        "B.size: def size(self)",
+        "def name(self)",
+    ]

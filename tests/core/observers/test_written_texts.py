@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Call
-from proxy.core.observers import DEFAULT_TOOL_ROLES, written_texts
+from proxy.core.observers import DEFAULT_TOOL_ROLES, FileTexts, written_texts
 from proxy.core.observers.step import Step, ToolExecution
 
 LIMIT = "def limit(calls):\n    return calls < 10"
@@ -86,3 +86,16 @@ def test_a_patch_leaves_each_of_its_hunks_and_a_call_each_of_its_edits() -> None
         ("src/b.py", "y"),
         ("src/b.py", "w"),
     ]
+
+
+@pytest.mark.rows("S0-54", "S0-55")
+def test_a_text_of_a_method_is_told_with_its_class() -> None:
+    file = "class A:\n    def size(self):\n        return 1\n\nclass B:\n    def size(self):\n        return 2\n"
+    steps = [
+        step("read", {"filePath": "src/a.py"}, file),
+        edit("    def size(self):\n        return 2", "    def size(self):\n        return 3"),
+    ]
+
+    (written,) = written_texts(steps, DEFAULT_TOOL_ROLES, FileTexts(steps, DEFAULT_TOOL_ROLES))
+
+    assert written.place == "B.size"
