@@ -176,7 +176,12 @@ _CLIENT_TAG_NAME = (
     r"(?:system|local-command|bash|task|environment|ide|subagent|turn|fork|hook|user-prompt-submit|post-tool-use|new)"
     r"[-_][a-z_-]+|command-(?:name|message)"
 )
-_CLIENT_ELEMENT = re.compile(rf"<({_CLIENT_TAG_NAME})\b[^>]*>.*?(?:</\1>|\Z)", re.DOTALL)
+_CLIENT_ELEMENT = re.compile(
+    rf"(?:# AGENTS\.md instructions[^\n]*\s+<(?=INSTRUCTIONS>)|<(?=(?:{_CLIENT_TAG_NAME})\b))([\w-]+)\b[^>]*>"
+    r".*?(?:</\1>|\Z)",
+    re.DOTALL,
+)
+"""An element that a client writes. `<INSTRUCTIONS>` is one below the heading that Codex gives to a project's notes."""
 _CLIENT_TAG = re.compile(rf"</?(?:{_CLIENT_TAG_NAME}|command-args)\b", re.IGNORECASE)
 MAX_QUEUED_LENGTH = 4 * MAX_TURN_TEXT_LENGTH
 _QUEUED_MESSAGE = re.compile(

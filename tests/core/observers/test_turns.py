@@ -75,10 +75,16 @@ QWEN_FIRST = (
     "This is the Qwen Code. We are setting up the context for our chat.\nToday's date is Friday, November 27, 2026.\n"
     "My operating system is: linux\nI'm currently working in the directory: /srv/shop"
 )
+CODEX_FIRST = (
+    "# AGENTS.md instructions for /srv/shop\n\n<INSTRUCTIONS>\n# Notes\n- Fix the build first.\n\n</INSTRUCTIONS>"
+    "<environment_context>\n  <cwd>/srv/shop</cwd>\n</environment_context>"
+)
 GPTME_NAG = "<system>No tool call detected in last message. Did you mean to finish?</system>"
 
 
-@pytest.mark.parametrize("text", [QWEN_FIRST, f"<session_context>\n{QWEN_FIRST}\n</session_context>", GPTME_NAG])
+@pytest.mark.parametrize(
+    "text", [QWEN_FIRST, f"<session_context>\n{QWEN_FIRST}\n</session_context>", CODEX_FIRST, GPTME_NAG]
+)
 def test_what_a_client_says_in_the_users_name_is_no_request(text: str) -> None:
     assert first_user_text([text, "Make the tests green."], 400) == "Make the tests green."
     assert not ends_with_user_message([message(text)])
@@ -86,7 +92,13 @@ def test_what_a_client_says_in_the_users_name_is_no_request(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["What does the <system> tag do?", "<system>a</system> or <system>b</system>?", "This is the shop. Sell."]
+    "text",
+    [
+        "What does the <system> tag do?",
+        "<system>a</system> or <system>b</system>?",
+        "This is the shop. Sell.",
+        "<INSTRUCTIONS>Sell.</INSTRUCTIONS>",
+    ],
 )
 def test_the_same_words_in_a_request_are_the_users(text: str) -> None:
     assert first_user_text([text, "Make the tests green."], 400) == text
