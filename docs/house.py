@@ -408,10 +408,10 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 
 LIMITS = {
-    "lines of the engine": 68_450,
-    "modules of the engine": 360,
-    "lines beside it": 31_000,
-    "modules beside it": 210,
+    "lines of the engine": 67_150,
+    "modules of the engine": 352,
+    "lines beside it": 32_300,
+    "modules beside it": 214,
     "functions, p50 of lines": 7,
     "functions, p90 of lines": 18,
     "pairs of records with six or more common fields": 42,

@@ -27,10 +27,11 @@ from typing import Any
 
 import msgspec
 
+from callstack_proxy.management.reports import ReceiptTotals, sum_receipts
 from callstack_proxy.replay.loss import NameReader
 from callstack_proxy.replay.recording import RecordedStep, Recording
 from callstack_proxy.replay.services import PATH, TENANT, ReplayServices, build_replay
-from proxy.accounting import Receipt, ReceiptTotals, sum_receipts
+from proxy.accounting import Receipt
 from proxy.config.model import Config
 from proxy.core.compaction.facts import facts_of
 from proxy.core.compaction.trace import parse_traces

@@ -34,8 +34,9 @@ from callstack_proxy.cli.context import (
 )
 from callstack_proxy.cli.output import align_columns, pluralize, print_json, print_line
 from callstack_proxy.cli.tariffs import is_stale, today
+from callstack_proxy.management.reports import reason_meaning
 from callstack_proxy.management.views import ConversationRow, decode_receipt, recent_conversation_rows
-from proxy.accounting import Receipt, Tariff, TokenCounter, age_days, reason_meaning
+from proxy.accounting import Receipt, Tariff, TokenCounter, age_days
 from proxy.config import Config, UpstreamSettings
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server import bind

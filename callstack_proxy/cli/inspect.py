@@ -27,6 +27,16 @@ from callstack_proxy.cli.output import (
     print_note,
     print_paged,
 )
+from callstack_proxy.management.reports import (
+    TableColumn,
+    decision_meaning,
+    format_amounts,
+    format_balance,
+    format_columns,
+    outcome_meaning,
+    percent_saved,
+    plan_lines,
+)
 from callstack_proxy.management.views import (
     CHANGES,
     FIRST_BYTES,
@@ -57,20 +67,7 @@ from callstack_proxy.management.views import (
     resume_view,
     seen_files_view,
 )
-from proxy.accounting import (
-    GateDecision,
-    Receipt,
-    TableColumn,
-    Tariff,
-    TokenCounter,
-    decision_meaning,
-    format_amounts,
-    format_balance,
-    format_columns,
-    outcome_meaning,
-    percent_saved,
-    plan_lines,
-)
+from proxy.accounting import GateDecision, Receipt, Tariff, TokenCounter
 from proxy.config import Config
 from proxy.core.filemap import DEFAULT_MAP_TOKENS, PARTIAL_FILE_SUFFIX
 from proxy.core.frames import Status

@@ -25,6 +25,7 @@ from callstack_proxy.cli.output import (
     print_line,
     progress_bar,
 )
+from callstack_proxy.management.reports import ReceiptTotals, TableColumn, dearer_sentence, format_columns
 from callstack_proxy.replay import (
     FAR_REQUESTS,
     MissedName,
@@ -44,7 +45,6 @@ from callstack_proxy.replay import (
     sum_needs,
     sum_rows,
 )
-from proxy.accounting import ReceiptTotals, TableColumn, dearer_sentence, format_columns
 from proxy.config import Config, parse_assignments
 
 LIMITS = (

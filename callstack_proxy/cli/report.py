@@ -37,19 +37,9 @@ from callstack_proxy.cli.output import (
     print_json,
     print_line,
 )
-from callstack_proxy.management.views import (
-    compare_sessions,
-    load_receipts,
-    local_zone,
-    only_dollars_paid,
-    only_of_project,
-    sum_receipts_by,
-    totals_view,
-)
-from proxy.accounting import (
+from callstack_proxy.management.reports import (
     GroupBy,
     Period,
-    Receipt,
     ReceiptTotals,
     dearer_conversations,
     dearer_sentence,
@@ -67,6 +57,16 @@ from proxy.accounting import (
     shown_key,
     sum_plans,
 )
+from callstack_proxy.management.views import (
+    compare_sessions,
+    load_receipts,
+    local_zone,
+    only_dollars_paid,
+    only_of_project,
+    sum_receipts_by,
+    totals_view,
+)
+from proxy.accounting import Receipt
 from proxy.config import Config
 from proxy.store import Store, find_by_id
 

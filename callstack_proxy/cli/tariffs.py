@@ -17,15 +17,8 @@ from msgspec.structs import asdict
 
 from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, settings_at
 from callstack_proxy.cli.output import escape_unsafe, output_width, pluralize, print_json, print_line
-from proxy.accounting import (
-    STALE_DAYS,
-    TableColumn,
-    Tariff,
-    age_days,
-    format_columns,
-    read_facts,
-    write_facts,
-)
+from callstack_proxy.management.reports import TableColumn, format_columns
+from proxy.accounting import STALE_DAYS, Tariff, age_days, read_facts, write_facts
 from proxy.config import Config
 
 LITELLM = "litellm"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from callstack_proxy.management.reports import is_in_project, sum_receipts
 from callstack_proxy.replay.outcome import ReplayFailure, ReplayResult
 from callstack_proxy.replay.player import play_recording
 from callstack_proxy.replay.recording import NotReplayable, Recording
@@ -32,7 +33,7 @@ from callstack_proxy.replay.workers import (
     play_all,
     total_size,
 )
-from proxy.accounting import TokenCounter, is_in_project, sum_receipts
+from proxy.accounting import TokenCounter
 from proxy.errors import ProxyError
 
 PLAN_LOGIN = (b"authorization", b"Bearer sk-ant-oat-of-a-replay")

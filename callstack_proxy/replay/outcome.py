@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from proxy.accounting import ReceiptTotals, percent_saved
+from callstack_proxy.management.reports import ReceiptTotals, percent_saved
 
 
 class RemovedContent(msgspec.Struct, kw_only=True):

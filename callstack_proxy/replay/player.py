@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import msgspec
 
+from callstack_proxy.management.reports import sum_receipts
 from callstack_proxy.management.views import task_title
 from callstack_proxy.replay.api.base import ReplayApi
 from callstack_proxy.replay.api.messages import MESSAGES
@@ -26,7 +27,7 @@ from callstack_proxy.replay.outcome import MarkerCosts, ReplayResult
 from callstack_proxy.replay.reads_needed import ReadsNeeded
 from callstack_proxy.replay.recording import RecordedStep, Recording
 from callstack_proxy.replay.services import TENANT, build_replay
-from proxy.accounting import Receipt, sum_receipts
+from proxy.accounting import Receipt
 from proxy.config import Config
 from proxy.core.ledger import Ledger, Message, Request
 from proxy.dialects import countable_texts, with_token_counts

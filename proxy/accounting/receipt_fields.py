@@ -20,6 +20,8 @@ KEEP_ALIVE_STATUS = "keep_alive"
 OWN_REQUEST_STATUSES = frozenset({SUMMARY_STATUS, KEEP_ALIVE_STATUS})
 ANSWERED_STATUS = "answered"
 """Status of a request that the proxy answered by itself: no provider was asked, so nothing had a price or a usage."""
+HELD_OUT, FOLDED = "holdout", "folded"
+"""The two groups of conversations that are compared, as `Receipt.group` names them."""
 
 
 class PlanWindowUse(msgspec.Struct, frozen=True, gc=False):
@@ -136,7 +138,7 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     project: str = ""
     """The folder in which the client works, as it tells the model; empty where it does not."""
     group: str = ""
-    """`holdout` or `folded`: the group in which its conversation is compared; empty where it is not."""
+    """`HELD_OUT` or `FOLDED`: the group in which its conversation is compared; empty where it is not."""
 
 
 class Receipt(RequestOutcome, frozen=True, kw_only=True, gc=False):

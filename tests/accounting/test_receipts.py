@@ -13,30 +13,32 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from pydantic import TypeAdapter
 
+from callstack_proxy.management.reports import (
+    GroupBy,
+    ReadAgain,
+    ReceiptTotals,
+    format_statement,
+    format_table,
+    group_receipts,
+    sum_receipts,
+    without_fixed,
+)
+from callstack_proxy.management.reports.text_tables import TableColumn, format_columns
 from callstack_proxy.management.views import StructSchema
 from proxy.accounting import (
     NOTHING_SENT,
     Accountant,
     CacheUse,
     GateDecision,
-    GroupBy,
     KnownHistory,
     PlanWindowUse,
     PromptCacheModel,
-    ReadAgain,
     Receipt,
-    ReceiptTotals,
     RequestOutcome,
-    format_statement,
-    format_table,
-    group_receipts,
     prompt_cache,
     response_headers,
-    sum_receipts,
-    without_fixed,
 )
 from proxy.accounting.tariff import Tariff
-from proxy.accounting.text_tables import TableColumn, format_columns
 from proxy.core.ledger.messages import Usage
 from proxy.core.recall.reread_stats import RereadCount
 from tests.pace import slowness

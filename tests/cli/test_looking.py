@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
+from callstack_proxy.management.reports import format_balance
 from callstack_proxy.management.views.conversations import MARK_MEANINGS
-from proxy.accounting import format_balance
 from proxy.core.frames.tree import INFERRED_ORIGINS
 from tests.cli.conftest import Shell, Stocked
 from tests.management.api.small_ledger import HALF_PAIR

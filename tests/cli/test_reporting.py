@@ -17,8 +17,9 @@ import pytest
 from msgspec.structs import replace
 
 from callstack_proxy.cli.context import project_folders
+from callstack_proxy.management.reports import is_in_project
 from callstack_proxy.management.views import compare_sessions
-from proxy.accounting import GateDecision, PlanCost, PlanWindowUse, Receipt, is_in_project, tariff_for
+from proxy.accounting import GateDecision, PlanCost, PlanWindowUse, Receipt, tariff_for
 from proxy.accounting.model_facts import MODELS_FILE
 from proxy.core.ledger import Conversation
 from proxy.core.observers import DEFAULT_TOOL_ROLES

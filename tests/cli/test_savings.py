@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from callstack_proxy.cli.savings.running_sum import ERASE, RunningSum
+from callstack_proxy.management.reports import ReceiptTotals
 from callstack_proxy.replay import ReplayResult
-from proxy.accounting import ReceiptTotals
 from tests.cli.conftest import Shell
 from tests.replay.sessions.logs import claude_lines, claude_log, codex_log, lines
 

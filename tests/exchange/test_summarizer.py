@@ -16,8 +16,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from callstack_proxy.management.reports import sum_receipts
 from llm_test_provider import ReceivedRequest, ScriptedAnswer, ScriptedProvider, says
-from proxy.accounting import Receipt, sum_receipts
+from proxy.accounting import Receipt
 from proxy.accounting.token_counter import TokenCounter
 from proxy.config.model import Config
 from proxy.config.sources import load_config

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from callstack_proxy.management.reports import ReceiptTotals
 from callstack_proxy.replay.player import play_recording
 from callstack_proxy.replay.recording_formats import read_recordings
-from proxy.accounting import ReceiptTotals
 from proxy.config.sources import load_config
 
 RECORDINGS = sorted((Path(__file__).resolve().parents[3] / "shared" / "trajectories").glob("*.jsonl.gz"))

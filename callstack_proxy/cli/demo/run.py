@@ -30,8 +30,9 @@ from callstack_proxy.cli.demo.proxy_process import LOG_NAME, ProxyFailed, ProxyP
 from callstack_proxy.cli.demo.screen import WIDE, DemoRow, Screen
 from callstack_proxy.cli.demo.session import SYSTEM, DemoTask, tasks
 from callstack_proxy.cli.output import output_width
+from callstack_proxy.management.reports import sum_receipts
 from llm_test_provider import Model, ScriptedProvider
-from proxy.accounting import Receipt, sum_receipts
+from proxy.accounting import Receipt
 from proxy.core.ledger import STACK_PREFIX
 
 MODEL = "gpt-5.4"

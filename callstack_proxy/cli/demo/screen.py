@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from callstack_proxy.cli.output import pluralize, wrap_text
-from proxy.accounting import Receipt, ReceiptTotals
+from callstack_proxy.management.reports import ReceiptTotals
+from proxy.accounting import Receipt
 from proxy.core.text import cut_at_word
 
 _TITLES = ("#", "what the agent did", "frame", "tokens in", "sent", "rounds", "saved", "with us $", "without us $")

@@ -44,6 +44,7 @@ from callstack_proxy.cli.savings.summary import (
     group_sessions,
     summary_lines,
 )
+from callstack_proxy.management.reports import is_dearer
 from callstack_proxy.replay import (
     FoundLogs,
     ReplayFailure,
@@ -58,7 +59,6 @@ from callstack_proxy.replay import (
     sum_rows,
     total_size,
 )
-from proxy.accounting import is_dearer
 
 LIMITS = (
     "A replay shows money and context, not whether the agent would have worked better or worse: its recorded steps are "

@@ -10,8 +10,8 @@ from types import TracebackType
 
 from callstack_proxy.cli.output import format_dollars, pluralize
 from callstack_proxy.cli.savings.plan import READ_WEIGHTS, USUAL, TariffOf, WindowUse, compared_text, window_use
+from callstack_proxy.management.reports import ReceiptTotals
 from callstack_proxy.replay import ReplayOutcome, ReplayResult, sum_rows
-from proxy.accounting import ReceiptTotals
 
 ERASE = "\r\x1b[K"
 

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 from callstack_proxy.cli.output import align_columns, format_dollars, one_line, pluralize
 from callstack_proxy.cli.savings.plan import TariffOf, plan_sentences
+from callstack_proxy.management.reports import NO_PROJECT, ReceiptTotals, dearer_sentence, shown_key
 from callstack_proxy.replay import NameNeeds, ReplayResult, brief_gain, sum_needs, sum_rows
-from proxy.accounting import NO_PROJECT, ReceiptTotals, dearer_sentence, shown_key
 
 DAY_S = 86_400
 MAX_GROUPS = 10

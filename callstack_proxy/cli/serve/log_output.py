@@ -34,7 +34,7 @@ import msgspec
 
 from callstack_proxy.cli.output import escape_unsafe, format_dollars, one_line
 from callstack_proxy.loggers import set_log_level
-from proxy.accounting import STATUS_MEANINGS, reason_meaning
+from callstack_proxy.management.reports import STATUS_MEANINGS, reason_meaning
 from proxy.telemetry import LogFields, log_field, truncate_field
 
 MAX_CAUSES = 5

@@ -39,10 +39,8 @@ from callstack_proxy.cli.wrap.explainer import Explainer
 from callstack_proxy.cli.wrap.lasting_settings import read_notes
 from callstack_proxy.cli.wrap.own_settings import OwnProvider, Surroundings
 from callstack_proxy.cli.wrap.shared_proxy import SharedProxy, planned_folder, shared_proxy
-from callstack_proxy.management.views import help_begins, is_too_short, tells_standing
-from proxy.accounting import (
+from callstack_proxy.management.reports import (
     PaidRequest,
-    Receipt,
     ReceiptTotals,
     format_amounts,
     percent_saved,
@@ -51,6 +49,8 @@ from proxy.accounting import (
     reason_meaning,
     sum_balances,
 )
+from callstack_proxy.management.views import help_begins, is_too_short, tells_standing
+from proxy.accounting import Receipt
 from proxy.config import Config, parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
 

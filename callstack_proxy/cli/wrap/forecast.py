@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from callstack_proxy.cli.context import opened_store
+from callstack_proxy.management.reports import ReceiptTotals
 from callstack_proxy.replay import (
     NotReplayable,
     Recording,
@@ -16,7 +17,6 @@ from callstack_proxy.replay import (
     stored_recording,
     sum_rows,
 )
-from proxy.accounting import ReceiptTotals
 from proxy.config import Config
 
 

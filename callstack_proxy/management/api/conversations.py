@@ -53,6 +53,7 @@ from callstack_proxy.management.export import (
     load_export_input,
     measure_named,
 )
+from callstack_proxy.management.reports import GroupBy, PeriodName, read_period
 from callstack_proxy.management.views import (
     MAX_TIMESTAMP_MS,
     ConversationRow,
@@ -77,7 +78,6 @@ from callstack_proxy.management.views import (
     task_frame,
     totals,
 )
-from proxy.accounting import GroupBy, PeriodName, read_period
 from proxy.core.frames import Status
 from proxy.errors import StoreError
 from proxy.store import DeletionResult, find_by_id

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 from callstack_proxy.management.api.base import CurrentCaller, JsonResponse
+from callstack_proxy.management.reports import PeriodName, read_period
 from callstack_proxy.management.views import ProofView, proof_view
-from proxy.accounting import PeriodName, read_period
 
 router = APIRouter()
 

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from typing_extensions import TypedDict
 
+from callstack_proxy.management.reports import ReadAgain, read_period
 from callstack_proxy.management.views import decode_receipt
-from proxy.accounting import OWN_REQUEST_STATUSES, ReadAgain, Receipt, read_period
+from proxy.accounting import OWN_REQUEST_STATUSES, Receipt
 from proxy.core.frames import CONVERSATION
 from proxy.core.ledger import Conversation, Ledger
 from proxy.store import ConversationUnreadable, Store, TenantScope, find_by_id, newest_path_state

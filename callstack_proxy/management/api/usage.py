@@ -15,7 +15,7 @@ from fastapi.concurrency import run_in_threadpool
 from typing_extensions import TypedDict
 
 from callstack_proxy.management.api.base import CurrentCaller, JsonResponse, Limit, Offset
-from proxy.accounting import percent_saved
+from callstack_proxy.management.reports import percent_saved
 from proxy.auth import (
     USER_TENANT_PREFIX,
     BudgetPeriod,

@@ -17,6 +17,7 @@ from callstack_proxy.management.api import now_ms
 from callstack_proxy.management.console.overview_filter import PERIOD_WORDS, WHOSE, client_options
 from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
 from callstack_proxy.management.console.running import running_now
+from callstack_proxy.management.reports import Period, PeriodName, client_of, read_period
 from callstack_proxy.management.views import (
     ConversationRow,
     conversation_rows_of,
@@ -31,7 +32,7 @@ from callstack_proxy.management.views import (
     task_title,
     tells_standing,
 )
-from proxy.accounting import Period, PeriodName, Receipt, client_of, read_period
+from proxy.accounting import Receipt
 from proxy.auth import name_of_tenant
 from proxy.core.ledger import Conversation
 from proxy.errors import BadRequest

@@ -18,6 +18,7 @@ from callstack_proxy.management.console.parts.icicle import Icicle, lay_out, tok
 from callstack_proxy.management.console.parts.request_sentence import request_sentence, sentence_facts
 from callstack_proxy.management.console.rendering import render, visitor_of
 from callstack_proxy.management.console.running import call_words, running_now
+from callstack_proxy.management.reports import without_plan_prices
 from callstack_proxy.management.views import (
     conversations,
     decode_receipt,
@@ -26,7 +27,7 @@ from callstack_proxy.management.views import (
     newest_telling,
     task_title,
 )
-from proxy.accounting import Receipt, without_plan_prices
+from proxy.accounting import Receipt
 from proxy.config import Config
 from proxy.core.frames import PathState, path_to
 from proxy.core.ledger import EntryKind, Ledger

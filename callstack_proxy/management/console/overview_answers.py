@@ -12,9 +12,7 @@ from callstack_proxy.management.api import ApiContext
 from callstack_proxy.management.console.overview_filter import WHOSE
 from callstack_proxy.management.console.rendering import Visitor
 from callstack_proxy.management.console.running import Running, running_now
-from callstack_proxy.management.views import LoadedReceipts, load_receipts, only_dollars_paid, task_title
-from proxy.accounting import (
-    Receipt,
+from callstack_proxy.management.reports import (
     ReceiptTotals,
     dearer_conversations,
     plan_part_words,
@@ -23,6 +21,8 @@ from proxy.accounting import (
     reason_meaning,
     sum_receipts,
 )
+from callstack_proxy.management.views import LoadedReceipts, load_receipts, only_dollars_paid, task_title
+from proxy.accounting import Receipt
 from proxy.auth import days_since_1970, name_of_tenant
 from proxy.errors import NotFound
 from proxy.store import ConversationUnreadable, UsageRecord, find_by_id

@@ -12,7 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from callstack_proxy.management.console.rendering import Visitor
-from proxy.accounting import GroupBy, Period, PeriodName, Receipt, client_of, read_period
+from callstack_proxy.management.reports import GroupBy, Period, PeriodName, client_of, read_period
+from proxy.accounting import Receipt
 from proxy.auth import list_keys, name_of_tenant, tenant_of_key
 from proxy.errors import BadRequest, Forbidden
 

@@ -29,6 +29,13 @@ from callstack_proxy.management.console.overview_filter import (
 )
 from callstack_proxy.management.console.parts.balance import token_balance
 from callstack_proxy.management.console.rendering import render, visitor_of
+from callstack_proxy.management.reports import (
+    dearer_conversations,
+    outcome_meaning,
+    plan_part_words,
+    plan_words,
+    reason_meaning,
+)
 from callstack_proxy.management.views import (
     BROKEN_OFF,
     Totals,
@@ -38,15 +45,7 @@ from callstack_proxy.management.views import (
     sum_receipts_by,
     totals_view,
 )
-from proxy.accounting import (
-    HELD_OUT,
-    Receipt,
-    dearer_conversations,
-    outcome_meaning,
-    plan_part_words,
-    plan_words,
-    reason_meaning,
-)
+from proxy.accounting import HELD_OUT, Receipt
 
 MAX_CHART_POINTS = 400
 MAX_ROWS = 200

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callstack_proxy.management.api import ApiContext
+from callstack_proxy.management.reports import outcome_meaning, shown_key
 from callstack_proxy.management.views import BROKEN_OFF, LENGTH_REASONS
 from proxy import __version__
-from proxy.accounting import outcome_meaning, shown_key
 from proxy.auth import Tenant
 from proxy.core.text import dollar_decimals
 from proxy.errors import Forbidden

@@ -32,8 +32,9 @@ from callstack_proxy.management.console.parts.body_diff import (
 from callstack_proxy.management.console.parts.icicle import message_of
 from callstack_proxy.management.console.parts.request_sentence import SentenceFacts, request_sentence, sentence_facts
 from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
+from callstack_proxy.management.reports import decision_meaning, plan_lines
 from callstack_proxy.management.views import decode_receipt, requests, task_title
-from proxy.accounting import GateDecision, Receipt, decision_meaning, plan_lines
+from proxy.accounting import GateDecision, Receipt
 from proxy.config import Config
 from proxy.core.context import owner_of
 from proxy.core.frames import frame_id_of

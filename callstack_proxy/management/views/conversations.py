@@ -12,6 +12,7 @@ from typing import cast
 
 import msgspec
 
+from callstack_proxy.management.reports import PaidRequest, plan_part_words, plan_words, sum_balances
 from callstack_proxy.management.views.schemas import (
     ConversationRow,
     FrameDetail,
@@ -21,7 +22,6 @@ from callstack_proxy.management.views.schemas import (
     TreeState,
     WithInterimSummary,
 )
-from proxy.accounting import PaidRequest, plan_part_words, plan_words, sum_balances
 from proxy.core.compaction import unfoldable_frames
 from proxy.core.context import entries_of_frame, with_open_frame_artifacts
 from proxy.core.frames import (

@@ -8,8 +8,9 @@ from typing import Annotated, Literal, NotRequired
 
 from typing_extensions import TypedDict  # pydantic reads the one of `typing` from Python 3.12 on only
 
+from callstack_proxy.management.reports import ComparedMeasure, ReceiptTotals
 from callstack_proxy.management.views.struct_schema import StructSchema
-from proxy.accounting import ComparedMeasure, Receipt, ReceiptTotals
+from proxy.accounting import Receipt
 
 CallState = Literal["pending", "running", "completed", "error"]
 """Its arguments arrive; it runs; its result reports success; its result reports failure."""

@@ -11,15 +11,11 @@ from datetime import datetime
 
 import msgspec
 
-from callstack_proxy.management.views.schemas import ProofView, Totals
-from proxy.accounting import (
+from callstack_proxy.management.reports import (
     ALL_TIME,
-    HELD_OUT,
-    OWN_REQUEST_STATUSES,
     GroupBy,
     Period,
     Proof,
-    Receipt,
     ReceiptTotals,
     SessionCounts,
     client_of,
@@ -31,6 +27,8 @@ from proxy.accounting import (
     without_fixed,
     without_plan_prices,
 )
+from callstack_proxy.management.views.schemas import ProofView, Totals
+from proxy.accounting import HELD_OUT, OWN_REQUEST_STATUSES, Receipt
 from proxy.core.ledger import Conversation, Ledger
 from proxy.core.observers import ToolRoles
 from proxy.core.recall import RereadCount, WorkCounts, count_rereads, count_work

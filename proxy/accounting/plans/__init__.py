@@ -1,4 +1,4 @@
-"""Plans that are paid by window: what answers tell of them, what tokens weigh there, who pays, what was taken."""
+"""Plans that are paid by window: what answers tell of them, what tokens weigh there, and who pays."""
 
 from proxy.accounting.plans.plan_accounts import (
     ORGANIZATION,
@@ -8,16 +8,5 @@ from proxy.accounting.plans.plan_accounts import (
     PlanAccounts,
     PlanState,
 )
-from proxy.accounting.plans.plan_totals import (
-    PaidRequest,
-    PlanTotals,
-    format_plan,
-    is_paid_by_plan,
-    plan_lines,
-    plan_part_words,
-    plan_requests,
-    plan_words,
-    sum_plans,
-)
 from proxy.accounting.plans.plan_weights import ListUse, list_use, plan_tariff
-from proxy.accounting.plans.plan_window import WindowReading, read_windows
+from proxy.accounting.plans.plan_window import WindowReading, read_windows, window_minutes

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from callstack_proxy.management.console.parts.balance import CAUSES, money_causes, token_balance
+from callstack_proxy.management.reports import sum_receipts
 from llm_test_provider import ScriptedProvider
-from proxy.accounting import Receipt, sum_receipts
+from proxy.accounting import Receipt
 from tests.harness import RunningProxy, Stage
 from tests.scenarios.sessions import TOOLS, Session
 

@@ -14,7 +14,8 @@ from callstack_proxy.management.export import otel as spans
 from callstack_proxy.management.export.export_formats import export_formats, format_named, measure_named
 from callstack_proxy.management.export.redaction import without_credentials
 from callstack_proxy.management.export.source import ExportInput
-from proxy.accounting import Receipt, sum_receipts
+from callstack_proxy.management.reports import sum_receipts
+from proxy.accounting import Receipt
 from proxy.core.frames.events import (
     DecisionAdded,
     FrameInvalidated,

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from proxy.accounting import KEEP_ALIVE_STATUS, OWN_REQUEST_STATUSES, Receipt, sum_receipts
+from callstack_proxy.management.reports import sum_receipts
+from proxy.accounting import KEEP_ALIVE_STATUS, OWN_REQUEST_STATUSES, Receipt
 
 CHANGING_EVENTS = frozenset({"woken", "folded", "parted", "replaced", "trim", "unfolded", "switched"})
 """Events with which the context is another one than with the request before."""

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from callstack_proxy.management.console.rendering import as_sentence, format_short_tokens, format_usd
+from callstack_proxy.management.reports import decision_meaning, outcome_meaning, reason_meaning
 from callstack_proxy.management.views import BROKEN_OFF
-from proxy.accounting import GateDecision, Receipt, decision_meaning, outcome_meaning, reason_meaning
+from proxy.accounting import GateDecision, Receipt
 from proxy.core.frames import FrameFolded, Tree, decode_event
 from proxy.core.ledger import Ledger
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from callstack_proxy.management.reports import is_in_project
 from callstack_proxy.management.views.totals import decode_receipt
-from proxy.accounting import is_in_project
 from proxy.core.ledger import Conversation
 from proxy.store import ConversationUnreadable, Store, TenantScope, translate_read_errors
 

@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
-from proxy.accounting import CacheUse, ReadAgain, Receipt, format_balance, format_statement, sum_balances, sum_receipts
-from proxy.accounting.read_again import MIN_REQUESTS, USUAL_RATE
+from callstack_proxy.management.reports import ReadAgain, format_balance, format_statement, sum_balances, sum_receipts
+from callstack_proxy.management.reports.read_again import MIN_REQUESTS, USUAL_RATE
+from proxy.accounting import CacheUse, Receipt
 from proxy.core.ledger import Usage
 
 pytestmark = pytest.mark.rows("X-64")

@@ -16,10 +16,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from proxy.accounting.text_tables import TableColumn, format_columns
+from callstack_proxy.management.reports.text_tables import TableColumn, format_columns
 
-HELD_OUT, FOLDED = "holdout", "folded"
-"""The two groups, as receipts name them."""
 MIN_SESSIONS = 20
 """Sessions that each group needs before it is compared."""
 STANDARD_ERRORS = 3.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from proxy.accounting.totals import GroupBy, ReceiptTotals, is_dearer, percent_saved
+from callstack_proxy.management.reports.totals import GroupBy, ReceiptTotals, is_dearer, percent_saved
 from proxy.core.text import cell_width, cut_at_word, dollar_decimals
 
 GAP = "  "

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from proxy.accounting import ReceiptTotals, format_table
+from callstack_proxy.management.reports import ReceiptTotals, format_table
 
 
 @pytest.mark.parametrize(("cost", "decimals"), [(0.0069, 6), (0.69, 4)])

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from proxy.accounting import Proof, SessionCounts, compare_groups, format_proof
+from callstack_proxy.management.reports import Proof, SessionCounts, compare_groups, format_proof
 
 SESSIONS, EDITS, SHARE = 400, 15, 0.25
 SEEDS = range(100)

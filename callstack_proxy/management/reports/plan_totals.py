@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from proxy.accounting.plans.plan_window import window_minutes
-from proxy.accounting.receipt_fields import OWN_REQUEST_STATUSES, PlanCost, Receipt
-from proxy.accounting.totals import percent_saved
+from callstack_proxy.management.reports.totals import percent_saved
+from proxy.accounting import OWN_REQUEST_STATUSES, PlanCost, Receipt, window_minutes
 
 WINDOW_NAMES = {"5h": "your 5 hours", "7d": "your week"}
 WINDOWS_NAMES = {"5h": "times your 5 hours", "7d": "weeks"}

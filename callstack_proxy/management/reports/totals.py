@@ -8,22 +8,23 @@ both sides at the same price, so that no saving changes. Days are in the time zo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime, tzinfo
+from pathlib import PurePosixPath, PureWindowsPath
 from typing import Literal
 
 import msgspec
 
-from proxy.accounting.project import NO_PROJECT
-from proxy.accounting.prompt_cache import CacheUse
-from proxy.accounting.read_again import ReadAgain
-from proxy.accounting.receipt_fields import ANSWERED_STATUS, OWN_REQUEST_STATUSES, PlanCost, Receipt
+from callstack_proxy.management.reports.read_again import ReadAgain
+from proxy.accounting import ANSWERED_STATUS, OWN_REQUEST_STATUSES, CacheUse, PlanCost, Receipt
 from proxy.core.ledger import Usage
 from proxy.core.recall import RereadCount
 
 GroupBy = Literal["request", "frame", "conversation", "model", "day", "client", "project"]
 NO_FRAME = "(no frame)"
 NO_CLIENT = "(unnamed)"
+NO_PROJECT = "(not told)"
+"""Stands for the folder of agents that tell none."""
 NAMELESS_WORDS = {NO_CLIENT: "unknown client", NO_PROJECT: "unknown folder", NO_FRAME: "in no frame"}
 """What people read in place of the keys of rows for what names nothing."""
 EVEN_SHARE = 0.001
@@ -246,6 +247,14 @@ def shown_key(key: str) -> str:
 def project_of(receipt: Receipt) -> str:
     """The folder in which the client works, under one name for all that tell none."""
     return receipt.project or NO_PROJECT
+
+
+def is_in_project(folder: str, names: Collection[str]) -> bool:
+    """Whether work in `folder` belongs to the project whose folder has one of these `names`; all does without any."""
+    if not folder:
+        return not names or NO_PROJECT in names
+    path = PureWindowsPath(folder) if "\\" in folder else PurePosixPath(folder)
+    return not names or any(path.is_relative_to(name) for name in names)
 
 
 def group_receipts(

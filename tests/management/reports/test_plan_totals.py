@@ -5,16 +5,8 @@ import pytest
 
 from callstack_proxy.cli.inspect import receipt_text
 from callstack_proxy.cli.wrap.command import outcome_text
-from proxy.accounting import (
-    UNKNOWN_TARIFF,
-    PlanCost,
-    PlanWindowUse,
-    Receipt,
-    ReceiptTotals,
-    format_plan,
-    plan_lines,
-    sum_plans,
-)
+from callstack_proxy.management.reports import ReceiptTotals, format_plan, plan_lines, sum_plans
+from proxy.accounting import UNKNOWN_TARIFF, PlanCost, PlanWindowUse, Receipt
 
 pytestmark = pytest.mark.rows("X-63")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.accounting import decision_meaning, outcome_meaning, reason_meaning
-from proxy.accounting.reasons import DECISION_REASONS, REASON_MEANINGS, STATUS_MEANINGS
+from callstack_proxy.management.reports import decision_meaning, outcome_meaning, reason_meaning
+from callstack_proxy.management.reports.reasons import DECISION_REASONS, REASON_MEANINGS, STATUS_MEANINGS
 from proxy.core.compaction.fold_cost import GateReason
 
-PROXY = Path(__file__).resolve().parents[2] / "proxy"
+PROXY = Path(__file__).resolve().parents[3] / "proxy"
 DOORS = PROXY.with_name("callstack_proxy")
 NAMED = {
     "ContextRejected": "code",
