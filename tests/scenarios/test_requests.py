@@ -94,6 +94,18 @@ def test_a_greeting_is_no_task(chat: Conversation, provider: ScriptedProvider) -
 
 
 @pytest.mark.rows("S0-52")
+def test_the_first_words_that_ask_for_something_are_the_task(chat: Conversation, provider: ScriptedProvider) -> None:
+    """Not what the client or the user said before."""
+    provider.will(says("Hi! How can I help?"), does(push("Read it")), does(bash("ls")), does(pop("read")), says("ok"))
+    chat.says("(conversation starts)")
+    assert next(iter(chat.proxy.frames())) == "Conversation"
+    chat.says("Fix the parser of dates")
+    chat.returns("dates.py")
+
+    assert next(iter(chat.proxy.frames())) == "Fix the parser of dates"
+
+
+@pytest.mark.rows("S0-52")
 def test_what_the_first_request_made_stands_below_it_once_there_is_another(
     session: Session, provider: ScriptedProvider
 ) -> None:

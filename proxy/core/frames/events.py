@@ -49,7 +49,7 @@ class FramePlanned(NewFrame, frozen=True, tag="planned"):
 
 
 class FrameReplanned(msgspec.Struct, frozen=True, tag="replanned"):
-    """New words for a frame that is still planned."""
+    """New words for a frame that is still planned, or for a root that had no task."""
 
     frame: str
     title: str

@@ -378,7 +378,7 @@ def _split_frame(tree: Tree, event: FrameSplit, now: int) -> Tree:
 
 def _replan_frame(tree: Tree, event: FrameReplanned, now: int) -> Tree:
     frame = tree.frames.get(event.frame)
-    if frame is None or frame.status is not Status.PLANNED:
+    if frame is None or not (frame.status is Status.PLANNED or frame.has_no_task):
         return tree
     replanned = replace(
         frame, title=event.title, criteria=event.criteria, criteria_compacted=event.compacted, updated_at=now

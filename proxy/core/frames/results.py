@@ -15,7 +15,7 @@ import msgspec
 
 from proxy.core.frames.announcements import announced_part, outcome_part
 from proxy.core.frames.same_paths import one_spelling
-from proxy.core.frames.tree import Frame, Status, Tree, children, next_planned
+from proxy.core.frames.tree import CONVERSATION, Frame, Status, Tree, children, next_planned
 from proxy.core.text import (
     TRUNCATION_MARKER,
     CountTokens,
@@ -329,4 +329,4 @@ def title_of(text: str) -> str:
     if own[1:] and own[0].endswith(":") and len(words) < MAX_TITLE_WORDS:
         words += own[1].split()
     shortened = " ".join(words[:MAX_TITLE_WORDS]) + ("…" if len(words) > MAX_TITLE_WORDS else "")
-    return cut_for_display(shortened, MAX_TITLE_CHARACTERS) or "Conversation"
+    return cut_for_display(shortened, MAX_TITLE_CHARACTERS) or CONVERSATION

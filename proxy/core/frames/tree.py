@@ -122,6 +122,11 @@ class Frame(msgspec.Struct, frozen=True):
         return "left open" if is_left else str(self.status)
 
     @property
+    def has_no_task(self) -> bool:
+        """Whether it is a root of a conversation in which nothing was asked for yet."""
+        return not self.parent and self.title == CONVERSATION
+
+    @property
     def is_part(self) -> bool:
         """Whether the proxy cut it off work that goes on. A part is no task: no position or list counts it."""
         return self.origin == PART_ORIGIN

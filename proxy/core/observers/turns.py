@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
 from proxy.core.memo import TextCache
@@ -31,6 +31,7 @@ MAX_ARTICLE_ORDER_WORDS = 5  # in a longer order `the file` or `the tests` names
 RELATED_SHARE = 0.34  # of a message's topic words that the turn before has too, to be related
 RELATED_INSTRUCTION_SHARE = 0.6
 """The same for a message that opens like an instruction: the next task in a project shares words anyway."""
+MAX_STATEMENTS = 2  # in front of the order that a request is titled by
 MAX_SENTENCES = 40  # of a message that are looked at for an order
 MIN_SHARED_IDENTIFIERS = 2  # paths and identifiers in common that make a message related, whatever its words
 MIN_TOPIC_WORDS = 4  # topic words of a message that can be about something else
@@ -326,28 +327,57 @@ def has_client_tag(text: str) -> bool:
 
 
 def first_user_text(texts: Iterable[str], max_characters: int) -> str:
-    """The first user message with words of its own, without client elements and media; if none has any, the first one,
-    with a word for each image or file."""
+    """The first user message that asks for something, else the first with words of its own, without client elements and
+    media; if none has any, the first one, with a word for each image or file."""
     texts = tuple(texts)
     said = (without_media(text) for text in texts if not _CLIENT_MESSAGE.match(text))
     own_texts = (without_client_elements(text, max_characters) for text in said)
-    words = next((words for words in own_texts if words), None)
+    said_texts = [words for words in own_texts if words]
+    words = next(filter(task_text_of, said_texts), next(iter(said_texts), None))
     return without_media("".join(texts[:1]), named=True)[:max_characters] if words is None else words
 
 
 def task_text_of(text: str) -> str:
-    """What the user asks for, without a greeting, thanks or praise in front of it, and without words for one more
-    order; the whole text if nothing else is said. It is what a request is titled by, so a slash command or an image on
-    a line of its own is left out."""
+    """What the user asks for, from the first sentence of the opening on that orders something, else from the first one:
+    without a greeting, thanks or praise in front of it, words for one more order, and what a client adds. Empty
+    where nothing else is said. It is what a request is titled by, so a slash command or an image on a line
+    of its own is left out."""
+    if _CLIENT_MESSAGE.match(text):
+        return ""
     text = _IMAGE_PATH.sub("", _SLASH_COMMAND.sub("", text.lstrip())).strip() or text
-    task = text.strip()
-    while (courtesy := _COURTESY.match(task)) and (rest := task[courtesy.end() :].strip()):
-        task = rest
-    if (further := _further_order(task)) and not _WANT.match(further):
+    text = said = _NO_TASK.sub("", _WRAPPER.sub("", _CLIENT_ELEMENT.sub("", text))).strip()
+    if _CLIENT_TEXT.match(text):
+        return ""
+    while courtesy := _COURTESY.match(said):
+        said = said[courtesy.end() :].strip()
+    if (further := _further_order(said)) and not _WANT.match(further):
         return _as_sentence(further)
-    if task == text.strip():
-        return text
-    return _as_sentence(_TRANSITION.sub("", task, count=1).strip() or task)
+    task = said[_begin_of_order(said[:MAX_TURN_TEXT_LENGTH]) :]
+    return text if task == text else _as_sentence(_TRANSITION.sub("", task, count=1).strip() or task)
+
+
+def _begin_of_order(said: str) -> int:
+    """Where an order begins behind one or two statements that open a message; 0 without one."""
+    opening = _PARAGRAPH.split(said, maxsplit=1)[0]
+    starts = [found.end() for found in islice(_SENTENCE_END.finditer(opening), MAX_STATEMENTS)]
+    first = opening[: starts[0]] if starts else ""
+    if not _STATEMENT.match(first) or _is_order(first) or _QUESTION.search(first):
+        return 0
+    sentences = (opening[start:end] for start, end in pairwise((*starts, len(opening))))
+    return next((start for start, sentence in zip(starts, sentences, strict=True) if _orders_by_itself(sentence)), 0)
+
+
+def _orders_by_itself(sentence: str) -> bool:
+    """Whether a sentence orders something without pointing at what was said before."""
+    is_order = _INSTRUCTION.match(sentence) or _ORDER.match(sentence) or _PLEASE.match(sentence)
+    is_long = len(_lowercase_words(sentence)) > MAX_SHORT_MESSAGE_WORDS
+    return bool(is_order) and is_long and not (_PRONOUN.search(sentence) or _points_back(sentence))
+
+
+_PARAGRAPH = re.compile(r"\n\s*\n")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])")
+_STATEMENT = re.compile(r"(?:i|we|you|they|it|this|that|these|there|here|the|an?|my|our|your)\b", re.IGNORECASE)
+_PLEASE = re.compile(r"please\s(?!(?:note|see|find)\b)\w|consider\sthe\b", re.IGNORECASE)
 
 
 def _as_sentence(text: str) -> str:
@@ -368,6 +398,20 @@ _TRANSITION = re.compile(
 )
 
 
+_WRAPPER = re.compile(
+    r"""<((?:[a-z]+[_-])*(?:info|contexts?|details|files?|status|rules|env|environment|workspace|metadata|history
+          |reminders?|settings|preferences|timestamp|date|time|cwd|memory|memories)|user_instructions|stack-context)
+        \b[^>]*>.*?(?:</\1>|\Z)""",
+    re.DOTALL | re.VERBOSE,
+)
+"""What clients put around the user's words: where they work, and with what."""
+_NO_TASK = re.compile(
+    r"""^[ \t]*(?: [(\[](?!(?:image|file)\]|[x ]\])[^()\[\]\n]{1,80}[)\]]
+          | (?:[\w.~-]*/){2,20}[\w.~-]* | </?\w[^<>\n]{0,80}>
+          | (?:user|human|assistant|system)\s?: )[ \t]*$""",
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
+"""A line of its own that asks for nothing: a remark in brackets, a path, a tag, who speaks."""
 _TOPIC_NOUN = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
 _NEW_TOPIC = re.compile(
     rf"(?:\b(?:new|next|another|different|separate|unrelated|second|other)\s{_TOPIC_NOUN}\b"

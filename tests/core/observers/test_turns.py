@@ -56,6 +56,30 @@ def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
         ("/mode\n\nread theme.md in full", "read theme.md in full"),
         ("/\n\n'/var/Screenshot.png'\n\nwhy do the colors differ?", "why do the colors differ?"),
         ("/compact", "/compact"),
+        ("(conversation starts)", ""),
+        ("Hi there!", ""),
+        ("Good morning!\n\n(new session)\nPlease add a login page", "Add a login page"),
+        (
+            "<uploaded_files>\n/srv/shop\n</uploaded_files>\nI've uploaded a shop. Fix the tax of orders.",
+            "Fix the tax of orders.",
+        ),
+        ("<uploaded_files>\n/workspace/shop\n</uploaded_files>\nHello", ""),
+        ("<environment_context>\n  <cwd>/srv</cwd>\n</environment_context>\n", ""),
+        (
+            "<user_info>\nOS: linux\nShell: zsh\n</user_info>\n<user_query>\nrename cart.py\n</user_query>",
+            "rename cart.py",
+        ),
+        ("# AGENTS.md instructions for /srv\n\n<INSTRUCTIONS>\nBe brief.\n</INSTRUCTIONS>", ""),
+        ("/workspace/shop/cart.py\nAdd a discount to it", "Add a discount to it"),
+        ("[Request interrupted by user]", ""),
+        ("Base directory for this skill: /srv/skills/plan\n\nWrite the plan.", ""),
+        (
+            "The totals are wrong. Please recompute all totals in cart.py.",
+            "Recompute all totals in cart.py.",
+        ),
+        ("The totals are wrong. Fix it.", "The totals are wrong. Fix it."),
+        ("our git status has broken, why?", "our git status has broken, why?"),
+        ("[image]", "[image]"),
     ],
 )
 def test_a_title_begins_with_a_capital_behind_words_that_were_left_out(text: str, title: str) -> None:
@@ -89,6 +113,11 @@ def test_what_a_client_says_in_the_users_name_is_no_request(text: str) -> None:
     assert first_user_text([text, "Make the tests green."], 400) == "Make the tests green."
     assert not ends_with_user_message([message(text)])
     assert continues_turn("Make the tests green.", "Now I run them.", text)
+
+
+@pytest.mark.parametrize("text", ["hi", "(conversation starts)", "<uploaded_files>\n/a\n</uploaded_files>"])
+def test_a_message_without_a_task_titles_nothing(text: str) -> None:
+    assert first_user_text([text, "Make the tests green."], 400) == "Make the tests green."
 
 
 @pytest.mark.parametrize(
