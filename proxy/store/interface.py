@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from proxy.core.ledger import Conversation, Ledger, LedgerItem
+from proxy.core.ledger import Conversation, Ledger, LedgerItem, Message
 from proxy.errors import NotFound, StoreError
 
 Body = tuple[bytes, ...]
@@ -294,6 +294,9 @@ class Store(Protocol):
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
         """A whole conversation as it was written, or None if this tenant has none with this id. After a loss, loading
         allows writing again."""
+
+    async def first_messages(self, tenant: str, conversation: str, entries: int) -> tuple[Message, ...]:
+        """Those of its first so many entries, oldest first. Quick for a conversation of any length."""
 
     async def changes(self, tenant: str, known: Mapping[str, int]) -> dict[str, Changes | None]:
         """What other processes wrote to these conversations behind the row numbers `known` (`Ledger.read_upto`); None

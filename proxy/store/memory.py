@@ -6,10 +6,11 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
-from proxy.core.ledger import Conversation, Entry, Ledger, LedgerEvent, LedgerItem, QueuedMessage, Round
+from proxy.core.ledger import Conversation, Entry, Ledger, LedgerEvent, LedgerItem, Message, QueuedMessage, Round
 from proxy.errors import StoreError
 from proxy.store.commit import ConversationKey, memory_size_of, without_bodies
 from proxy.store.interface import (
@@ -181,6 +182,10 @@ class MemoryStore:
     async def load(self, tenant: str, conversation: str) -> Ledger | None:
         found = self._conversations.get((tenant, conversation))
         return rebuild_ledger(found, self._values.get((tenant, conversation), ())) if found else None
+
+    async def first_messages(self, tenant: str, conversation: str, entries: int) -> tuple[Message, ...]:
+        values = (value for value in self._values.get((tenant, conversation), ()) if isinstance(value, Entry))
+        return tuple(entry.message for entry in islice(values, entries) if entry.message is not None)
 
     async def conversations(
         self, tenant: str | None, limit: int = 100, offset: int = 0, *, awaits_writes: bool = True

@@ -153,6 +153,14 @@ def load_outline(connection: Connection, tenant: str, conversation: str) -> Ledg
     return _build_ledger(found, of_tables, messages)
 
 
+def first_messages(connection: Connection, tenant: str, conversation: str, entries: int) -> tuple[Message, ...]:
+    table, owner = schema.entries, _parameters((rows.escape_text(tenant), rows.escape_text(conversation)))
+    first = connection.execute(_of_owner(select(table.c.id), table).order_by(table.c.place).limit(entries), owner)
+    ids = list(first.scalars())
+    found = _messages_by_round(connection.execute(_MESSAGES.where(schema.messages.c.entry.in_(ids)), owner))
+    return tuple(found[each, rows.ENTRY_ROUND][0] for each in ids if (each, rows.ENTRY_ROUND) in found)
+
+
 def _build_ledger(
     conversation: Sequence[Row[Any]],
     of_tables: Sequence[Sequence[Row[Any]]],
@@ -329,7 +337,8 @@ def requests(
     connection: Connection, tenant: str | None, conversation: str, limit: int, offset: int
 ) -> tuple[RequestRecord, ...]:
     table = schema.requests
-    query = _scoped(select(table), table, tenant).order_by(table.c.created.desc(), table.c.id.desc())
+    columns = [column for column in table.c if column is not table.c.body]  # of thousands, bodies are half the time
+    query = _scoped(select(*columns), table, tenant).order_by(table.c.created.desc(), table.c.id.desc())
     if conversation:
         query = query.where(table.c.conversation == rows.escape_text(conversation))
     return tuple(map(rows.request_of, connection.execute(query.limit(limit).offset(offset))))

@@ -24,7 +24,7 @@ from typing import TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from proxy.core.ledger import Conversation, Ledger
+from proxy.core.ledger import Conversation, Ledger, Message
 from proxy.errors import InvalidConfiguration, StoreError
 from proxy.store import delete
 from proxy.store import read as reading
@@ -178,6 +178,9 @@ class SqlStore:
             raise
         self._writer.clear_lost(tenant, conversation)
         return found
+
+    async def first_messages(self, tenant: str, conversation: str, entries: int) -> tuple[Message, ...]:
+        return await self._read(lambda c: reading.first_messages(c, tenant, conversation, entries), may_repair=False)
 
     async def changes(self, tenant: str, known: Mapping[str, int]) -> dict[str, Changes | None]:
         if not self._database.is_shared or not known:

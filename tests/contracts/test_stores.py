@@ -88,12 +88,15 @@ def test_a_conversation_is_loaded_exactly_as_it_was_written(
     cut = data.draw(st.integers(0, len(written.values)))
     owned = [LedgerRecord(written.conversation.id, value) for value in written.values]
 
-    async def write_and_load() -> object:
+    async def write_and_load() -> tuple[object, object]:
+        key = written.conversation.tenant, written.conversation.id
         store.write(written.conversation.tenant, [written.conversation, *owned[:cut]])
         store.write(written.conversation.tenant, owned[cut:])
-        return await store.load(written.conversation.tenant, written.conversation.id)
+        return await store.load(*key), await store.first_messages(*key, 3)
 
-    assert runner.run(write_and_load()) == grown_to(written.conversation, written.values)
+    expected = grown_to(written.conversation, written.values)
+    first = [each.message for each in list(expected.entries.values())[:3] if each.message is not None]
+    assert runner.run(write_and_load()) == (expected, tuple(first))
 
 
 AWKWARD = {

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -34,13 +33,13 @@ from callstack_proxy.management.console import (
     request_page,
     running,
 )
-from callstack_proxy.management.console.rendering import Visitor, read_form, render, visitor_of
+from callstack_proxy.management.console.page_memory import PageMemory
+from callstack_proxy.management.console.rendering import STATIC_FILES, Visitor, read_form, render, visitor_of
 from callstack_proxy.management.console.sessions import Sessions
 from callstack_proxy.management.console.store_trouble import LOST_FORM_WORDS, agents_meanwhile, slow_words, unread_words
 from proxy.auth import Tenant
 from proxy.errors import ProxyError, StoreError, Unauthorized
 
-STATIC_FILES = Path(__file__).with_name("static")
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
@@ -95,6 +94,7 @@ class _ConsoleAccess:
         self._app = app
         self._context = context
         self._sessions = sessions
+        self._memory = PageMemory()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
@@ -106,8 +106,7 @@ class _ConsoleAccess:
                 headers = MutableHeaders(scope=message)
                 for name, value in SECURITY_HEADERS.items():
                     headers[name] = value
-                is_static = scope["path"].startswith("/console/static/")
-                headers["cache-control"] = "no-cache" if is_static else "no-store"
+                headers["cache-control"] = _cache_control(scope)
             await send(message)
 
         request = Request(scope)
@@ -119,7 +118,8 @@ class _ConsoleAccess:
 
         tenant = find_tenant()
         state = scope.setdefault("state", {})
-        state["visitor"] = Visitor(self._context, tenant, self._sessions.form_token(cookie, tenant) if tenant else "")
+        token = self._sessions.form_token(cookie, tenant) if tenant else ""
+        state["visitor"] = Visitor(self._context, tenant, token, self._memory)
         state["newest_event"] = self._context.feed.newest_number  # before the page reads what it shows
         state["sessions"] = self._sessions
         state["tenant"] = tenant
@@ -149,6 +149,14 @@ class _ConsoleAccess:
             return _sign_in_page(request, str(error), status=401)
         rest = [(name, value) for name, value in request.query_params.multi_items() if name != "code"]
         return _with_cookie(request, tenant_cookie=self._sessions.cookie_of(tenant), query=urlencode(rest))
+
+
+def _cache_control(scope: Scope) -> str:
+    """A file whose address names its content is never asked for again; without that a page would wait for its style
+    sheets each time."""
+    if not scope["path"].startswith("/console/static/"):
+        return "no-store"
+    return "max-age=31536000, immutable" if scope["query_string"] else "no-cache"
 
 
 def cookie_name(request: Request) -> str:

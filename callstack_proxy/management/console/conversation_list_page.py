@@ -3,40 +3,36 @@ through what finished frames said. Filter, order, period and page stand in the a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import cast
 from urllib.parse import urlencode
 
+import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from callstack_proxy.management.api import now_ms
+from callstack_proxy.management.console.conversation_summaries import ConversationSums
 from callstack_proxy.management.console.overview_filter import PERIOD_WORDS, WHOSE, client_options
 from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
 from callstack_proxy.management.console.running import running_now
-from callstack_proxy.management.reports import Period, PeriodName, client_of, read_period
+from callstack_proxy.management.reports import NO_CLIENT, Period, PeriodName, client_of, read_period
 from callstack_proxy.management.views import (
-    ConversationRow,
-    conversation_rows_of,
-    conversations,
-    decode_receipt,
     help_begins,
     is_too_short,
-    load_receipts,
-    newest_telling,
     only_of_client,
     search_frames,
-    task_title,
     tells_standing,
 )
 from proxy.accounting import Receipt
 from proxy.auth import name_of_tenant
 from proxy.core.ledger import Conversation
 from proxy.errors import BadRequest
-from proxy.store import ConversationUnreadable, Store, find_by_id
+from proxy.store import ConversationUnreadable, RequestRecord
 
 ROWS_PER_PAGE = 40
 MAX_SEARCH_RESULTS = 50
@@ -50,8 +46,6 @@ SORTS = {
 }
 STATES = ("all", "working", "waiting", "too short", "passed on", "failed", "stopped")
 PASSED_ON = frozenset({"asleep", "off", "shadow", "bypass", "stateless", "side"})
-NEWEST_REQUESTS = 20
-"""Of a conversation, among which the one is looked for that tells how it stands."""
 MAX_TITLES_SEARCHED = 100
 """The most recently active conversations of those that could be shown, since a title is read from the conversation."""
 RECENT_REQUESTS = 1_000
@@ -89,10 +83,13 @@ class ListFilter:
 
 @dataclass(frozen=True, slots=True)
 class ListedConversation:
-    """A row of the list. `begins` says when help begins where the conversation is too short for it."""
+    """A row of the list. `begins` says when help begins where the conversation is too short for it. `unreadable` says
+    why its title cannot be read; empty where it can."""
 
-    row: ConversationRow
+    id: str
+    sums: ConversationSums
     title: str
+    unreadable: str
     client: str
     model: str
     person: str
@@ -123,25 +120,25 @@ async def show(request: Request) -> Response:
         else None
     )
     if chosen.needs_receipts:
-        everything = await load_receipts(store, scope, period=chosen.days)
-        clients = client_options(everything.receipts, chosen.client)
+        everything = await visitor.memory.load_receipts(store, scope, chosen.days)
+        clients = client_options(map(client_of, everything.receipts), chosen.client)
         standings = await run_in_threadpool(standings_of, only_of_client(everything, chosen.client).receipts)
         if not chosen.client and chosen.days.starts_ms <= now_ms() < chosen.days.ends_ms:
             standings = {each: Standing(None, now_ms(), 1, 0.0) for each in sorted(working)} | dict(standings)
         known = {each.id: each for each in await store.recently_active(scope, MAX_CONVERSATIONS)}
         found = _chosen([known[each] for each in standings if each in known], standings, chosen, working)
     else:
-        newest = await load_receipts(store, scope, limit=RECENT_REQUESTS)
-        clients = client_options(newest.receipts, "")
+        newest = await store.requests(scope, "", RECENT_REQUESTS)
+        clients = client_options(await run_in_threadpool(_clients_in, newest), "")
         most = MAX_CONVERSATIONS if hits else first + ROWS_PER_PAGE + 1
         found = list(await store.recently_active(scope, most))
     if hits:
-        found = await _with_words(store, found, chosen.words, {hit["conversation"] for hit in hits["frames"]})
+        found = await _with_words(visitor, found, chosen.words, {hit["conversation"] for hit in hits["frames"]})
     shown, has_more = found[first : first + ROWS_PER_PAGE], len(found) > first + ROWS_PER_PAGE
     return render(
         request,
         "conversations.html",
-        rows=[await _listed(visitor, each, working) for each in shown],
+        rows=await asyncio.gather(*(_listed(visitor, each, working) for each in shown)),
         found=hits,
         chosen=chosen,
         sorts=SORTS,
@@ -155,25 +152,31 @@ async def show(request: Request) -> Response:
 
 
 async def _with_words(
-    store: Store, found: Sequence[Conversation], words: str, with_hits: Collection[str]
+    visitor: Visitor, found: Sequence[Conversation], words: str, with_hits: Collection[str]
 ) -> list[Conversation]:
     """Those whose title has all the words, or in which a finished frame was found; in the order of `found`."""
-    wanted = words.casefold().split()
+    wanted, store = words.casefold().split(), visitor.context.store
     chosen = []
     for number, each in enumerate(found):
-        title = "" if each.id in with_hits or number >= MAX_TITLES_SEARCHED else await _title(store, each)
+        is_looked_at = each.id not in with_hits and number < MAX_TITLES_SEARCHED
+        title = await visitor.memory.summaries.title_or_id(store, each.tenant, each.id) if is_looked_at else ""
         if each.id in with_hits or (title and all(word in title.casefold() for word in wanted)):
             chosen.append(each)
     return chosen
 
 
-async def _title(store: Store, conversation: Conversation) -> str:
-    """Empty for one that cannot be read."""
-    try:
-        ledger = await find_by_id.load_ledger(store, conversation)
-    except ConversationUnreadable:
-        return ""
-    return task_title(ledger) if ledger else ""
+class _Program(msgspec.Struct):
+    """What is asked of a stored receipt for the choice of clients."""
+
+    client: str = ""
+
+
+_decode_program = msgspec.json.Decoder(_Program).decode
+
+
+def _clients_in(records: Iterable[RequestRecord]) -> list[str]:
+    """The client of each answered request."""
+    return [_decode_program(record.receipt).client or NO_CLIENT for record in records if record.receipt != b"{}"]
 
 
 def _read_filter(request: Request) -> ListFilter:
@@ -240,28 +243,24 @@ def state_of(conversation: Conversation, newest: Receipt | None, is_working: boo
 
 
 async def _listed(visitor: Visitor, conversation: Conversation, working: frozenset[str]) -> ListedConversation:
-    context = visitor.context
-    store, tenant = context.store, conversation.tenant
-    title = ""
+    context, tenant, summaries = visitor.context, conversation.tenant, visitor.memory.summaries
+    title, unreadable = "", ""
     try:
-        ledger = await find_by_id.load_ledger(store, conversation)
-        title = task_title(ledger) if ledger else ""
-        row = await conversations.conversation_row(store, ledger) if ledger else None
-    except ConversationUnreadable:
-        row = None
-    row = row or (await conversation_rows_of(store, [conversation]))[0]
-    decoded = map(decode_receipt, await store.requests(tenant, conversation.id, NEWEST_REQUESTS))
-    receipts = [receipt for receipt in decoded if receipt is not None]
-    receipt = newest_telling(receipts) or next(iter(receipts), None)
+        title = await summaries.title(context.store, tenant, conversation.id)
+    except ConversationUnreadable as error:
+        unreadable = str(error)
+    sums = await summaries.sums_of(context.store, conversation)
     shows_person = visitor.scope is None and context.config.tenancy in WHOSE
     return ListedConversation(
-        row,
-        title or row["title"],
-        client_of(receipt) if receipt and receipt.client else "",
-        receipt.model if receipt else "",
+        conversation.id,
+        sums,
+        title,
+        unreadable,
+        client_of(sums.newest) if sums.newest and sums.newest.client else "",
+        sums.newest.model if sums.newest else "",
         name_of_tenant(tenant) if shows_person else "",
-        state_of(conversation, receipt, conversation.id in working),
-        help_begins(receipt, context.config.wake_at_tokens),
+        state_of(conversation, sums.newest, conversation.id in working),
+        help_begins(sums.newest, context.config.wake_at_tokens),
     )
 
 

@@ -32,7 +32,7 @@ from proxy.config import Config
 from proxy.core.frames import PathState, path_to
 from proxy.core.ledger import EntryKind, Ledger
 from proxy.errors import BadRequest
-from proxy.store import RequestRecord, find_by_id, newest_path_state, path_state_of_tip
+from proxy.store import RequestRecord, newest_path_state, path_state_of_tip
 
 MAX_REQUESTS = 3_000
 """Requests of one conversation in the row; the newest."""
@@ -86,7 +86,7 @@ class Column:
 async def show(request: Request) -> Response:
     visitor = visitor_of(request)
     context = visitor.context
-    ledger = await find_by_id.ledger_of(context.store, visitor.scope, request.path_params["conversation"])
+    ledger = await visitor.memory.ledger_of(context, visitor.scope, request.path_params["conversation"])
     tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
     records = await context.store.requests(tenant, conversation, MAX_REQUESTS)
     path_state = await run_in_threadpool(newest_path_state, ledger)
@@ -95,7 +95,8 @@ async def show(request: Request) -> Response:
     picture = await run_in_threadpool(_picture, ledger, path_state, records, wanted, only_sent=only_sent)
     if request.headers.get("hx-target") == CONTEXT_ELEMENT:  # a step of the slider
         return render(request, "_context.html", **picture)
-    row = await conversations.conversation_row(context.store, ledger, path_state=path_state)
+    stored = records if len(records) < MAX_REQUESTS else None
+    row = await conversations.conversation_row(context.store, ledger, path_state=path_state, stored=stored)
     messages = message_rows(await context.inbox.list_messages(tenant, conversation), context.inbox.now())
     told = newest_telling(step.receipt for step in reversed(picture["steps"]))
     steps, shows_all = picture["steps"], request.query_params.get("rows", "") == "all"

@@ -23,7 +23,6 @@ from callstack_proxy.management.console.rendering import render, visitor_of
 from callstack_proxy.management.views import FrameLogItem, explanation_view, frame_detail, logs, task_title
 from proxy.core.frames import PathState, Status, path_to
 from proxy.errors import BadRequest, NotFound
-from proxy.store import find_by_id
 
 ENTRIES_PER_PAGE = 40
 MAX_ENTRY_TEXT = 4_000
@@ -46,7 +45,7 @@ async def show(request: Request) -> Response:
     visitor = visitor_of(request)
     context = visitor.context
     frame_id = request.path_params["frame"]
-    ledger, path_state = await find_by_id.ledger_with_frame(context.store, visitor.scope, frame_id)
+    ledger, path_state = await visitor.memory.ledger_with_frame(context, visitor.scope, frame_id)
     page = _page_number(request.query_params.get("page", "1"))
 
     def build() -> dict[str, Any]:
@@ -146,7 +145,7 @@ async def show_entry(request: Request) -> Response:
     """The whole text of one entry of the log."""
     visitor = visitor_of(request)
     frame_id = request.path_params["frame"]
-    ledger, path_state = await find_by_id.ledger_with_frame(visitor.context.store, visitor.scope, frame_id)
+    ledger, path_state = await visitor.memory.ledger_with_frame(visitor.context, visitor.scope, frame_id)
     log = await run_in_threadpool(logs.frame_log, ledger, path_state, frame_id)
     number: int = request.path_params["number"]
     if number >= len(log["entries"]):

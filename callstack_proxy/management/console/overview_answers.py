@@ -21,11 +21,11 @@ from callstack_proxy.management.reports import (
     reason_meaning,
     sum_receipts,
 )
-from callstack_proxy.management.views import LoadedReceipts, load_receipts, only_dollars_paid, task_title
+from callstack_proxy.management.views import LoadedReceipts, only_dollars_paid, truncate_line
 from proxy.accounting import Receipt
 from proxy.auth import days_since_1970, name_of_tenant
 from proxy.errors import NotFound
-from proxy.store import ConversationUnreadable, UsageRecord, find_by_id
+from proxy.store import UsageRecord, find_by_id
 
 MAX_STOPPED = 200
 """Conversations, the most recently active, among which those that a person has stopped are looked for."""
@@ -93,7 +93,7 @@ class Answers:
 async def find_answers(visitor: Visitor, loaded: LoadedReceipts | None) -> Answers:
     """`loaded`: the receipts of the visitor from all time, if they are at hand."""
     context, scope, week = visitor.context, visitor.scope, read_period("week")
-    receipts = only_dollars_paid(loaded or await load_receipts(context.store, scope, period=week)).receipts
+    receipts = only_dollars_paid(loaded or await visitor.memory.load_receipts(context.store, scope, week)).receipts
     of_week = [each for each in receipts if each.created >= week.starts_ms]
     dearer = await run_in_threadpool(dearer_conversations, of_week)
     return Answers(
@@ -104,17 +104,18 @@ async def find_answers(visitor: Visitor, loaded: LoadedReceipts | None) -> Answe
         dearer,
         running_now(context, scope),
         await _to_do(context, visitor, of_week),
-        {row.key: await _title_of(context, scope, row.key) for row in dearer[:NAMED]},
+        {row.key: await _title_of(visitor, row.key) for row in dearer[:NAMED]},
     )
 
 
-async def _title_of(context: ApiContext, scope: str | None, conversation: str) -> str:
-    """Its id where it cannot be read, or was deleted."""
+async def _title_of(visitor: Visitor, conversation: str) -> str:
+    """The beginning of its id where it cannot be read, or was deleted."""
+    store = visitor.context.store
     try:
-        ledger = await find_by_id.ledger_of(context.store, scope, conversation)
-    except (NotFound, ConversationUnreadable):
+        tenant = await find_by_id.tenant_of_conversation(store, visitor.scope, conversation)
+    except NotFound:
         return conversation[:12]
-    return task_title(ledger, 60) or conversation[:12]
+    return truncate_line(await visitor.memory.summaries.title_or_id(store, tenant, conversation), 60)
 
 
 async def _to_do(context: ApiContext, visitor: Visitor, receipts: Sequence[Receipt]) -> list[Advice]:
@@ -127,7 +128,7 @@ async def _to_do(context: ApiContext, visitor: Visitor, receipts: Sequence[Recei
         found.append(Advice(words, f"/console/requests/{failing.id}", "Open the newest"))
     recent = await context.store.recently_active(visitor.scope, MAX_STOPPED)
     if stopped := [each.id for each in recent if each.is_stopped]:
-        titles = [await _title_of(context, visitor.scope, each) for each in stopped[:NAMED]]
+        titles = [await _title_of(visitor, each) for each in stopped[:NAMED]]
         found.append(_stopped_advice(stopped, titles))
     models = sorted({each.model for each in receipts if not each.priced and each.model})
     if models:

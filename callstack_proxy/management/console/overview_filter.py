@@ -12,8 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from callstack_proxy.management.console.rendering import Visitor
-from callstack_proxy.management.reports import GroupBy, Period, PeriodName, client_of, read_period
-from proxy.accounting import Receipt
+from callstack_proxy.management.reports import GroupBy, Period, PeriodName, read_period
 from proxy.auth import list_keys, name_of_tenant, tenant_of_key
 from proxy.errors import BadRequest, Forbidden
 
@@ -90,9 +89,9 @@ def read_filter(request: Request) -> OverviewFilter:
     return replace(chosen, period=cast(PeriodName, period or "all"), since=since, until=until)
 
 
-def client_options(receipts: Iterable[Receipt], chosen: str) -> list[str]:
-    """The clients, most requests first; empty where there is nothing to choose."""
-    names = [name for name, _ in Counter(map(client_of, receipts)).most_common(MAX_OPTIONS)]
+def client_options(clients: Iterable[str], chosen: str) -> list[str]:
+    """`clients` has one name for each request. Most requests first; empty where there is nothing to choose."""
+    names = [name for name, _ in Counter(clients).most_common(MAX_OPTIONS)]
     names += [chosen] if chosen and chosen not in names else []
     return names if chosen or len(names) > 1 else []
 

@@ -30,6 +30,7 @@ from callstack_proxy.management.console.overview_filter import (
 from callstack_proxy.management.console.parts.balance import token_balance
 from callstack_proxy.management.console.rendering import render, visitor_of
 from callstack_proxy.management.reports import (
+    client_of,
     dearer_conversations,
     outcome_meaning,
     plan_part_words,
@@ -39,7 +40,6 @@ from callstack_proxy.management.reports import (
 from callstack_proxy.management.views import (
     BROKEN_OFF,
     Totals,
-    load_receipts,
     only_dollars_paid,
     only_of_client,
     sum_receipts_by,
@@ -57,7 +57,7 @@ async def show(request: Request) -> Response:
     visitor = visitor_of(request)
     chosen = read_filter(request)
     context, scope, by = visitor.context, chosen.scope_of(visitor), chosen.by
-    everything = only_dollars_paid(await load_receipts(context.store, scope, period=chosen.days))
+    everything = only_dollars_paid(await visitor.memory.load_receipts(context.store, scope, chosen.days))
     loaded = only_of_client(everything, chosen.client)
     sums = await sum_receipts_by(context.store, scope, by, loaded, context.config.observed_tools)
     rows = list(sums.rows)[-MAX_ROWS:]
@@ -76,7 +76,7 @@ async def show(request: Request) -> Response:
         charts=("tokens",) if plan else CHARTS,
         chart=chart,
         chosen=chosen,
-        clients=client_options(everything.receipts, chosen.client),
+        clients=client_options(map(client_of, everything.receipts), chosen.client),
         tenants=await tenant_options(visitor, chosen.tenant),
         whose=WHOSE.get(context.config.tenancy, ""),
         periods=PERIOD_WORDS,

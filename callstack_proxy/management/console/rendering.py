@@ -6,6 +6,8 @@ import hmac
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -15,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callstack_proxy.management.api import ApiContext
+from callstack_proxy.management.console.page_memory import PageMemory
 from callstack_proxy.management.reports import outcome_meaning, shown_key
 from callstack_proxy.management.views import BROKEN_OFF, LENGTH_REASONS
 from proxy import __version__
@@ -23,16 +26,19 @@ from proxy.core.text import dollar_decimals
 from proxy.errors import Forbidden
 
 TEMPLATES = Path(__file__).with_name("templates")
+STATIC_FILES = Path(__file__).with_name("static")
 MAX_FORM_FIELDS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who asks for a page. `tenant` is None for somebody who is not signed in; `form_token` goes into every form."""
+    """Who asks for a page. `tenant` is None for somebody who is not signed in; `form_token` goes into every form, and
+    `memory` is of all visitors."""
 
     context: ApiContext
     tenant: Tenant | None
     form_token: str
+    memory: PageMemory
 
     @property
     def scope(self) -> str | None:
@@ -72,12 +78,19 @@ def render(request: Request, template: str, *, status: int = 200, **values: obje
     )
 
 
+@cache
+def static_address(name: str) -> str:
+    """The address of a file of `static`, with the beginning of the digest of what is in it."""
+    return f"/console/static/{name}?{sha256((STATIC_FILES / name).read_bytes()).hexdigest()[:12]}"
+
+
 def render_text(request: Request, template: str, **values: object) -> str:
     common: Mapping[str, object] = {
         "visitor": visitor_of(request),
         "version": __version__,
         "newest_event": request.state.newest_event,
         "path": request.url.path,
+        "static": static_address,
         "address": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         "origin": str(request.base_url).rstrip("/"),
     }

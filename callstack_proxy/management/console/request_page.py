@@ -40,7 +40,7 @@ from proxy.core.context import owner_of
 from proxy.core.frames import frame_id_of
 from proxy.core.ledger import Ledger, Message, Usage
 from proxy.errors import BadRequest, NotFound
-from proxy.store import ConversationUnreadable, StoredRequest, find_by_id, newest_path_state
+from proxy.store import ConversationUnreadable, StoredRequest, newest_path_state
 
 VIEWS = {
     "in": "from the agent",
@@ -148,7 +148,7 @@ async def _ledger_of(visitor: Visitor, stored: StoredRequest) -> Ledger | None:
     if not stored.record.conversation:
         return None
     try:
-        return await find_by_id.ledger_of(visitor.context.store, visitor.scope, stored.record.conversation)
+        return await visitor.memory.ledger_of(visitor.context, visitor.scope, stored.record.conversation)
     except (NotFound, ConversationUnreadable):  # the request is shown all the same
         return None
 

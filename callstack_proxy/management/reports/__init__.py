@@ -39,6 +39,7 @@ from callstack_proxy.management.reports.text_tables import (
     format_table,
 )
 from callstack_proxy.management.reports.totals import (
+    NO_CLIENT,
     NO_PROJECT,
     Balance,
     GroupBy,

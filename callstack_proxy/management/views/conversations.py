@@ -36,12 +36,13 @@ from proxy.core.frames import (
     is_kept,
     siblings,
 )
-from proxy.core.ledger import Conversation, Ledger
+from proxy.core.ledger import Conversation, Ledger, Message
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles, first_user_text, iter_touched_files, task_text_of
 from proxy.core.tools import draw_tree, tree_state
 from proxy.errors import NotFound
 from proxy.store import (
     ConversationUnreadable,
+    RequestRecord,
     Store,
     TenantScope,
     load_ledger,
@@ -84,19 +85,25 @@ async def conversation_rows_of(store: Store, conversations: Iterable[Conversatio
 
 
 async def conversation_row(
-    store: Store, ledger: Ledger, until: int | None = None, *, path_state: PathState | None = None
+    store: Store,
+    ledger: Ledger,
+    until: int | None = None,
+    *,
+    path_state: PathState | None = None,
+    stored: Sequence[RequestRecord] | None = None,
 ) -> ConversationRow:
     """`until` (ms since the epoch): `ledger` is as it was then, and later requests are not counted. `path_state`: its
-    newest, if the caller has it. Raises ConversationUnreadable."""
+    newest, and `stored`: all its requests, if the caller has them. Raises ConversationUnreadable."""
     conversation = ledger.conversation
-    stored = await store.requests(conversation.tenant, conversation.id, MAX_REQUESTS_COUNTED)
+    if stored is None:
+        stored = await store.requests(conversation.tenant, conversation.id, MAX_REQUESTS_COUNTED)
     requests = [request for request in stored if until is None or request.created <= until]
     if path_state is None:  # in a thread: requests that are being answered do not wait for it
         path_state = await asyncio.to_thread(newest_path_state, ledger)
     tree = path_state.tree
     root = root_of(tree)
     money = sum_balances(request.receipt for request in requests)
-    paid = _paid_requests(request.receipt for request in requests)
+    paid = paid_requests(request.receipt for request in requests)
     return {
         "id": conversation.id,
         "parent": conversation.parent or None,
@@ -122,7 +129,7 @@ async def conversation_row(
     }
 
 
-def _paid_requests(receipts: Iterable[bytes]) -> list[PaidRequest]:
+def paid_requests(receipts: Iterable[bytes]) -> list[PaidRequest]:
     """What receipts say of plans; nothing where none names one, as is usual: then they are not read for it."""
     stored = list(receipts)
     if not any(b'"plan":{' in receipt for receipt in stored):
@@ -133,7 +140,7 @@ def _paid_requests(receipts: Iterable[bytes]) -> list[PaidRequest]:
 async def _unreadable_row(store: Store, conversation: Conversation, reason: str) -> ConversationRow:
     requests = await store.requests(conversation.tenant, conversation.id, MAX_REQUESTS_COUNTED)
     money = sum_balances(request.receipt for request in requests)
-    paid = _paid_requests(request.receipt for request in requests)
+    paid = paid_requests(request.receipt for request in requests)
     return {
         "id": conversation.id,
         "parent": conversation.parent or None,
@@ -164,7 +171,12 @@ def task_title(ledger: Ledger, most: int = MAX_TASK_TITLE_LENGTH) -> str:
     """What the conversation was begun for, in one line: the user's first words without a greeting and without what a
     client adds. Needs no path, so it is quick for a conversation of any length."""
     messages = (entry.message for entry in islice(ledger.entries.values(), MAX_OPENING_ENTRIES))
-    texts = [message.text for message in messages if message is not None and message.role == "user"]
+    return task_title_of((message for message in messages if message is not None), most)
+
+
+def task_title_of(opening: Iterable[Message], most: int = MAX_TASK_TITLE_LENGTH) -> str:
+    """The same from the first messages of a conversation, oldest first."""
+    texts = [message.text for message in opening if message.role == "user"]
     return truncate_line(task_text_of(first_user_text(texts, MAX_OPENING_CHARACTERS)), most) if texts else ""
 
 

@@ -119,6 +119,14 @@ def test_revoking_a_key_ends_its_sessions_also_when_the_name_is_issued_again(bui
     assert site.owner("theirs").get("/console").status == 200
 
 
+def test_a_page_waits_for_no_style_sheet_that_the_browser_has(build: Building) -> None:
+    """The address of a file names what is in it, so it is never asked for again."""
+    person = build().operator()
+    [address] = re.findall(r'href="(/console/static/console.css[^"]*)"', person.get("/console").body.decode())
+    assert person.get(address).header("cache-control") == "max-age=31536000, immutable"
+    assert person.get(address.partition("?")[0]).header("cache-control") == "no-cache"
+
+
 def test_signing_out_ends_the_session_here(build: Building) -> None:
     person = build().operator()
 

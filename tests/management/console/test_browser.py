@@ -386,7 +386,7 @@ def test_what_happens_while_a_page_is_on_its_way_is_shown(
                 tell("second task")
                 route.continue_()
 
-            page.route("**/console.js", late)
+            page.route("**/console.js?*", late)
             page.goto(f"{proxy.origin}/console")
             counted = page.locator(".figures div").filter(has_text="Requests").locator("b")
             expect(counted).not_to_have_text("1")

@@ -55,6 +55,18 @@ def test_a_row_says_the_task_who_asked_and_how_it_stands(tmp_path: Path, monkeyp
         assert 'href="/console/conversations?q=the&sort=requests&client=codex_cli_rs&page=2"' in page
 
 
+def test_the_list_reads_no_conversation_whole(build: Building, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = build()
+    person = site.operator()
+
+    def load(*_: object) -> None:
+        raise AssertionError("a list of conversations of thousands of messages each may not wait for these")
+
+    monkeypatch.setattr(site.proxy.app._store, "load", load)
+    for query in ("", "?sort=saved", "?q=suite"):
+        assert [row[:20] for row in rows(person, query)] == ["make the suite green"] * 2, query
+
+
 @pytest.mark.rows("S4-50", "X-65")
 def test_a_search_finds_conversations_by_title_and_by_finished_work(tmp_path: Path) -> None:
     with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data") as proxy:

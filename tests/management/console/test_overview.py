@@ -16,7 +16,7 @@ import pytest
 from llm_test_provider import ScriptedProvider, calls, says
 from proxy.auth import issue_key
 from tests.management.console.conftest import Building, Person
-from tests.wire.proxied import ServedProxy
+from tests.wire.proxied import TOKEN, ServedProxy
 from tests.wire.talking import ask, body_of
 
 CLAUDE, CODEX = "claude-cli/2.0.14 (external, cli)", "codex_cli_rs/0.42.0 (Debian 13.0.0; x86_64)"
@@ -75,6 +75,17 @@ def test_clients_can_be_chosen_by_the_name_of_their_program(person: Person) -> N
     assert (requests_in(page), requests_in(of_one)) == (4, 2)
     assert [len(points(each)[0]) for each in (page, of_one)] == [4, 2]
     assert "Money over time, <bdi>claude-cli</bdi>" in of_one
+
+
+def test_the_figures_follow_what_comes_and_what_is_deleted(proxy: ServedProxy, person: Person) -> None:
+    """Receipts that were read once are remembered, and the same page is asked for again and again."""
+    assert [requests_in(page_of(person)) for _ in range(2)] == [4, 4]
+    ids = re.findall(r'id="c-(\w+)"', person.get("/console/conversations").body.decode())
+    gone = ask(proxy.origin, method="DELETE", path=f"/stack/conversations/{ids[1]}", headers={"x-stack-key": TOKEN})
+    assert gone.status == 200
+    assert requests_in(page_of(person)) == 3
+    ask(proxy.origin, body_of("fails"), headers={"user-agent": CODEX})
+    assert requests_in(page_of(person)) == 4
 
 
 def test_what_names_no_client_is_one_of_them(person: Person) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from callstack_proxy.management.reports import sum_receipts
 from proxy.accounting import KEEP_ALIVE_STATUS, OWN_REQUEST_STATUSES, Receipt
 
 CHANGING_EVENTS = frozenset({"woken", "folded", "parted", "replaced", "trim", "unfolded", "switched"})
@@ -43,10 +42,13 @@ class MoneyCause(msgspec.Struct, frozen=True):
 
 
 def token_balance(receipts: Iterable[Receipt]) -> TokenBalance:
-    row = sum_receipts(receipts)
-    return TokenBalance(
-        row.tokens_in, row.tokens_in - (row.tokens_sent - row.own), row.own, row.tokens_sent, row.sent_cached
-    )
+    came = added = sent = cached = 0
+    for receipt in receipts:
+        came += receipt.tokens_in
+        added += receipt.own_tools + receipt.own_texts + receipt.own_rounds
+        sent += receipt.tokens_sent
+        cached += receipt.sent.cached
+    return TokenBalance(came, came - (sent - added), added, sent, cached)
 
 
 def money_causes(receipts: Iterable[Receipt]) -> Sequence[MoneyCause]:
