@@ -15,6 +15,8 @@ GAP_MARKER = "[...]"
 """Stands where the middle of a text was left out."""
 WORD_BORDER = 0.2
 """A cut moves back to the end of a word if one ends within this last part of the text (S1-59)."""
+MAX_PARTED = 60
+"""Characters of a word behind a cut by which it is known."""
 MIN_SENTENCES_SHARE = 0.25
 """A beginning is cut at the end of a sentence if that leaves this share of it."""
 MIN_BEGINNING = 40
@@ -112,7 +114,13 @@ def cut_code(text: str, limit: int) -> str:
     if len(line) <= limit:
         return line
     border = line.rfind(" ", 0, limit)
-    return line[: border if border >= limit * 2 / 3 else limit - 1].rstrip() + "…"
+    is_between_words = border >= limit * 2 / 3 or (border > 0 and _is_number_or_place(line[border:].split()[0]))
+    return line[: border if is_between_words else limit - 1].rstrip() + "…"
+
+
+def _is_number_or_place(word: str) -> bool:
+    """A time, a ratio, an address or a line of a file: half of one says something else."""
+    return ":" in word.rstrip(":") or any(map(str.isdigit, word))
 
 
 def join_whole(items: Sequence[str], limit: int) -> str:
@@ -155,15 +163,14 @@ def cut_at_word(text: str, limit: int) -> str:
 
 def truncate_to_tokens(text: str, budget: int, count: CountTokens, marker: str = TRUNCATION_MARKER) -> str:
     """The longest start of a text that fits `budget` tokens together with `marker`, or an empty string if the marker
-    alone does not fit. The cut falls on the end of a word if one ends within the last fifth."""
+    alone does not fit. The cut falls on the end of a word if one ends within the last fifth, and in front of a time, an
+    address or a number that would be parted."""
     if count(text) <= budget:
         return text
     if count(marker) > budget:
         return ""
     length = longest_fitting(text, lambda beginning: count(f"{beginning} {marker}") <= budget)
-    border = max(text.rfind(" ", 0, length + 1), text.rfind("\n", 0, length + 1))
-    if border >= length * (1 - WORD_BORDER):
-        length = border
+    length = _end_of_words(text, length)
     beginning = text[: max(length, 0)].rstrip()
     # A tokenizer may take more for less: a cut can part what was one token.
     while beginning and count(f"{beginning} {marker}") > budget:
@@ -181,7 +188,10 @@ def cut_middle(text: str, fits: Callable[[str], bool]) -> str:
     last = _last_sentence(text)
     if not fits(f"{GAP_MARKER} {last}"):
         length_of_end = longest_fitting(last[::-1], lambda end: fits(f"{GAP_MARKER} {end[::-1]}"))
-        return f"{GAP_MARKER} {last[len(last) - length_of_end :].lstrip()}" if length_of_end else ""
+        end = last[len(last) - length_of_end :]
+        if length_of_end < len(last) and not last[-length_of_end - 1].isspace():
+            end = end.partition(" ")[2] or end  # it begins with a word
+        return f"{GAP_MARKER} {end.lstrip()}" if length_of_end else ""
     head = text[: len(text) - len(last)].rstrip()
     length = longest_fitting(head, lambda start: fits(f"{start} {GAP_MARKER} {last}"))
     start = head[: _end_of_beginning(head, length)].rstrip()
@@ -195,8 +205,17 @@ def _end_of_beginning(text: str, length: int) -> int:
     sentence_end = max((m.start() for m in _SENTENCE_BORDER.finditer(text, 0, length + 1)), default=0)
     if sentence_end >= length * MIN_SENTENCES_SHARE or length < MIN_BEGINNING:
         return sentence_end
+    return _end_of_words(text, length)
+
+
+def _end_of_words(text: str, length: int) -> int:
+    """Where the first `length` characters end with a word, if one ends within their last fifth, or if half of the next
+    one would say something else."""
     border = max(text.rfind(" ", 0, length + 1), text.rfind("\n", 0, length + 1))
-    return border if border >= length * (1 - WORD_BORDER) else length
+    if border >= length * (1 - WORD_BORDER):
+        return border
+    parted = text[border + 1 : length + MAX_PARTED].split(maxsplit=1)
+    return border if border > 0 and parted and _is_number_or_place(parted[0]) else length
 
 
 _SENTENCE_BORDER = re.compile(r"(?<=[.!?])\s+|\n+")

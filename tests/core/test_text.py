@@ -1,11 +1,19 @@
-"""Files in base64 are cut out of a text before it is searched, and nothing else is."""
+"""Files in base64 are cut out of a text before it is searched, and nothing else is. Where texts are cut for readers."""
 
 import base64
 import random
 
 import pytest
 
-from proxy.core.text import KEPT_BASE64_LENGTH, shorten_base64
+from proxy.core.text import (
+    GAP_MARKER,
+    KEPT_BASE64_LENGTH,
+    TRUNCATION_MARKER,
+    cut_for_display,
+    cut_middle,
+    shorten_base64,
+    truncate_to_tokens,
+)
 
 FILE = base64.b64encode(random.Random(1).randbytes(300_000)).decode()
 KEPT = FILE[:KEPT_BASE64_LENGTH]
@@ -36,3 +44,26 @@ def test_what_is_no_long_file_stays(run: str) -> None:
 
 def test_a_file_without_an_end_stays() -> None:
     assert shorten_base64("data:;base64," + FILE) == "data:;base64," + FILE
+
+
+@pytest.mark.rows("S1-59")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It was released on 2026-11-28 14:30:05 by hand",
+        "The page https://example.org:8080/a?b=1 was read",
+        "It broke in cart.py:120:14 at once",
+        "The picture is 16:9 and the mix 1:2.5 then",
+        "Freigegeben am 28.11.2026 um 14:30 Uhr",
+    ],
+)
+def test_no_cut_parts_a_time_a_place_or_a_number(text: str) -> None:
+    words = set(text.split())
+    for length in range(12, len(text)):
+        cuts = (
+            cut_for_display(text, length).removesuffix("…"),
+            truncate_to_tokens(text, length, len).removesuffix(TRUNCATION_MARKER),
+            cut_middle(text, lambda shown, room=length: len(shown) <= room).replace(GAP_MARKER, ""),
+        )
+        for cut in cuts:
+            assert {word for word in cut.split() if ":" in word or word[0].isdigit()} <= words, cut

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from proxy.core.frames import decisions_in
 from proxy.core.observers.step import Step, head_and_tail_of, lines_containing
+from proxy.core.text import cut_for_display
 
 MAX_DECISIONS_PER_STEP = 5
 MAX_DECISION_LENGTH = 240  # characters of a sentence
@@ -38,7 +39,7 @@ def observe_decisions(step: Step) -> tuple[str, ...]:
     """Distinct decisions, in order, each on one line."""
     said = head_and_tail_of(step.assistant_text)
     decisions = (*decisions_in(lines_containing(said, ("decision",))), *_find_decisions(_FENCED_CODE.sub("\n", said)))
-    return tuple(dict.fromkeys(" ".join(text.split())[:MAX_DECISION_LENGTH] for text in decisions))[
+    return tuple(dict.fromkeys(cut_for_display(text, MAX_DECISION_LENGTH) for text in decisions))[
         :MAX_DECISIONS_PER_STEP
     ]
 

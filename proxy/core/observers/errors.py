@@ -14,6 +14,7 @@ from proxy.core.observers.commands import CommandRun, observe_commands
 from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES
 from proxy.core.observers.step import Step, ToolExecution, head_and_tail_of, lines_containing
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles
+from proxy.core.text import cut_for_display
 
 MAX_ERRORS_PER_STEP = 4
 MAX_ERROR_LENGTH = 160
@@ -112,10 +113,7 @@ def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator
     if not lines and call_failed(execution):
         lines = _failure_line(text, last=bool(runs))
     for line in lines:
-        line_text = " ".join(_TAG.sub("", line).split())
-        yield ObservedError(
-            line_text if len(line_text) <= MAX_ERROR_LENGTH else line_text[: MAX_ERROR_LENGTH - 1] + "…", kind
-        )
+        yield ObservedError(cut_for_display(_TAG.sub("", line), MAX_ERROR_LENGTH), kind)
 
 
 def _has_failure(execution: ToolExecution, runs: tuple[CommandRun, ...]) -> bool:
