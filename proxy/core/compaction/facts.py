@@ -23,6 +23,7 @@ from proxy.core.frames import (
     descendants,
     direct_path,
     frame_id_of,
+    is_same_file,
     one_spelling,
     subagent_frame_id,
     telling_names,
@@ -151,6 +152,7 @@ def facts_of(
                 how = file.action if file.is_certain else _how_by_command(file, changed.get(file.path))
                 changed[file.path] = _merge_change_kind(changed.pop(file.path, None), how)
                 tree.uncommitted.add(file.path)
+                errors = {error: None for error in errors if not (error.path and is_same_file(error.path, file.path))}
         for move, result in tree_moves_of(step, names):
             tree.moves(move, result, changed, edits)
         for run in commands_run:
@@ -401,7 +403,8 @@ def _has_failed(run: CommandRun) -> bool:
 
 
 def _error_with_ending(error: ObservedError, resolution: str) -> str:
-    return f"{error.line} ({resolution})" if resolution else error.line
+    line = f"{error.path.replace(chr(92), '/').rpartition('/')[2]}: {error.line}" if error.path else error.line
+    return f"{line} ({resolution})" if resolution else line
 
 
 def _merge_change_kind(before: str | None, now: str) -> str:

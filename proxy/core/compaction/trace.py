@@ -816,13 +816,21 @@ def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
         decisions=_merge_items(
             old.decisions, (cut_for_display(item, DECISION_CHARACTERS) for item in new.decisions), str
         ),
-        errors=_merge_items(old.errors, (_cut_item(item, _item_path) for item in new.errors), _item_path),
+        errors=_merge_items(
+            _still_refused(old.errors, new.changed), (_cut_item(item, _item_path) for item in new.errors), _item_path
+        ),
         steps=old.steps + new.steps,
         said=tuple(dict.fromkeys((*old.said, *new.said))),
         told_steps=(*old.told_steps, *new.told_steps),
         edits=(*old.edits, *new.edits),
         lists_plan=old.lists_plan or new.lists_plan,
     )
+
+
+def _still_refused(errors: Iterable[str], changed: Iterable[str]) -> Iterator[str]:
+    """The errors without edits of a file that were refused (`cart.py: no such text`) where it was changed later."""
+    names = {_item_path(item).replace("\\", "/").rpartition("/")[2] for item in changed}
+    return (error for error in errors if error.partition(": ")[0] not in names)
 
 
 def _respelled(spelled: Mapping[str, str], item: str) -> str:

@@ -255,6 +255,13 @@ _ACHIEVED = re.compile(
     r"|(?:all|both|they|everything|tests?|suite|lint(?:er)?|builds?|checks?)(?:\s(?!not\b|to\b|never\b)\w+){0,2}?\spass)\b",
     re.IGNORECASE,
 )
+_STILL_OPEN = re.compile(
+    r"\b(?:still|yet)\s(?:\w+\s){0,2}?(?:fail|broken|wrong|missing|crash|error)\w*|\b(?:fail|crash)\w*\s(?:still|again)\b"
+    r"|\b(?:not|n't|isn't|aren't)\s(?:yet\s)?(?:fixed|mended|solved|resolved)\b|\b(?:un(?:solved|resolved|fixed))\b",
+    re.IGNORECASE,
+)
+_PARTS = re.compile(r"[.!?;]\s|\n|,?\s(?:but|however|except|although)\s", re.IGNORECASE)
+MAX_RESULT_PARTS = 6
 MAX_ACHIEVED_CHARACTERS = 300
 """A longer text that announces the next step too is mostly the plan."""
 _REMARK = re.compile(
@@ -269,16 +276,18 @@ def results_of_item(texts: Sequence[str], closing: str = "", *, changed_files: b
 
     They are the lines marked `RESULT:`; else what the closing text says came of it, or the last of its own texts that
     says so, behind what earlier ones say was achieved, since work may be told part by part. A text that also announces
-    the next step counts only where it says that something was achieved, and nothing before a problem does. A problem
-    that was told before it was solved is no result either, nor is a remark on an output where the item changed files.
-    Empty without any.
+    the next step counts only where it says that something was achieved, and nothing before a problem does, be it the
+    closing one. A problem that was told before it was solved is no result either, nor a remark on an output where the
+    item changed files. Of many parts the newest are told. Empty without any.
     """
-    if marked := marked_results([*texts, closing]):
-        return marked
     ended = outcome_part(closing)
+    if marked := marked_results([*texts, closing]):
+        return f"{marked}\n{ended}" if _names_a_problem(ended) and not marked_results([closing]) else marked
     results = [ended] if ended and not (changed_files and _is_remark(ended)) else []
-    has_problem = False
+    has_problem = bool(results) and _names_a_problem(ended)
     for text in reversed(texts):
+        if len(results) >= MAX_RESULT_PARTS:
+            break
         outcome, announces = outcome_part(text), bool(announced_part(text))
         if not outcome or (changed_files and _is_remark(outcome)):
             continue
@@ -286,8 +295,15 @@ def results_of_item(texts: Sequence[str], closing: str = "", *, changed_files: b
         is_achieved = len(outcome) <= MAX_ACHIEVED_CHARACTERS and _ACHIEVED.search(outcome) and not has_problem
         if not is_problem and (is_achieved or not (results or announces)):
             results.append(outcome if announces else text.strip())
-        has_problem = has_problem or is_problem
+        has_problem = has_problem or is_problem or _names_a_problem(outcome)
     return _in_order(results)
+
+
+def _names_a_problem(text: str) -> bool:
+    """Whether the last word of a text on problems is that there is one: "All pass, but the linter fails"."""
+    verdicts = [part for part in _PARTS.split(text) if _PROBLEM.search(part) or _SETTLED.search(part)]
+    last = verdicts[-1] if verdicts else ""
+    return any(map(_STILL_OPEN.search, verdicts)) or bool(_PROBLEM.search(last) and not _SETTLED.search(last))
 
 
 def _in_order(results: Sequence[str]) -> str:

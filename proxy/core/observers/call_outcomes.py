@@ -58,11 +58,10 @@ def call_failed(execution: ToolExecution) -> bool:
     """Whether the result or the client says that the call failed. False for a call without a result."""
     if execution.failed or not execution.answered:
         return True
-    return (
-        _cached_is_failure_text(execution.result)
-        if len(execution.result) <= MAX_CACHED_RESULT_LENGTH
-        else is_failure_text(execution.result)
-    )
+    if len(execution.result) > MAX_CACHED_RESULT_LENGTH:
+        return is_failure_text(execution.result)
+    is_refused_edit = _cached_refuses_edit(execution.result) and _EDIT_ARGUMENTS.search(execution.call.arguments)
+    return bool(is_refused_edit) or _cached_is_failure_text(execution.result)
 
 
 def is_failure_text(text: str) -> bool:
@@ -78,10 +77,49 @@ def is_failure_text(text: str) -> bool:
         return False
     if _ERROR_START.match(_ERROR_PREFIX.sub("", head, count=1)):
         return True
-    return len(head) <= MAX_REFUSAL_LENGTH and bool(_REFUSAL.search(head.partition("\n")[0]))
+    first = head.partition("\n")[0]
+    return len(head) <= MAX_REFUSAL_LENGTH and bool(_REFUSAL.search(first)) and not _DIFF_START.match(first)
 
 
 _cached_is_failure_text = TextCache(is_failure_text, MAX_CACHED_CHARACTERS)
+
+
+_EDIT_ARGUMENTS = re.compile(
+    r'\*\*\* Begin Patch|<<<<<<< SEARCH|"(?:old_?(?:string|str|text|content)|edits|diff|patch|search)"\s*:',
+    re.IGNORECASE,
+)
+_REFUSES_EDIT = re.compile(
+    r"""\b(?:no|0|zero)\s(?:\w+\s){0,2}(?:match(?:es)?|occurrences?|changes?|replacements?|edits|blocks?)\b
+      | \boccurs?\s(?:0|zero|\d+)\stimes\b | \bfound\s(?:0|no|\d+\s(?:match|occurrence)\w*)\b
+      | \b(?:\w+\s?not|cannot|\w+n't)\s(?:\w+\s){0,2}?(?:match|appear|find|locate|contain|apply
+          |found|exist|applied|read|unique|changed|made|replaced|present|in\sthe\sfile)\b
+      | \bmust\s(?:\w+\s){0,4}?read\b | \bread\s(?:it|the\sfile)\s(?:first|again|before)\b
+      | \bbefore\s(?:edit|writ)ing\b
+      | \b(?:modified|changed)\s(?:since|on\sdisk)\b | \bfailed\s(?:to|at)\b | \bambiguous\b | \brejected\b
+      | \bmatch(?:es)?\s\d+\s(?:locations|places|lines)\b | \bexpected\s\d+\soccurrences?\b | \bunsaved\schanges\b
+      | nicht\sgefunden | introuvable | no\sse\s(?:ha\s)?encontr | não\s(?:foi\s)?encontrad | non\strovat
+      | 未找到 | 找不到 | 見つかりません""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_MAKES_EDIT = re.compile(
+    r"(?<!not )(?<!not be )(?<!n't )(?<!n't be )\b"
+    r"(?:updated|applied|replaced|success\w*|created|written|wrote|saved|done)\b",
+    re.IGNORECASE,
+)
+_DIFF_START = re.compile(r"[-+]{1,3}\s|@@|diff\s")
+_CODE_START = re.compile(r"[-+@{\[`\s]|[1-9]|diff\s")
+_TAG = re.compile(r"</?[a-z_]+>")
+
+
+def _refuses_edit(text: str) -> bool:
+    """Whether the first line says so, as the result of an edit: the text to replace is not there, or the file was not
+    read before. Code and diffs say nothing."""
+    lines = (line for line in _TAG.sub("", text[:MAX_REFUSAL_LENGTH]).splitlines() if line.strip())
+    first = next(lines, "")
+    return bool(not _CODE_START.match(first) and _REFUSES_EDIT.search(first) and not _MAKES_EDIT.search(first))
+
+
+_cached_refuses_edit = TextCache(_refuses_edit, MAX_CACHED_CHARACTERS)
 
 
 _REFUSED_BY_USER = re.compile(

@@ -8,9 +8,11 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from proxy.core.frames import CHANGED
 from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of
 from proxy.core.observers.command_outcomes import CommandOutcome
 from proxy.core.observers.commands import CommandRun, observe_commands
+from proxy.core.observers.files import files_touched_by
 from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES
 from proxy.core.observers.step import Step, ToolExecution, head_and_tail_of, lines_containing
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles
@@ -59,10 +61,12 @@ _NUMBERS = re.compile(r"\d+|0x[0-9a-f]+")
 
 
 class ObservedError(msgspec.Struct, frozen=True):
-    """An error on one line, and the kind of command that reported it: test, lint, build, types, or empty."""
+    """An error on one line, and the kind of command that reported it: test, lint, build, types, or empty. `path`: the
+    file that a refused call was to change."""
 
     line: str
     kind: str = ""
+    path: str = ""
 
 
 def observe_errors(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[ObservedError, ...]:
@@ -107,13 +111,14 @@ def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator
     if not _has_failure(execution, runs) or any(run.on_stash for run in runs):
         return  # what failed without the changes is no error of the work
     kind = next((run.kind for run in runs if run.kind and run.outcome is CommandOutcome.FAILED), "")
+    path = "" if runs else next((f.path for f in files_touched_by(execution.call, tool_roles) if f.how == CHANGED), "")
     text = head_and_tail_of(output_of(execution.result))
     marked = lines_containing(_CODE_OF_FRAME.sub("", text), _ERROR_WORDS)
     lines = [line for match in _ERROR_LINE.finditer(marked) if not _SOURCE_LINE.match(line := match[0])]
     if not lines and call_failed(execution):
         lines = _failure_line(text, last=bool(runs))
     for line in lines:
-        yield ObservedError(cut_for_display(_TAG.sub("", line), MAX_ERROR_LENGTH), kind)
+        yield ObservedError(cut_for_display(_TAG.sub("", line), MAX_ERROR_LENGTH), kind, path)
 
 
 def _has_failure(execution: ToolExecution, runs: tuple[CommandRun, ...]) -> bool:

@@ -711,3 +711,37 @@ def test_open_is_what_the_newest_list_of_the_client_has_open() -> None:
 
     watched.does(todo("[x] Write it | [x] Check it"), results=["ok"]).does(bash("ls"), results=["a.md"])
     assert _open_plan_items(watched.story.tree, messages, DEFAULT_TOOL_ROLES) == ()
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("call", "refusal"),
+    [
+        (edit("src/a.py"), "String to replace not found in file."),
+        (
+            edit("src/a.py"),
+            "<tool_use_error>File has not been read yet. Read it first before writing.</tool_use_error>",
+        ),
+        (write("src/a.py"), "Error: file was modified since it was read"),
+        (edit("src/a.py"), "0 matches found for the search text"),
+        (edit("src/a.py"), "You must use the Read tool before editing"),
+        (edit("src/a.py"), "The diff could not be applied: no sufficiently similar match found"),
+        (edit("src/a.py"), "Der Text wurde nicht gefunden"),
+        (("apply_patch", {"input": PATCH.replace("grouping", "a")}), "apply_patch verification failed: no such lines"),
+    ],
+)
+def test_a_refused_edit_failed_only_until_the_file_was_changed(call: Made, refusal: str) -> None:
+    refused = known(([call], [refusal]))
+    changed = known(([edit("/repo/src/a.py")], ["The file has been updated."]))
+
+    (line,) = refused.errors
+    assert line.startswith("a.py: ")
+    assert known(([call], [refusal]), ([read("src/a.py")], ["x"]), ([edit("src/a.py")], ["ok"])).errors == ()
+    assert (merge_facts(refused, changed).errors, merge_facts(changed, refused).errors) == ((), (line,))
+
+
+@pytest.mark.parametrize(
+    "result", ["Edit applied. No errors found.", "2 matches replaced", "-    if not found:\n+    if found:"]
+)
+def test_an_edit_that_was_made_is_no_refusal(result: str) -> None:
+    assert known(([edit("a.py")], [result])).changed == ("a.py",)

@@ -118,6 +118,23 @@ def test_an_announcement_says_no_outcome(text: str, told: str) -> None:
             "All tests pass.",
         ),
         (["Lint passes. Now the tests:", "Two tests fail: a missing comma. Let me mend it."], "", ""),
+        (
+            ["All tests pass. Now the docs:"],
+            "The docs build fails with a broken link.",
+            "The docs build fails with a broken link.",
+        ),
+        (["All 12 pass. I go on."], "Two tests still fail, the others pass.", "Two tests still fail, the others pass."),
+        (
+            ["All 12 pass. I go on."],
+            "I fixed the parser, but the linter fails.",
+            "I fixed the parser, but the linter fails.",
+        ),
+        (
+            ["All 12 pass. I go on."],
+            "The bug in the loop is fixed.",
+            "All 12 pass.\nThe bug in the loop is fixed.",
+        ),
+        ([f"Part {n} is fixed. Next." for n in range(9)], "", "\n".join(f"Part {n} is fixed." for n in range(3, 9))),
         (["I now see how it is done. Let me write it."], "", ""),
         (["Plan: read main.go to pass the preference. Let me write it."], "", ""),
         (["# Plan\n" + "1. The tests pass the flag.\n" * 20 + "Shall I go on?"], "", ""),

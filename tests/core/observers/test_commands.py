@@ -222,7 +222,7 @@ def test_a_source_line_of_a_traceback_is_no_error() -> None:
 
 def test_a_failed_call_without_a_known_error_tells_its_first_line() -> None:
     assert observe_errors(step(done("edit", "<tool_use_error>Found 3 matches</tool_use_error>", path="a"))) == (
-        ObservedError("Found 3 matches"),
+        ObservedError("Found 3 matches", path="a"),
     )
 
 
