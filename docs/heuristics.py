@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
-from printing import Script  # beside this file, which is run as a script
+from printing import Script, ledgers_after  # beside this file, which is run as a script
 
 from callstack_proxy.replay.recording import Recording
-from callstack_proxy.replay.services import PATH, TENANT, build_replay
+from callstack_proxy.replay.services import build_replay
 from proxy.config.model import Config
 from proxy.core.frames.suggestion_log import POP, PUSH, Suggestion
 from proxy.core.ledger.ledger import Ledger
@@ -29,9 +29,6 @@ from proxy.core.policy.autonomy_rules import AutonomyRules
 from proxy.core.policy.heuristic_score import COMBINERS, judge
 from proxy.core.policy.heuristics import HEURISTICS
 from proxy.core.policy.signals import FrameActivity, read_activity, signals_of
-from proxy.exchange import HeldReply
-from proxy.exchange import pipeline as exchange
-from proxy.exchange.rounds import ClientRequest
 from proxy.exchange.thread.context_policy import ContextPolicy
 from proxy.exchange.thread.placement import Placement
 from proxy.store.find_by_id import newest_path_state
@@ -85,8 +82,13 @@ class Looking:
 
 async def scored(recording: Recording, config: Config) -> Scored:
     """Play a recording to its end, at the configured level and at level `auto`."""
-    looking, ledgers = await _played(recording, config)
-    _, by_itself = await _played(recording, config.model_copy(update={"autonomy": "auto"}))
+    looking, ledgers = await played(recording, config)
+    return await scored_in(recording, config, looking, ledgers)
+
+
+async def scored_in(recording: Recording, config: Config, looking: Looking, ledgers: Sequence[Ledger]) -> Scored:
+    """The outcome of a recording that was played at the configured level; here it is played at level `auto`."""
+    _, by_itself = await played(recording, config.model_copy(update={"autonomy": "auto"}))
     advices = [newest_path_state(ledger).tree.suggestion_state for ledger in ledgers]
     tallies = [newest_path_state(ledger).tree.suggestion_state.counts for ledger in by_itself]
     return Scored(
@@ -100,21 +102,14 @@ async def scored(recording: Recording, config: Config) -> Scored:
     )
 
 
-async def _played(recording: Recording, config: Config) -> tuple[Looking, list[Ledger]]:
-    behind = build_replay(config)
-    reception = behind.services.resolver
-    looking = Looking(reception.policy, config.autonomy_rules)
-    parts = dataclasses.replace(
-        behind.services, resolver=dataclasses.replace(reception, notes=(*reception.notes, looking))
-    )
-    for number, step in enumerate(recording.steps, 1):
-        behind.clock.advance_to(step.at_ms)
-        behind.provider.expect(step)
-        client_request = ClientRequest(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
-        await exchange.handle(parts, client_request, HeldReply())
-    known = await behind.store.conversations(TENANT, limit=len(recording.steps) + 1)
-    loaded = [await behind.store.load(TENANT, one.id) for one in known]
-    return looking, [ledger for ledger in loaded if ledger is not None]
+async def played(recording: Recording, config: Config) -> tuple[Looking, list[Ledger]]:
+    """What was seen at each request while the recording was played to its end, and what it left in the store."""
+    replay = build_replay(config)
+    resolver = replay.services.resolver
+    looking = Looking(resolver.policy, config.autonomy_rules)
+    looked_at = dataclasses.replace(resolver, notes=(*resolver.notes, looking))
+    services = dataclasses.replace(replay.services, resolver=looked_at)
+    return looking, await ledgers_after(recording, replay, services)
 
 
 # --------------------------------------------------------------------------------------------------------- the tables

@@ -15,10 +15,10 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from printing import Script  # beside this file, which is run as a script
+from printing import Script, ledgers_after  # beside this file, which is run as a script
 
 from callstack_proxy.replay.recording import Recording
-from callstack_proxy.replay.services import PATH, TENANT, build_replay
+from callstack_proxy.replay.services import build_replay
 from proxy.config.model import Config
 from proxy.core.frames.events import LoopDetected, decode_event
 from proxy.core.frames.path_state import PathEntry
@@ -29,9 +29,6 @@ from proxy.core.observers.files import FileAction
 from proxy.core.observers.observe_step import ToolRoles
 from proxy.core.observers.step import steps_of
 from proxy.core.policy.loop_detection import LOOP_KINDS
-from proxy.exchange import HeldReply
-from proxy.exchange import pipeline as exchange
-from proxy.exchange.rounds import ClientRequest
 from proxy.store.find_by_id import newest_path_state
 
 EVERYTHING = {"wake_at_tokens": "0"}
@@ -52,14 +49,12 @@ class Watched:
 
 async def watched(recording: Recording, config: Config) -> Watched:
     """Play a recording to its end."""
-    behind = build_replay(config)
-    for number, step in enumerate(recording.steps, 1):
-        behind.clock.advance_to(step.at_ms)
-        behind.provider.expect(step)
-        client_request = ClientRequest(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
-        await exchange.handle(behind.services, client_request, HeldReply())
-    known = await behind.store.conversations(TENANT, limit=len(recording.steps) + 1)
-    ledgers = [ledger for one in known if (ledger := await behind.store.load(TENANT, one.id)) is not None]
+    replay = build_replay(config)
+    return watched_in(recording, await ledgers_after(recording, replay, replay.services), config)
+
+
+def watched_in(recording: Recording, ledgers: Sequence[Ledger], config: Config) -> Watched:
+    """The outcome of a recording that was played and left these ledgers."""
     loops = tuple(loop for ledger in ledgers for loop in loops_of(ledger))
     calls, checks = 0, list[str]()
     for ledger in ledgers:

@@ -24,9 +24,14 @@ from callstack_proxy.loggers import set_log_level
 from callstack_proxy.replay.files import recording_files_in
 from callstack_proxy.replay.recording import Recording
 from callstack_proxy.replay.recording_formats import read_recordings
+from callstack_proxy.replay.services import PATH, TENANT, ReplayServices
 from proxy.config.model import Config
 from proxy.config.sources import load_config, parse_assignments
+from proxy.core.ledger.ledger import Ledger
 from proxy.errors import ProxyError
+from proxy.exchange import HeldReply, Services
+from proxy.exchange import pipeline as exchange
+from proxy.exchange.rounds import ClientRequest
 
 T = TypeVar("T")
 """The outcome of one recording."""
@@ -89,6 +94,18 @@ def of_file(play: Play[T], file: Path, config: Config, model: str = "") -> list[
         return [asyncio.run(play(one, config)) for one in read_recordings(file, model=model, dialect="chat")]
     except ProxyError as error:
         return str(error)
+
+
+async def ledgers_after(recording: Recording, replay: ReplayServices, services: Services) -> list[Ledger]:
+    """What the store of `replay` has of all conversations once the recording was played to its end."""
+    for number, step in enumerate(recording.steps, 1):
+        replay.clock.advance_to(step.at_ms)
+        replay.provider.expect(step)
+        client_request = ClientRequest(f"r{number:08d}", TENANT, "POST", PATH, b"", list(step.headers), step.body)
+        await exchange.handle(services, client_request, HeldReply())
+    known = await replay.store.conversations(TENANT, limit=len(recording.steps) + 1)
+    loaded = [await replay.store.load(TENANT, one.id) for one in known]
+    return [ledger for ledger in loaded if ledger is not None]
 
 
 def written(page: str, mark: str, lines: Iterable[str]) -> str:

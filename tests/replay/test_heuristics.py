@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from callstack_proxy.replay.recording_formats import read_recordings
-from proxy.config.model import Config
 from proxy.config.sources import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,21 +73,3 @@ def test_what_the_user_sets_counts(counting: ModuleType, tmp_path: Path) -> None
     found = counts(counting, recording(tmp_path, 11), push_threshold="100")
 
     assert (found.suggestions, found.opened) == ((), 0)
-
-
-@pytest.mark.long
-@pytest.mark.yardstick
-@pytest.mark.skipif(not RECORDINGS.is_dir(), reason="the recordings are not beside this checkout")
-@pytest.mark.rows("C7", "S1-82")
-def test_recorded_agents_are_told_little_and_the_page_says_how_much(counting: ModuleType) -> None:
-    """The default level adds no more than a few words to a session, or it would not be the default."""
-    config = load_config(counting.LISTED)
-    of_file = importlib.import_module("printing").of_file
-    done = [of_file(counting.scored, file, config) for file in sorted(RECORDINGS.glob("*.jsonl.gz"))]
-
-    assert [told for told in done if isinstance(told, str)] == []
-    played = [one for told in done for one in told]
-    assert Config().autonomy == "suggest"
-    assert max(len(one.suggestions) for one in played) <= counting.FEW
-    assert sum(bool(one.suggestions) for one in played) <= len(played) / 4
-    assert "\n".join(counting.table(played)) in PAGE.read_text()

@@ -77,19 +77,3 @@ def test_the_loop_of_a_check_is_told_apart_from_others(counting: ModuleType, tmp
     steps = [edited(0), pytest_run(), edited(1), pytest_run(), pytest_run(), pytest_run()]
 
     assert len(counts(counting, recording(tmp_path, *steps)).in_cycle) == 1
-
-
-@pytest.mark.long
-@pytest.mark.rows("S3-21", "D11")
-@pytest.mark.yardstick
-@pytest.mark.skipif(not RECORDINGS.is_dir(), reason="the recordings are not beside this checkout")
-def test_recorded_agents_are_never_warned_in_their_ordinary_cycles(counting: ModuleType) -> None:
-    """S3-21, D11: no cycle of a change and a check is called a loop, and there are cycles enough to say so."""
-    config = load_config(counting.EVERYTHING)
-    of_file = importlib.import_module("printing").of_file
-    done = [of_file(counting.watched, file, config) for file in sorted(RECORDINGS.glob("*.jsonl.gz"))]
-
-    assert [told for told in done if isinstance(told, str)] == []
-    played = [one for told in done for one in told]
-    assert sum(one.cycles for one in played) > 100
-    assert [loop for one in played for loop in one.in_cycle] == []
