@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from proxy.core.frames import announcing_phrases
-from proxy.core.frames.announcing_phrases import any_phrase
+import msgspec
+
+from proxy.core.word_lists import PhraseList, any_of, read_table
 
 FORM_CHARACTERS = 400
 """Characters of a sentence by which its form is known."""
@@ -35,16 +36,27 @@ _ANNOUNCEMENT = re.compile(
         | (?:moving|time|on|back)\s(?:on\s|over\s)?to\b )""",
     re.IGNORECASE | re.VERBOSE,
 )
+
+
+class _AnnouncingPhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The lists of `announcing_phrases.toml`: what stands in front of an announcement, how it begins, how it ends."""
+
+    openings: PhraseList
+    announcements: PhraseList
+    endings: PhraseList
+
+
+_ABROAD = read_table(__package__, "announcing_phrases.toml", _AnnouncingPhrases)
+_FUTURE = r"(?:j['\u2019]|je\s)?[^\W\dé]{2,}(?:[aei]ré|rai|rò|rei)"
+"""A verb in the future of the first person, where its ending says so."""
 _IN_OTHER_LANGUAGES = re.compile(
-    rf"""^\W*(?:(?:(?:{any_phrase(announcing_phrases.OPENINGS)})\b[,.!:;\s—\u2013-]*)*
-          (?:{any_phrase(announcing_phrases.ANNOUNCEMENTS)}|{announcing_phrases.FUTURE})(?!\w)
-        | (?:{any_phrase(announcing_phrases.ANNOUNCEMENTS_UNSPACED)}) )""",
+    rf"""^\W*(?:(?:(?:{any_of(_ABROAD.openings.spaced)})\b[,.!:;\s—\u2013-]*)*
+          (?:{any_of(_ABROAD.announcements.spaced)}|{_FUTURE})(?!\w)
+        | (?:{any_of(_ABROAD.announcements.unspaced)}) )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_OPENING_IN_OTHER_LANGUAGES = re.compile(
-    rf"\W*(?:(?:{any_phrase(announcing_phrases.OPENINGS)})\b\W*)+\Z", re.IGNORECASE
-)
-_ENDING_IN_OTHER_LANGUAGES = re.compile(rf"(?:{any_phrase(announcing_phrases.ENDINGS_UNSPACED)})\W*\Z")
+_OPENING_IN_OTHER_LANGUAGES = re.compile(rf"\W*(?:(?:{any_of(_ABROAD.openings.spaced)})\b\W*)+\Z", re.IGNORECASE)
+_ENDING_IN_OTHER_LANGUAGES = re.compile(rf"(?:{any_of(_ABROAD.endings.unspaced)})\W*\Z")
 _JOINED = r"(?:(?:and|so|but)\s){0,2}"
 _CLAUSE_BREAK = re.compile(
     rf"\s{{0,3}}[,;:—\u2013]\s{{1,3}}{_JOINED}|\s-\s{_JOINED}|\s(?:and|so|but)\s|[\uff0c\uff1b]", re.IGNORECASE

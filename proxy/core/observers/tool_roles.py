@@ -1,5 +1,6 @@
-"""The table of client tools: what each is for, and which argument holds its object. Names are normalized: no case, `_`,
-`-` or server prefix, so `mcp__disk__Read_File` is `readfile`. Configuration can add, change or remove names."""
+"""The table of client tools, `tool_roles.toml`: what each is for, and which argument holds its object. Names are
+normalized: no case, `_`, `-` or server prefix, so `mcp__disk__Read_File` is `readfile`. Configuration can add, change
+or remove names."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.memo import memoize
+from proxy.core.word_lists import read_table
 
 
 class ToolRole(StrEnum):
@@ -30,57 +32,26 @@ class ToolRole(StrEnum):
     GOAL = "goal"  # the title of the one goal; without it the call changes the goal's state
 
 
-PATH_ARGUMENTS = (
-    "filePath",
-    "file_path",
-    "filepath",
-    "path",
-    "absolute_path",
-    "target_file",
-    "notebook_path",
-    "filename",
-    "files",
-    "paths",
-    "file_paths",
-)
-MOVE_ARGUMENTS = ("source", "old_path", "source_path", "from", "destination", "new_path", "destination_path", "to")
-COMMAND_ARGUMENTS = ("command", "cmd", "commands", "script")
-PLAN_ARGUMENTS = ("todos", "plan", "task_list", "items", "tasks", "checklist")
-TITLE_ARGUMENTS = ("subject", "title", "content")
-ID_ARGUMENTS = ("taskId", "task_id", "id")
-GOAL_ARGUMENTS = ("objective", "goal")
+class _Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`tools` are normalized names with white space between them; `arguments` is a list by its name, if any."""
 
-# Argument names of known clients, in order of preference.
+    tools: str
+    arguments: str = ""
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`tool_roles.toml`."""
+
+    arguments: Mapping[str, tuple[str, ...]]
+    roles: Mapping[ToolRole, _Role]
+
+
+_TABLE = read_table(__package__, "tool_roles.toml", _Table)
+PATH_ARGUMENTS, ID_ARGUMENTS = _TABLE.arguments["paths"], _TABLE.arguments["ids"]
 DEFAULT_ARGUMENTS: Mapping[ToolRole, tuple[str, ...]] = {
-    ToolRole.READ: PATH_ARGUMENTS,
-    ToolRole.WRITE: PATH_ARGUMENTS,
-    ToolRole.EDIT: PATH_ARGUMENTS,
-    ToolRole.DELETE: PATH_ARGUMENTS,
-    ToolRole.MOVE: MOVE_ARGUMENTS,
-    ToolRole.EDITOR: PATH_ARGUMENTS,
-    ToolRole.PATCH: (),
-    ToolRole.SHELL: COMMAND_ARGUMENTS,
-    ToolRole.PLAN: PLAN_ARGUMENTS,
-    ToolRole.ITEM_CREATE: TITLE_ARGUMENTS,
-    ToolRole.ITEM_UPDATE: ID_ARGUMENTS,
-    ToolRole.GOAL: GOAL_ARGUMENTS,
+    role: _TABLE.arguments[listed.arguments] if listed.arguments else () for role, listed in _TABLE.roles.items()
 }
-
-_BUILT_IN_TOOLS: Mapping[ToolRole, str] = {
-    ToolRole.READ: "read readfile readfiles readmanyfiles readtextfile openfile viewfile view open",
-    ToolRole.WRITE: "write writefile writetofile createfile create",
-    ToolRole.EDIT: "edit editfile multiedit notebookedit editor replace replaceinfile insert strreplace searchreplace",
-    ToolRole.DELETE: "delete deletefile removefile",
-    ToolRole.MOVE: "move movefile renamefile",
-    ToolRole.EDITOR: "strreplaceeditor strreplacebasededittool texteditor",
-    ToolRole.PATCH: "applypatch patch",
-    ToolRole.SHELL: "bash shell execcommand exec runshellcommand runcommand runcommands execute executebash "
-    "executecommand localshell runinterminal runterminalcmd terminal",
-    ToolRole.PLAN: "todowrite writetodos updateplan tasktracker checklist updatetodolist",
-    ToolRole.ITEM_CREATE: "taskcreate",
-    ToolRole.ITEM_UPDATE: "taskupdate",
-    ToolRole.GOAL: "creategoal updategoal",
-}
+"""Argument names of known clients, in order of preference."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
@@ -152,5 +123,9 @@ def _parse_entry(name: str, entry: object) -> ToolSpec:
 
 
 DEFAULT_TOOL_ROLES = ToolRoles(
-    {name: ToolSpec(role, DEFAULT_ARGUMENTS[role]) for role, names in _BUILT_IN_TOOLS.items() for name in names.split()}
+    {
+        name: ToolSpec(role, DEFAULT_ARGUMENTS[role])
+        for role, listed in _TABLE.roles.items()
+        for name in listed.tools.split()
+    }
 )

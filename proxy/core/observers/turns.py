@@ -18,8 +18,9 @@ from itertools import islice, pairwise, takewhile
 
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
 from proxy.core.memo import TextCache
-from proxy.core.observers import phrases
+from proxy.core.observers.phrases import PHRASES
 from proxy.core.text import shorten_base64
+from proxy.core.word_lists import PhraseList
 
 MAX_TURN_TEXT_LENGTH = 4_000  # of each text; of the closing text the end
 MAX_CACHED_CHARACTERS = 1 << 20  # of user messages without their markup: each is asked for with every request
@@ -387,8 +388,8 @@ def _as_sentence(text: str) -> str:
 
 
 _COURTESY = re.compile(
-    rf"""\A(?:{phrases.any_phrase_pattern(phrases.GREETINGS, phrases.GREETINGS_UNSPACED)}
-      |{phrases.any_phrase_pattern(phrases.ACKNOWLEDGEMENTS, phrases.ACKNOWLEDGEMENTS_UNSPACED)})
+    rf"""\A(?:{PHRASES.greetings.pattern}
+      |{PHRASES.acknowledgements.pattern})
       (?:\s[\w'-]{{1,20}}){{0,3}}[ \t]*(?:[,.!;:\u3002\uff01\uff0c]+|\n|\Z)""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -415,23 +416,21 @@ _NO_TASK = re.compile(
 _TOPIC_NOUN = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
 _NEW_TOPIC = re.compile(
     rf"(?:\b(?:new|next|another|different|separate|unrelated|second|other)\s{_TOPIC_NOUN}\b"
-    rf"|\b(?:get|go)\sback\sto\b|{phrases.any_phrase_pattern(phrases.NEW_TOPIC, phrases.NEW_TOPIC_UNSPACED)})",
+    rf"|\b(?:get|go)\sback\sto\b|{PHRASES.new_topic.pattern})",
     re.IGNORECASE,
 )
 _ACKNOWLEDGEMENT = re.compile(
-    rf"\A(?:{phrases.any_phrase_pattern(phrases.ACKNOWLEDGEMENTS, phrases.ACKNOWLEDGEMENTS_UNSPACED)}[\s\W]*)+",
+    rf"\A(?:{PHRASES.acknowledgements.pattern}[\s\W]*)+",
     re.IGNORECASE,
 )
-_CONTINUATION = re.compile(
-    phrases.any_phrase_pattern(phrases.CONTINUATIONS, phrases.CONTINUATIONS_UNSPACED), re.IGNORECASE
-)
+_CONTINUATION = re.compile(PHRASES.continuations.pattern, re.IGNORECASE)
 _INSTRUCTION = re.compile(
     rf"""(?:(?:now|next|then|please|and\snow|ok|so)\b[\s,:]*)*
         (?:(?:can|could|would|will)\s(?:you|we)\s(?:please\s|now\s|help\sme\s)?
           | let's\s(?:now\s)? | let\sus\s | help\sme\s(?:to\s)? | your\stask\sis\sto\s
           | (?:i|we)(?:'d|\swould)?\s(?:also\s)?(?:want|need|like|have|should)\s(?:you\s)?(?:to\s)? )?
         (?:(?:now|please|next)\s)?
-      (?: {phrases.any_phrase_pattern(phrases.INSTRUCTIONS, phrases.INSTRUCTIONS_UNSPACED)}
+      (?: {PHRASES.instructions.pattern}
         | .{{1,30}}を(?:追加|実装|作成|修正|書い|説明) )""",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -441,18 +440,16 @@ _ORDER = re.compile(
     rf"""(?:(?:now|next|then|please|and|also|so|ok)\b[\s,:]*)*
       (?: (?:i|we)(?:'d|\swould)?\s(?:also\s|now\s)?(?:want|need|like)\b
         | (?:(?:can|could|would|will)\s(?:you|we)\s(?:please\s|now\s|also\s)?)?
-          {phrases.any_phrase_pattern(phrases.MORE_INSTRUCTIONS, phrases.MORE_INSTRUCTIONS_UNSPACED)}
-        | {phrases.any_phrase_pattern(phrases.WANTS)} )""",
+          {PHRASES.more_instructions.pattern}
+        | {PHRASES.wants.pattern} )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_FURTHER_ORDER = re.compile(
-    phrases.any_phrase_pattern(phrases.FURTHER_ORDERS, phrases.FURTHER_ORDERS_UNSPACED), re.IGNORECASE
-)
-_MORE_TO_DO = re.compile(phrases.any_phrase_pattern(phrases.MORE_TO_DO, phrases.MORE_TO_DO_UNSPACED), re.IGNORECASE)
-_WANT = re.compile(phrases.any_phrase_pattern(phrases.WANTS), re.IGNORECASE)
+_FURTHER_ORDER = re.compile(PHRASES.further_orders.pattern, re.IGNORECASE)
+_MORE_TO_DO = re.compile(PHRASES.more_to_do.pattern, re.IGNORECASE)
+_WANT = re.compile(PHRASES.wants.pattern, re.IGNORECASE)
 _ONCE_MORE = re.compile(
     r"(?:and\s)?(?:one\s(?:more|last|final)|another)\s(?:quick\s|small\s|short\s|final\s)?"
-    rf"{phrases.any_phrase_pattern(phrases.ONCE_MORE)}",
+    rf"{PHRASES.once_more.pattern}",
     re.IGNORECASE,
 )
 _ANNOUNCED = re.compile(
@@ -461,17 +458,17 @@ _ANNOUNCED = re.compile(
     re.IGNORECASE,
 )
 _ORDER_ENDING = re.compile(
-    rf"(?:{'|'.join(phrases.ORDER_ENDINGS_UNSPACED.split())})[\s\u3002\uff01!.]*\Z|して[\s\u3002\uff01!.]*\Z"
+    rf"(?:{'|'.join(PHRASES.order_endings.unspaced.split())})[\s\u3002\uff01!.]*\Z|して[\s\u3002\uff01!.]*\Z"
 )
 _NAMED_THING = re.compile(r"\b(?:the|an?|my|our|your|all|every|each)\s\w+", re.IGNORECASE)
 _PRONOUN = re.compile(r"\b(?:its?|they|them|their)\b", re.IGNORECASE)
-_NO_VERBS = frozenset(phrases.NO_VERBS.split())
+_NO_VERBS = frozenset(PHRASES.no_verbs.spaced.split())
 _ANNOUNCING_MARKS = (":", "\uff1a", "-", "\u2013", "\u2014")
 _OPENING_MARKS = " \t\r\n,.;!\u3001\uff0c" + "".join(_ANNOUNCING_MARKS)
-_ADDITION = re.compile(phrases.any_phrase_pattern(phrases.ADDITIONS, phrases.CONTINUATIONS_UNSPACED), re.IGNORECASE)
-_ROUND_OFF = re.compile(phrases.any_phrase_pattern(phrases.ROUND_OFFS), re.IGNORECASE)
+_ADDITION = re.compile(PhraseList(PHRASES.additions.spaced, PHRASES.continuations.unspaced).pattern, re.IGNORECASE)
+_ROUND_OFF = re.compile(PHRASES.round_offs.pattern, re.IGNORECASE)
 _POINTING_WORD = re.compile(
-    phrases.any_phrase_pattern(phrases.POINTING_WORDS, phrases.BACK_REFERENCES_UNSPACED), re.IGNORECASE
+    PhraseList(PHRASES.pointing_words.spaced, PHRASES.back_references.unspaced).pattern, re.IGNORECASE
 )
 _RELATIVE_CLAUSE = re.compile(
     r"""\b(?:an?|the|any|all|every|each|some|no|only|its|our|my|your)\s(?:[\w.'`/-]+\s){1,4}that\b(?=\s\w)
@@ -484,7 +481,7 @@ _SENTENCE_BREAK = re.compile(r"(?<=[.!?;:])\s+|\n+|(?<=[\u3002\uff01\uff1f])")
 
 
 _BACK_REFERENCE = re.compile(
-    rf"{phrases.any_phrase_pattern(phrases.BACK_REFERENCES, phrases.BACK_REFERENCES_UNSPACED)}|\btoo\s\w+",
+    rf"{PHRASES.back_references.pattern}|\btoo\s\w+",
     re.IGNORECASE,
 )
 _THAT_CLAUSE = re.compile(
@@ -540,7 +537,7 @@ def _awaits_answer(closing: str) -> bool:
 
 _UNSPACED = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_UNSPACED}]{{2}}|[^\W_](?:(?![{_UNSPACED}])[\w./-])*")
-_STOP_WORDS = frozenset(phrases.STOP_WORDS.split())
+_STOP_WORDS = frozenset(PHRASES.stop_words.spaced.split())
 _STEM_LENGTH = 5  # letters: "parser" and "parsing" are one word
 
 
