@@ -56,6 +56,19 @@ def ends(chat: Conversation, provider: ScriptedProvider, results: str = ENDED, s
     chat.says("make a.py round")
 
 
+@pytest.mark.rows("S1-106", "S0-21")
+def test_the_block_of_a_new_request_does_not_repeat_its_words(chat: Conversation, provider: ScriptedProvider) -> None:
+    """They stand directly in front of it; the title and what was done before are what it tells."""
+    ends(chat, provider)
+    provider.will(says("ok"))
+    chat.says("Now b.py\nPlease make all amounts in it round to cents, and test that with negative ones too.")
+
+    block = newest_block(provider)
+    assert "negative ones" not in block
+    assert "Now b.py" in block
+    assert beside_it(block)
+
+
 @pytest.mark.rows("C20", "S1-106", "S1-36")
 def test_behind_an_ended_tree_the_users_words_begin_another_root(
     chat: Conversation, provider: ScriptedProvider

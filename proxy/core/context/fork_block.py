@@ -1,4 +1,5 @@
-"""The block of a fork: its model has the parent's whole context before it, so only what that does not show is told."""
+"""What a block leaves out because its model sees it: a fork has the parent's whole context before it, and a new request
+stands beside its block."""
 
 from __future__ import annotations
 
@@ -39,6 +40,15 @@ def without_texts_in_view(
         if (not f.opening and f.origin != "subagent") or f'ref="{f.id}"' in in_view or f"({f.id}, " in in_view
     )
     return replace(tree, frames=frames), frozenset(seen)
+
+
+def without_words_beside(tree: Tree, frame_id: str, beside: Sequence[str]) -> Tree:
+    """The tree without the criteria of the frame's path that the user's messages directly beside the block are."""
+    words = _on_one_line("\n".join(beside))
+    path = path_to(tree, frame_id)
+    seen = [f for f in path if f.criteria.strip() and _on_one_line(f.criteria) in words]
+    bare = {f.id: replace(f, criteria="", criteria_compacted="") for f in seen}
+    return replace(tree, frames={**tree.frames, **bare}) if bare else tree
 
 
 def short_block(view: FrameSurroundings, wrapper: Mapping[str, str]) -> str:

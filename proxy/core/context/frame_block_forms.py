@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from proxy.core.context.actions import ProbePatterns, actions_of, format_action, probe_state
-from proxy.core.context.fork_block import short_block, without_texts_in_view
+from proxy.core.context.fork_block import short_block, without_texts_in_view, without_words_beside
 from proxy.core.context.minimal_frame_block import MAX_ACTIONS, RecentWork, render_minimal
 from proxy.core.context.nested_frame_block import render_nested
 from proxy.core.context.relatives import surroundings_of
@@ -49,10 +49,12 @@ def block_of(  # noqa: PLR0913  what every form takes, and where to look for wha
     count: CountTokens,
     session: str = "",
     said: Sequence[str] | None = None,
+    beside: Sequence[str] = (),
 ) -> str:
     """The block of a frame on entry. `tree` is the state just after the frame began, `path_state` the path before it,
-    `now` is in ms. `said` are the words of the call that begins a fork, which has the parent's context before it."""
-    tree = tree.as_shown
+    `now` is in ms. `said` are the words of the call that begins a fork, which has the parent's context before it;
+    `beside` are the user's messages directly in front of the block."""
+    tree = without_words_beside(tree.as_shown, frame_id, beside)
     if form.minimal:
         actions = [format_action(execution) for execution in list(actions_of(path_state, frame_id))[-MAX_ACTIONS:]]
         recent = RecentWork(probe_state(path_state, form.names, form.probe_patterns), actions)

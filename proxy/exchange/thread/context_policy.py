@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import dropwhile
+from itertools import dropwhile, takewhile
 
 import msgspec
 from msgspec import structs
@@ -388,7 +388,10 @@ class ContextPolicy:
         return (moved, *self.reasoning.drop_all(here))
 
     def render_block(self, here: PolicyInput, most: int | None = None, frame: str = "") -> str:
-        """The block of a frame (default: the active one), of at most `most` tokens."""
+        """The block of a frame (default: the active one); of at most `most` tokens where it stands behind the newest
+        message, whose words it does not repeat."""
+        newest = takewhile(lambda message: message.role != "assistant", reversed(here.request.messages))
+        beside = [message.text for message in newest if most is not None and message.role == "user"]
         tree, budgets = here.path_state.tree, self.settings.budgets
         described = tree.frames[frame or tree.active]
         if most is not None:
@@ -405,6 +408,7 @@ class ContextPolicy:
             now=here.now,
             budgets=budgets,
             count=self.count_tokens,
+            beside=beside[::-1],
         )
 
     # -------------------------------------------------------------------------------------------------------- folding
