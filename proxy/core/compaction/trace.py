@@ -186,8 +186,9 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     (failed frames, plan items, frames started by a person or stopped in place), or lines marked as results; results of
     `earlier` follow. `part` means that the frame goes on. `known` are names still visible elsewhere. `earlier` is the
     text of the replaced traces, of `earlier_tokens`. `planned` are open plan items that the removed messages listed,
-    `items` what came of those that ended in them. `noted` is added in full, beyond the budget. `broken` are lines about
-    what did not work here and has not been mended. `begun_by` titles the user's message above the trace, where another
+    `items` what came of those that ended in them: beside the closing message of a request their texts are told as
+    said. `noted` is added in full, beyond the budget. `broken` are lines about what did not work here and has not been
+    mended. `begun_by` titles the user's message above the trace, where another
     one titles the frame. `orders` are messages of the user that stay behind the trace while work for them is in the
     trace; without a word of it that work would look undone. `read_again` are files that were read again behind what is
     removed. `written` are texts that its edits left in files, oldest first: the newest are told word for word, beyond
@@ -204,11 +205,12 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         frame.results.strip() if failed or frame.was_stopped_in_place or is_item or frame.origin == USER_ORIGIN else ""
     )
     marked = marked_results(m.text for m in messages if m.role == "assistant")
-    before = "\n".join(filter(None, (previous.results, *items)))
+    closes = frame.origin in ("request", "root") and not part
+    before = "\n".join(filter(None, (previous.results, *(() if closes else items))))
     texts = _written_section(written, count)
     sources = _SectionSources(
         results=results.strip() or _with_earlier_results(own_results or marked, before),
-        has_closing_message=frame.origin in ("request", "root") and not part,
+        has_closing_message=closes,
         # A call that lists the whole plan ended this item, and stands behind it.
         planned=() if is_item and facts.lists_plan and not part else tuple(planned),
         facts=facts,
