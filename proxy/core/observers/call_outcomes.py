@@ -56,12 +56,17 @@ _EXIT_CODE_KEYS = ("exit_code", "exitCode", "returncode", "returnCode", "return_
 
 def call_failed(execution: ToolExecution) -> bool:
     """Whether the result or the client says that the call failed. False for a call without a result."""
-    if execution.failed or not execution.answered:
+    if execution.failed or not execution.answered or never_ran(execution):
         return True
     if len(execution.result) > MAX_CACHED_RESULT_LENGTH:
         return is_failure_text(execution.result)
     is_refused_edit = _cached_refuses_edit(execution.result) and _EDIT_ARGUMENTS.search(execution.call.arguments)
     return bool(is_refused_edit) or _cached_is_failure_text(execution.result)
+
+
+def never_ran(execution: ToolExecution) -> bool:
+    """Whether the result says that the tool itself failed, before it began with what the call asks for."""
+    return execution.result.startswith(f"{execution.call.name} failed:")
 
 
 def is_failure_text(text: str) -> bool:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from proxy.core.definitions import language_of, place_of
 from proxy.core.frames import direct_path, is_same_file
-from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of, words_of_refusal
+from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, never_ran, output_of, words_of_refusal
 from proxy.core.observers.command_outcomes import CommandOutcome, summary_line_of
 from proxy.core.observers.commands import CommandRun, observe_commands
 from proxy.core.observers.files import FileAction, observe_files
@@ -39,6 +39,7 @@ MAX_EDIT_LENGTH = 20_000  # characters of one side that are compared
 
 NO_NAMES: Mapping[str, str] = {}
 REFUSED = "refused by the user"
+NOT_RUN = "not run"
 ON_STASH = ", with your changes stashed"
 _READ = "read "
 _UNTOLD_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE, ToolRole.GOAL})
@@ -119,7 +120,7 @@ def _ending_text_of_run(run: CommandRun, execution: ToolExecution, place: tuple[
     if execution.answered and is_refused_by_user(execution.result):
         return f"{command}: {REFUSED}"
     if run.outcome is CommandOutcome.UNKNOWN:
-        return command
+        return f"{command}: {NOT_RUN}" if never_ran(execution) else command
     at, alike = place
     if run.kind and (summary := summary_line_of(run.kind, run.outcome, execution, place=at, alike=alike)):
         return f"{command}: {run.outcome} ({cut_for_display(summary, FAILURE_CHARACTERS)})"
@@ -134,6 +135,9 @@ def _argument_of(execution: ToolExecution, tool_roles: ToolRoles) -> str:
     """The argument that the tool is about, else the first text among them; of a long path the end."""
     arguments = decode_json_or_text(execution.call.arguments)
     spec = tool_roles.spec_of(execution.call.name)
+    lines = (line for patch in _patches_in(execution, tool_roles) for line in patch[:MAX_EDIT_LENGTH].splitlines())
+    if patched := [found[1] for line in lines if (found := _PATCHED_FILE.match(line))]:
+        return cut_for_display(", ".join(patched), ARGUMENT_CHARACTERS)
     if isinstance(arguments, dict):
         given = [*(arguments.get(name) for name in (spec.arguments if spec else ())), *arguments.values()]
     else:

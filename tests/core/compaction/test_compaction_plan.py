@@ -374,7 +374,9 @@ def test_what_came_of_the_last_item_is_told_as_said_beside_the_closing_words() -
     for stated, item in (("[>] Bucket | [ ] Clock", "bucket"), ("[x] Bucket | [>] Clock", "clock")):
         watched.does(todo(stated), results=["ok"])
         for n in range(5):
-            watched.does(bash(f"{item} {n}"), results=[padded(f"{item} output {n}")], text=f"The {item} was refused twice.")
+            watched.does(
+                bash(f"{item} {n}"), results=[padded(f"{item} output {n}")], text=f"The {item} was refused twice."
+            )
     watched.does(todo("[x] Bucket | [x] Clock"), results=["ok"]).says("It limits.")
     watched.user(ELSEWHERE).says("Bonjour.")
 

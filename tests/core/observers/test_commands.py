@@ -7,8 +7,10 @@ from proxy.core.observers.command_outcomes import CommandOutcome
 from proxy.core.observers.commands import CommandRun, last_outcome_by_kind, observe_commands
 from proxy.core.observers.decisions import observe_decisions
 from proxy.core.observers.errors import ObservedError, observe_errors, resolution_of
+from proxy.core.observers.files import observe_files
 from proxy.core.observers.step import ToolExecution
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES
+from proxy.core.observers.work_log import step_line
 from tests.core.observers.steps import done, raw, step
 
 HEADER = "Chunk ID: c34c81\nWall time: 0.0 seconds\nProcess exited with code 1\nOriginal token count: 9\nOutput:\n"
@@ -171,6 +173,27 @@ def test_commands_of_one_call_share_no_evidence() -> None:
 @pytest.mark.parametrize("text", ["ripgrep execution failed", "Search process crashed", "browser request timed out: x"])
 def test_a_tool_that_broke_has_failed(text: str) -> None:
     assert call_failed(done("grep", text, pattern="x"))
+
+
+@pytest.mark.rows("S0-55")
+def test_a_line_that_the_client_never_ran_did_nothing() -> None:
+    refused = 'exec_command failed: CreateProcess { message: "Rejected(\\"rm -f is not permitted\\")" }'
+    line = "pytest -q | tail -2; git status --short; rm -f made.py"
+
+    ran = step(done("exec_command", refused, cmd=line))
+
+    assert observe_files(ran, DEFAULT_TOOL_ROLES) == ()
+    assert last_outcome_by_kind(observe_commands(ran, DEFAULT_TOOL_ROLES)) == {}
+    assert step_line(ran, DEFAULT_TOOL_ROLES) == "pytest -q: not run"
+
+
+def test_a_patch_that_was_refused_is_told_by_its_file() -> None:
+    patch = "*** Begin Patch\n*** Update File: src/a.py\n@@ def f():\n-    1\n+    2\n*** End Patch\n"
+    refused = "apply_patch verification failed: Failed to find expected lines in src/a.py:\n    1"
+
+    told = step_line(step(raw("apply_patch", patch, refused)), DEFAULT_TOOL_ROLES)
+
+    assert told.startswith("apply_patch src/a.py: failed (apply_patch verification failed")
 
 
 @pytest.mark.rows("S3-05")
