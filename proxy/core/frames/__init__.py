@@ -84,6 +84,7 @@ from proxy.core.frames.results import (
     frame_results_text,
     invalidation_text,
     marked_results,
+    names_a_problem,
     next_planned_text,
     past_speech_text,
     results_from_texts,

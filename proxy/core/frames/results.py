@@ -282,9 +282,9 @@ def results_of_item(texts: Sequence[str], closing: str = "", *, changed_files: b
     """
     ended = outcome_part(closing)
     if marked := marked_results([*texts, closing]):
-        return f"{marked}\n{ended}" if _names_a_problem(ended) and not marked_results([closing]) else marked
+        return f"{marked}\n{ended}" if names_a_problem(ended) and not marked_results([closing]) else marked
     results = [ended] if ended and not (changed_files and _is_remark(ended)) else []
-    has_problem = bool(results) and _names_a_problem(ended)
+    has_problem = bool(results) and names_a_problem(ended)
     for text in reversed(texts):
         if len(results) >= MAX_RESULT_PARTS:
             break
@@ -295,11 +295,11 @@ def results_of_item(texts: Sequence[str], closing: str = "", *, changed_files: b
         is_achieved = len(outcome) <= MAX_ACHIEVED_CHARACTERS and _ACHIEVED.search(outcome) and not has_problem
         if not is_problem and (is_achieved or not (results or announces)):
             results.append(outcome if announces else text.strip())
-        has_problem = has_problem or is_problem or _names_a_problem(outcome)
+        has_problem = has_problem or is_problem or names_a_problem(outcome)
     return _in_order(results)
 
 
-def _names_a_problem(text: str) -> bool:
+def names_a_problem(text: str) -> bool:
     """Whether the last word of a text on problems is that there is one: "All pass, but the linter fails"."""
     verdicts = [part for part in _PARTS.split(text) if _PROBLEM.search(part) or _SETTLED.search(part)]
     last = verdicts[-1] if verdicts else ""

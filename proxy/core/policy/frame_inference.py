@@ -10,7 +10,7 @@ Events are decided at the last client message before the next assistant turn, wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -45,6 +45,7 @@ from proxy.core.frames import (
     invalidation_text,
     is_below_returned_frame,
     is_ended_root,
+    names_a_problem,
     outermost_called_frame,
     past_speech_text,
     path_to,
@@ -58,9 +59,11 @@ from proxy.core.frames import (
 )
 from proxy.core.ledger import Entry, Message
 from proxy.core.observers import (
+    FileAction,
     ItemStatus,
     MirroredItem,
     PlanDiff,
+    Step,
     ToolRoles,
     asked_in,
     continues_by_topic,
@@ -68,6 +71,7 @@ from proxy.core.observers import (
     ends_with_user_message,
     first_user_text,
     message_of,
+    observe_files,
     observe_plan,
     queued_words,
     reconcile_plan,
@@ -100,6 +104,8 @@ class _Inference:
     rules: InferenceRules
     events: list[FrameEvent] = field(default_factory=list)
     frames_created: int = 0
+    calls_behind: frozenset[str] = frozenset()
+    """Calls of the newest group behind the one that changes the plan: what they did is no work of an item that ends."""
 
     def add_event(self, event: FrameEvent) -> None:
         self.events.append(event)
@@ -153,19 +159,33 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
     if called is None or message is None or not message.calls:
         return
     results = [(m, entry.id) for entry in new_entries if (m := entry.message) and m.answers]
-    plan_changes = observe_plan(step_of(message, results), inference.rules.tool_roles)
+    step = step_of(message, results)
+    plan_changes = observe_plan(step, inference.rules.tool_roles)
     if not plan_changes:
         return  # nearly every group: nothing of the path has to be looked at
     group = () if _belongs_to_several_frames(inference, called) else (called.entry.id, *(entry for _, entry in results))
     answered = {entry: m.answers for m, entry in results}
+    calls = [call.id for call in message.calls]
     opened, behind = _frame_begun_with(inference.tree, called)
     for change in plan_changes:
         diff = reconcile_plan(_mirrored_items(inference.tree), change)
-        is_behind = not opened or answered.get(change.entry, "") in behind
+        changing = answered.get(change.entry, "")
+        is_behind = not opened or changing in behind
+        inference.calls_behind = frozenset(calls[calls.index(changing) + 1 :] if changing in calls else ())
         around = _frame_inside(inference.tree, opened, diff) if is_behind else opened
-        _apply_plan_diff(inference, diff, group, message.text, around)
+        said = "" if _tells_what_it_mends(step, inference) else message.text
+        _apply_plan_diff(inference, diff, group, said, around)
         if around and any(item.frame for item in _items_changed(diff)):
             inference.add_event(BlockStale((opened,)))  # it was written when the call was made
+    inference.calls_behind = frozenset()
+
+
+def _tells_what_it_mends(step: Step, inference: _Inference) -> bool:
+    """Whether the text of a group is about a problem, and a call in front of the one that changes the plan edits: the
+    text was said before that."""
+    before = tuple(e for e in step.executions if e.call.id not in inference.calls_behind)
+    edited = observe_files(Step("", before), inference.rules.tool_roles)
+    return names_a_problem(step.assistant_text) and any(file.action is not FileAction.READ for file in edited)
 
 
 def _frame_begun_with(tree: Tree, called: PathEntry) -> tuple[str, frozenset[str]]:
@@ -458,7 +478,11 @@ def _end_frame(
     inference: _Inference, frame: str, status: Status, *, carried: tuple[str, ...] = (), said: str = ""
 ) -> None:
     path_state = replace(inference.path_state, tree=inference.tree)
-    inference.add_event(build_pop_event(path_state, frame, status, inference.rules.tool_roles, carried, said))
+    inference.add_event(
+        build_pop_event(
+            path_state, frame, status, inference.rules.tool_roles, carried, said, behind=inference.calls_behind
+        )
+    )
 
 
 def build_pop_event(  # noqa: PLR0913  a frame's end is these facts
@@ -468,11 +492,13 @@ def build_pop_event(  # noqa: PLR0913  a frame's end is these facts
     tool_roles: ToolRoles,
     carried: tuple[str, ...] = (),
     said: str = "",
+    *,
+    behind: Container[str] = (),
 ) -> FramePopped:
     """The end of an inferred frame, with the results, artifacts and decisions found in its entries. `said` is the text
     that ended it: said with the tick of an item, or the message that closed a request, also where an item that was left
-    open owns that. Frames of the model on the return path that were invalidated meanwhile are
-    carried along, because their calls' results must say so."""
+    open owns that. Calls `behind` that tick tell nothing of it. Frames of the model on the return path that were
+    invalidated meanwhile are carried along, because their calls' results must say so."""
     returned_frames = return_path(path_state.tree, frame)
     note = ""
     if (called := outermost_called_frame(returned_frames)) is not None:
@@ -482,7 +508,7 @@ def build_pop_event(  # noqa: PLR0913  a frame's end is these facts
         )
         carried += unfinished
     path_entries = entries_owned_by(path_state, {frame}, path_state.entries)
-    facts = facts_of(path_entries, tool_roles)
+    facts = facts_of([p for p in path_entries if not ((m := message_of(p)) and m.answers in behind)], tool_roles)
     origin = path_state.tree.frames[frame].origin
     if origin == PLAN_ORIGIN:
         results = results_of_item(facts.said, said, changed_files=bool(facts.changed))

@@ -93,6 +93,25 @@ def test_the_order_of_updates_in_one_group_does_not_matter() -> None:
         assert owner(watched, "lexed") == "Lexer"
 
 
+def test_of_one_group_an_item_has_the_files_changed_before_its_tick() -> None:
+    watched = GrowingConversation(folds=False).user("Build it.")
+    made = [("TaskCreate", {"subject": "Lexer"}), ("TaskCreate", {"subject": "Parser"})]
+    watched.does(*made, results=["Task #1 created", "Task #2 created"])
+    watched.does(("TaskUpdate", {"taskId": "1", "status": "in_progress"}), results=["ok"])
+    edits = [("edit", {"filePath": f"src/{name}.py"}) for name in ("lexer", "parser", "printer")]
+    ticks = [("TaskUpdate", {"taskId": each, "status": to}) for each, to in (("1", "completed"), ("2", "in_progress"))]
+    made = [edits[0], *ticks, edits[1], bash("pytest")]
+    results = ["The lexer was updated.", "Task 1.", "Task 2.", "The parser was updated.", "2 passed"]
+    watched.does(*made, text="My guess at the brackets was wrong.", results=results)
+    watched.does(edits[2], results=["The printer was updated."])
+    watched.does(("TaskUpdate", {"taskId": "2", "status": "completed"}), results=["ok"]).says("There.")
+
+    items = {f.title: f for f in watched.story.tree.frames.values() if f.origin == "plan"}
+    assert items["Lexer"].artifacts == ("src/lexer.py",)
+    assert items["Lexer"].results == "", "a problem that the edit beside it mends"
+    assert {"src/parser.py", "src/printer.py"} <= set(items["Parser"].artifacts)
+
+
 # --------------------------------------------------------------------------------------------------------------
 # requests
 def test_a_request_that_ends_takes_what_was_done_for_it() -> None:
