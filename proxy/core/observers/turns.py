@@ -340,9 +340,9 @@ def first_user_text(texts: Iterable[str], max_characters: int) -> str:
 
 def task_text_of(text: str) -> str:
     """What the user asks for, from the first sentence of the opening on that orders something, else from the first one:
-    without a greeting, thanks or praise in front of it, words for one more order, and what a client adds. Empty
-    where nothing else is said. It is what a request is titled by, so a slash command or an image on a line
-    of its own is left out."""
+    without a greeting, thanks or praise in front of it, words for one more order or of what kind the task is, and what
+    a client adds. Empty where nothing else is said. It is what a request is titled by, so a slash command or an image
+    on a line of its own is left out."""
     if _CLIENT_MESSAGE.match(text):
         return ""
     text = _IMAGE_PATH.sub("", _SLASH_COMMAND.sub("", text.lstrip())).strip() or text
@@ -354,6 +354,8 @@ def task_text_of(text: str) -> str:
     if (further := _further_order(said)) and not _WANT.match(further):
         return _as_sentence(further)
     task = said[_begin_of_order(said[:MAX_TURN_TEXT_LENGTH]) :]
+    if (introduction := _INTRODUCTION.match(task)) and not _is_order(introduction[0]):
+        return _as_sentence(task[introduction.end() :])
     return text if task == text else _as_sentence(_TRANSITION.sub("", task, count=1).strip() or task)
 
 
@@ -414,6 +416,10 @@ _NO_TASK = re.compile(
 )
 """A line of its own that asks for nothing: a remark in brackets, a path, a tag, who speaks."""
 _TOPIC_NOUN = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
+_INTRODUCTION = re.compile(
+    rf"[^.:!?\n`\d]{{0,60}}\b(?:{_TOPIC_NOUN}|one)\b[^.:!?\n`\d]{{0,40}}:\s+(?=\S)", re.IGNORECASE
+)
+"""Says of what kind the task behind it is: "Next thing, a small one of its own:"."""
 _NEW_TOPIC = re.compile(
     rf"(?:\b(?:new|next|another|different|separate|unrelated|second|other)\s{_TOPIC_NOUN}\b"
     rf"|\b(?:get|go)\sback\sto\b|{PHRASES.new_topic.pattern})",

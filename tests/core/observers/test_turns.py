@@ -80,6 +80,13 @@ def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
         ("The totals are wrong. Fix it.", "The totals are wrong. Fix it."),
         ("our git status has broken, why?", "our git status has broken, why?"),
         ("[image]", "[image]"),
+        ("Next thing, a small one of its own: a function `count(sql)`", "A function `count(sql)`"),
+        ("Now a question, change nothing: how does `format` work?", "How does `format` work?"),
+        ("Look at one thing: the parser", "Look at one thing: the parser"),
+        ("Issue 33: nothing kills the agent", "Issue 33: nothing kills the agent"),
+        ("Good, that helps. You said how it works. I want an option `max`.", "I want an option `max`."),
+        ("That test is slow. It takes a minute, why?", "That test is slow. It takes a minute, why?"),
+        ("The login page is blank. Please fix that.", "The login page is blank. Please fix that."),
     ],
 )
 def test_a_title_begins_with_a_capital_behind_words_that_were_left_out(text: str, title: str) -> None:
