@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, call, says
-from tests.harness import Conversation, Json, Stage, activate, as_one_text, bash, does, pop, push
+from tests.harness import Conversation, Json, Stage, activate, as_one_text, bash, does, pop, push, texts
 from tests.scenarios.sessions import TOOLS, Session, portrait, shaped, todo
 
 Items = dict[str, str]
@@ -193,7 +193,7 @@ def test_an_item_done_that_never_began_leaves_no_work_behind(
 
 def test_an_item_done_that_never_began_is_told_without_a_ref(stage: Stage, provider: ScriptedProvider) -> None:
     """A block points at a recall only where that finds something."""
-    chat = stage.chat(tools=TOOLS)
+    chat = stage.chat(stage.proxy(child_view="isolate"), tools=TOOLS)
     provider.will(does(todo("[>] Lexer | [ ] Parser")), does(bash("lex")))
     provider.will(does(todo("[x] Lexer | [x] Parser | [>] Printer")), does(bash("print")))
     provider.will(does(push("Layout")), says("There."))
@@ -201,7 +201,7 @@ def test_an_item_done_that_never_began_is_told_without_a_ref(stage: Stage, provi
     for _ in range(4):
         chat.returns("ok")
 
-    block = str(provider.received[-1].messages[-1]["content"])
+    block = "\n".join(texts(provider.received[-1].messages))
     frames = {title: frame["sessionID"] for title, frame in chat.proxy.frames().items()}
     assert f'<frame ref="{frames["Lexer"]}" status="completed">\n<title>Lexer</title>' in block
     assert f'<frame id="{frames["Parser"]}" status="completed">\n<title>Parser</title>' in block
