@@ -35,6 +35,8 @@ MAX_BODY_BYTES = 6 * 1024 * 1024
 """Bytes of all of them together."""
 MARKER_KEY = b'"cache_control"'
 """What clients write into the last messages, to be cached up to there, and leave out there in the next request."""
+READ_APART_BYTES = 256 * 1024
+"""Bodies from this size are read in a thread: where the fast reader refuses one, the scanner takes 0.1 s for each MB."""
 MAX_MARKED_AT_END = 6
 """Messages at the end of a body in which such markers are looked for."""
 PLACEHOLDER = b"0"
@@ -44,7 +46,7 @@ SplitBody = tuple[dict[str, bytes], list[bytes]]
 """The members of a body, and the items of its array."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _CachedBody:
     """What a later body may begin with: all up to the end of the last of `items`. The array begins at `array_start`;
     `leading_members` are the members before it."""
@@ -66,35 +68,47 @@ class BodyCache:
 
     def split(self, body: bytes, name: str) -> SplitBody:
         """`body` taken apart; no items where it has no member `name`. Raises JsonSplitError."""
-        for known in self._known:
-            if body.startswith(known.prefix) and (grown := _split_grown_body(known, body, name)):
-                opened, later = grown
-                if later is not self._known[0]:
-                    self._known.remove(known)
-                    self.size -= len(known.prefix)
-                    self._keep(later)
-                return opened
-        fields = raw_json.members(body)
-        items = raw_json.items(fields.get(name, b""))
-        # A body that has no room alone would push out all others; looking for its array takes 20 ms for 15 MB.
-        if items and len(body) <= self._max_bytes and (fresh := _cacheable(body, name, fields[name], items)):
-            self._keep(fresh)
-        return fields, items
+        opened, known, later = _split_body(body, name, tuple(self._known))
+        self._keep(known, later)
+        return opened
 
     def split_in_steps(self, body: bytes, name: str) -> ParseSteps[SplitBody]:
-        """As `split`. Others may have their turn between the two readings of a body that is too large to be kept."""
-        if len(body) <= self._max_bytes:
+        """As `split`. Others may have their turn while a large body is read, and between the two readings of one that
+        is too large to be kept."""
+        if len(body) <= READ_APART_BYTES:
             return self.split(body, name)
-        fields = yield partial(raw_json.members, body)
+        if len(body) <= self._max_bytes:
+            opened, known, later = yield partial(_split_body, body, name, tuple(self._known))
+            self._keep(known, later)
+            return opened
+        fields = yield partial(raw_json.body_members, body)
         items = yield partial(raw_json.items, fields.get(name, b""))
         return fields, items
 
-    def _keep(self, body: _CachedBody) -> None:
-        """The newest stands first."""
+    def _keep(self, known: _CachedBody | None, body: _CachedBody | None) -> None:
+        """Keep `body`, for which `known` was found, in place of it; the newest stands first."""
+        if body is None or len(body.prefix) > self._max_bytes or (self._known and body is self._known[0]):
+            return
+        if known in self._known:  # others may have pushed it out meanwhile
+            self._known.remove(known)
+            self.size -= len(known.prefix)
         self._known.appendleft(body)
         self.size += len(body.prefix)
         while len(self._known) > MAX_BODIES or (self._known and self.size > self._max_bytes):
             self.size -= len(self._known.pop().prefix)
+
+
+def _split_body(
+    body: bytes, name: str, cached: Sequence[_CachedBody]
+) -> tuple[SplitBody, _CachedBody | None, _CachedBody | None]:
+    """`body` taken apart, the one of `cached` from which it goes on, and what is to be kept of it; it may be run in a
+    thread. Raises JsonSplitError."""
+    for known in cached:
+        if body.startswith(known.prefix) and (grown := _split_grown_body(known, body, name)):
+            return grown[0], known, grown[1]
+    fields = raw_json.body_members(body)
+    items = raw_json.items(fields.get(name, b""))
+    return (fields, items), None, _cacheable(body, name, fields[name], items) if items else None
 
 
 def _split_grown_body(known: _CachedBody, body: bytes, name: str) -> tuple[SplitBody, _CachedBody] | None:
@@ -102,7 +116,7 @@ def _split_grown_body(known: _CachedBody, body: bytes, name: str) -> tuple[Split
     border, opening = len(known.prefix), _object_start(name)
     rest = opening + b"[" + PLACEHOLDER + body[border:]
     try:
-        behind = raw_json.members(rest)
+        behind = raw_json.body_members(rest)
         array = behind.pop(name)
         items = raw_json.items(array)
     except raw_json.JsonSplitError:

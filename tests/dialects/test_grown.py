@@ -42,14 +42,14 @@ def test_a_body_that_grew_reads_as_it_does_alone() -> None:
 
 
 def test_what_was_read_before_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    bodies, read, members = BodyCache(), list[bytes](), raw_json.members
+    bodies, read, members = BodyCache(), list[bytes](), raw_json.body_members
 
     def watched(raw: bytes) -> dict[str, bytes]:
         read.append(raw)
         return members(raw)
 
     bodies.split(holding(*[FIRST] * 1000), "messages")
-    monkeypatch.setattr(raw_json, "members", watched)  # what is told is the same: only here it can be seen
+    monkeypatch.setattr(raw_json, "body_members", watched)  # what is told is the same: only here it can be seen
 
     bodies.split(holding(*[FIRST] * 1000, SECOND), "messages")
 
@@ -61,7 +61,7 @@ def test_a_cache_marker_that_moves_on_does_not_make_the_rest_be_read_again(
     glue: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients of the messages API mark the last messages, and send them without the marker in the next request."""
-    bodies, read, members = BodyCache(), list[bytes](), raw_json.members
+    bodies, read, members = BodyCache(), list[bytes](), raw_json.body_members
     marked = b'{"role": "user", "content": [{"text": "b", "cache_control": {"type": "ephemeral"}}]}'
 
     def watched(raw: bytes) -> dict[str, bytes]:
@@ -69,7 +69,7 @@ def test_a_cache_marker_that_moves_on_does_not_make_the_rest_be_read_again(
         return members(raw)
 
     bodies.split(holding(*[FIRST] * 1000, marked, SECOND, glue=glue), "messages")
-    monkeypatch.setattr(raw_json, "members", watched)  # what is told is the same: only here it can be seen
+    monkeypatch.setattr(raw_json, "body_members", watched)  # what is told is the same: only here it can be seen
     for later in ((THIRD, SECOND, marked), (THIRD, SECOND, SECOND, THIRD, marked)):
         body = holding(*[FIRST] * 1000, *later, glue=glue)
 

@@ -108,7 +108,7 @@ async def test_an_error_between_two_bits_is_raised() -> None:
 
 async def test_work_in_its_own_time_takes_none_from_those_who_wait_for_the_same_turn() -> None:
     """One decides over a long history; others of its scope would pass unread, as too slow."""
-    long_one = cast(Request, SimpleNamespace(messages=range(LONG_REQUEST_PARTS + 1), tool_names=()))
+    long_one = cast(Request, SimpleNamespace(messages=range(LONG_REQUEST_PARTS + 1), tool_names=(), body=b""))
     lock, told = asyncio.Lock(), list[str]()
 
     async def decides() -> None:

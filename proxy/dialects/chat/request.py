@@ -154,16 +154,7 @@ def render(request: Request, messages: Sequence[Message], head: Sequence[bytes],
             fields["function_call"] = b'"none"'
     elif ALLOWED_TOOLS_BYTES in fields.get("tool_choice", b""):
         _allow_tools(fields, wanted.extra_tools)
-    pieces: list[bytes] = []
-    glue = b"{"
-    for name, raw in fields.items():
-        glue += raw_json.encode(name) + b":"
-        if name == "messages":
-            pieces += [glue + b"[", *raw_json.comma_separated([*head, *map(_wire_of, messages)])]
-            glue = b"],"
-        else:
-            glue += raw + b","
-    return (*pieces, glue[:-1] + b"}")
+    return raw_json.object_around(fields, "messages", raw_json.comma_separated([*head, *map(_wire_of, messages)]))
 
 
 def _allow_tools(fields: dict[str, bytes], extra: bytes) -> None:

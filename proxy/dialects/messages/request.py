@@ -148,17 +148,7 @@ def render(request: Request, messages: Sequence[Message], head: Sequence[bytes],
         messages = [messages[at] for at in order]
         fork = next((place for place, at in enumerate(order) if at >= fork), len(order)) if fork else 0
     wires = place_markers(messages, fork, markers_of(request.fields, _message_slices(request)))
-    pieces: list[bytes] = []
-    glue = b"{"
-    for name, raw in fields.items():
-        glue += raw_json.encode(name) + b":"
-        if name == "messages":
-            written, glue = _encode_messages(wires, glue + b"[")
-            pieces += written
-            glue += b"],"
-        else:
-            glue += raw + b","
-    return (*pieces, glue[:-1] + b"}")
+    return raw_json.object_around(fields, "messages", _encode_messages(wires))
 
 
 def _with_system(fields: dict[str, bytes], request: Request, head: Sequence[bytes]) -> dict[str, bytes]:
@@ -233,11 +223,10 @@ def _order_system_messages(messages: Sequence[Message]) -> list[int]:
     return [*order, *held, *waiting]
 
 
-def _encode_messages(wires: Sequence[bytes], glue: bytes) -> tuple[list[bytes], bytes]:
-    """The items of `messages`, behind `glue`, in pieces: objects as they are, each stretch of runs as one user message.
-    And the glue that is left behind the last one."""
+def _encode_messages(wires: Sequence[bytes]) -> list[bytes]:
+    """The items of `messages` in pieces: objects as they are, each stretch of runs as one user message."""
     pieces: list[bytes] = []
-    comma = b""
+    glue = comma = b""
     for is_run, stretch in groupby((wire for wire in wires if wire != EMPTY_RUN), key=lambda wire: wire[:1] == b"["):
         same = list(stretch)
         if not is_run:
@@ -255,7 +244,7 @@ def _encode_messages(wires: Sequence[bytes], glue: bytes) -> tuple[list[bytes], 
                 pieces += [glue if number == 0 else b",", wire[1:-1]]
             glue = b"]}"
         comma = b","
-    return pieces, glue
+    return [piece for piece in (*pieces, glue) if piece]
 
 
 def client_body(request: Request) -> Body:

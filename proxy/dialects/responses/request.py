@@ -33,7 +33,7 @@ from proxy.dialects.body import (
     with_tools,
 )
 from proxy.dialects.error_bodies import openai_error_body
-from proxy.dialects.parse_cache import MAX_BODY_BYTES, ParseCache, ParseSteps, RequestParseError
+from proxy.dialects.parse_cache import READ_APART_BYTES, ParseCache, ParseSteps, RequestParseError
 from proxy.dialects.responses.items import (
     ADDITIONAL_TOOLS,
     ItemKind,
@@ -86,11 +86,11 @@ NO_ITEMS: Mapping[str, bytes] = MappingProxyType({})
 def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
     """The request in `body`. Raises RequestParseError."""
     try:
-        if len(body) <= MAX_BODY_BYTES:
-            fields = raw_json.members(body)
+        if len(body) <= READ_APART_BYTES:
+            fields = raw_json.body_members(body)
             raws, added = _split_input(fields)
         else:  # others have their turn between the two
-            fields = yield partial(raw_json.members, body)
+            fields = yield partial(raw_json.body_members, body)
             raws, added = yield partial(_split_input, fields)
         sources = yield from known.parse_messages([*_instructions(fields), *raws], _read_messages)
     except raw_json.JsonSplitError as refused:
@@ -240,16 +240,7 @@ def render(request: Request, messages: Sequence[Message], head: Sequence[bytes],
     items = [piece for wire in chain(items, _wires_of(messages)) if (piece := without_brackets(wire))]
     if (told := fields["input"].strip()).startswith(b'"') and items == [text_item(told)]:
         return (raw_json.join_object(fields),)
-    pieces: list[bytes] = []
-    glue = b"{"
-    for name, raw in fields.items():
-        glue += raw_json.encode(name) + b":"
-        if name == "input":
-            pieces += [glue + b"[", *_comma_separated(items)]
-            glue = b"],"
-        else:
-            glue += raw + b","
-    return (*pieces, glue[:-1] + b"}")
+    return raw_json.object_around(fields, "input", raw_json.comma_separated(items))
 
 
 def _allow_tools(fields: dict[str, bytes], extra: bytes) -> None:
@@ -295,12 +286,6 @@ def _wires_of(messages: Sequence[Message]) -> Iterator[bytes]:
 
 def _is_unanswered(message: Message) -> bool:
     return bool(message.answers) and message.text in (UNANSWERED_CALL_RESULT, TOLD_CALL_RESULT)
-
-
-def _comma_separated(wires: Sequence[bytes]) -> list[bytes]:
-    pieces = [b","] * max(0, len(wires) * 2 - 1)
-    pieces[::2] = wires
-    return pieces
 
 
 def client_body(request: Request) -> Body:

@@ -21,6 +21,8 @@ Found = TypeVar("Found")
 LONG_REQUEST_PARTS = 500
 """Messages and tools of a request from which work on all of them pauses for others, or runs in a thread. Each step over
 so many takes up to 2 ms, and a decision over calls that are looked at for the first time 200."""
+LONG_REQUEST_BYTES = 1 << 20
+"""The same for the bytes of its body: what is read of one call with 300,000 arguments takes 2 s."""
 _limit: ContextVar[asyncio.Timeout | None] = ContextVar("_limit", default=None)
 """That of `with_timeout`, while it waits."""
 _held: ContextVar[asyncio.Lock | None] = ContextVar("_held", default=None)
@@ -83,7 +85,8 @@ async def _uncounted(work: Coroutine[Any, Any, Found]) -> Found:
 
 def is_long(request: Request) -> bool:
     """Whether a step over all messages or tools of a request would make others wait."""
-    return len(request.messages) + len(request.tool_names) > LONG_REQUEST_PARTS
+    parts = len(request.messages) + len(request.tool_names)
+    return parts > LONG_REQUEST_PARTS or len(request.body) > LONG_REQUEST_BYTES
 
 
 async def pause_after(request: Request) -> None:
