@@ -189,7 +189,7 @@ class _ApplicationAnswer(Answer):
         """Returns with the head of the answer. Raises UpstreamClosed where there is none."""
         head = await self._messages.get()
         if head is None or head["type"] != "http.response.start":
-            raise UpstreamClosed("The application gave no answer.")
+            raise UpstreamClosed("The application gave no answer. Send the request again; its log may say why.")
         self.status = head["status"]
         self.headers = [(bytes(name).lower(), bytes(value)) for name, value in head.get("headers", ())]
 
@@ -200,7 +200,7 @@ class _ApplicationAnswer(Answer):
                 yield message.get("body", b"")
                 if self._has_ended:
                     return
-        raise UpstreamClosed("The application broke off its answer.")
+        raise UpstreamClosed("The application broke off its answer. Send the request again; its log may say why.")
 
     async def aclose(self) -> None:
         """What the application does behind the end of its answer goes on."""

@@ -109,7 +109,7 @@ def encoded(value: Any) -> bytes:
         except UnicodeEncodeError:  # half of a surrogate pair
             return json.dumps(value, default=_dumped, separators=(",", ":")).encode()
     except (RecursionError, OverflowError):
-        raise BadRequest("A message is nested too deep, or holds itself.") from None
+        raise BadRequest("A message is nested too deep, or holds itself. Give plain lists and mappings.") from None
     except (TypeError, ValueError) as error:
         raise BadRequest(f"A message holds what JSON does not have: {error}") from None
 

@@ -50,7 +50,9 @@ def call(
     try:
         status, answer = send_request(server, method, path, body, DELETION_TIMEOUT_S, credentials)
     except (OSError, http.client.HTTPException) as error:
-        raise ProxyError(f"the proxy at {server.url} did not answer: {error}", code="proxy_silent") from None
+        raise ProxyError(
+            f"the proxy at {server.url} did not answer: {error}; start it again", code="proxy_silent"
+        ) from None
     return parse_answer(status, answer, as_text=as_text)
 
 

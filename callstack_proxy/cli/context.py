@@ -214,9 +214,13 @@ def fetch_page(server: ServerInfo, path: str) -> str:
     try:
         status, answer = send_request(server, "GET", path, None, ANSWER_TIMEOUT_S)
     except (OSError, http.client.HTTPException) as error:
-        raise ProxyError(f"the proxy at {server.url} did not answer: {error}", code="proxy_silent") from None
+        raise ProxyError(
+            f"the proxy at {server.url} did not answer: {error}; start it again", code="proxy_silent"
+        ) from None
     if status != http.client.OK:
-        raise ProxyError(f"the proxy at {server.url} answered {path} with {status}", code="proxy_refused")
+        raise ProxyError(
+            f"the proxy at {server.url} answered {path} with {status}; its log says why", code="proxy_refused"
+        )
     return answer.decode("utf-8")
 
 

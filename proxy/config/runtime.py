@@ -68,7 +68,10 @@ class LiveSettings:
         """Set these keys; None restores the configured value. Returns the ticket of the write, 0 without a store.
         Raises BadRequest or StoreError, and then nothing has changed."""
         if fixed := [name for name in wanted if name not in SETTABLE_KEYS]:
-            raise BadRequest(f"{SUBAGENT_SECTION}.{fixed[0]}: cannot be set while the proxy runs.")
+            raise BadRequest(
+                f"{SUBAGENT_SECTION}.{fixed[0]}: cannot be set while the proxy runs. Set it in the configuration, and "
+                "start anew."
+            )
         chosen = {**self._overrides, **wanted}
         settled = {name: value for name, value in chosen.items() if value is not None}
         holds = _validated_settings(self._configured, settled)

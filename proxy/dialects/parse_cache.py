@@ -36,7 +36,7 @@ MAX_BODY_BYTES = 6 * 1024 * 1024
 MARKER_KEY = b'"cache_control"'
 """What clients write into the last messages, to be cached up to there, and leave out there in the next request."""
 READ_APART_BYTES = 256 * 1024
-"""Bodies from this size are read in a thread: where the fast reader refuses one, the scanner takes 0.1 s for each MB."""
+"""Bodies from this size are read in a thread: where the fast reader refuses one, the scanner takes 0.1 s for a MB."""
 MAX_MARKED_AT_END = 6
 """Messages at the end of a body in which such markers are looked for."""
 PLACEHOLDER = b"0"
@@ -68,9 +68,7 @@ class BodyCache:
 
     def split(self, body: bytes, name: str) -> SplitBody:
         """`body` taken apart; no items where it has no member `name`. Raises JsonSplitError."""
-        opened, known, later = _split_body(body, name, tuple(self._known))
-        self._keep(known, later)
-        return opened
+        return self._keep(_split_body(body, name, tuple(self._known)))
 
     def split_in_steps(self, body: bytes, name: str) -> ParseSteps[SplitBody]:
         """As `split`. Others may have their turn while a large body is read, and between the two readings of one that
@@ -78,37 +76,43 @@ class BodyCache:
         if len(body) <= READ_APART_BYTES:
             return self.split(body, name)
         if len(body) <= self._max_bytes:
-            opened, known, later = yield partial(_split_body, body, name, tuple(self._known))
-            self._keep(known, later)
-            return opened
+            read: _ReadBody = yield partial(_split_body, body, name, tuple(self._known))
+            return self._keep(read)
         fields = yield partial(raw_json.body_members, body)
         items = yield partial(raw_json.items, fields.get(name, b""))
         return fields, items
 
-    def _keep(self, known: _CachedBody | None, body: _CachedBody | None) -> None:
-        """Keep `body`, for which `known` was found, in place of it; the newest stands first."""
-        if body is None or len(body.prefix) > self._max_bytes or (self._known and body is self._known[0]):
-            return
-        if known in self._known:  # others may have pushed it out meanwhile
+    def _keep(self, read: _ReadBody) -> SplitBody:
+        """Keep what was read, the newest first."""
+        known, later = read.known, read.later
+        if later is None or len(later.prefix) > self._max_bytes or (self._known and later is self._known[0]):
+            return read.opened
+        if known is not None and known in self._known:  # others may have pushed it out meanwhile
             self._known.remove(known)
             self.size -= len(known.prefix)
-        self._known.appendleft(body)
-        self.size += len(body.prefix)
+        self._known.appendleft(later)
+        self.size += len(later.prefix)
         while len(self._known) > MAX_BODIES or (self._known and self.size > self._max_bytes):
             self.size -= len(self._known.pop().prefix)
+        return read.opened
 
 
-def _split_body(
-    body: bytes, name: str, cached: Sequence[_CachedBody]
-) -> tuple[SplitBody, _CachedBody | None, _CachedBody | None]:
-    """`body` taken apart, the one of `cached` from which it goes on, and what is to be kept of it; it may be run in a
-    thread. Raises JsonSplitError."""
+class _ReadBody(NamedTuple):
+    """A body taken apart, the known one from which it goes on, and what is to be kept in place of that."""
+
+    opened: SplitBody
+    known: _CachedBody | None = None
+    later: _CachedBody | None = None
+
+
+def _split_body(body: bytes, name: str, cached: Sequence[_CachedBody]) -> _ReadBody:
+    """Reads a body, in whichever thread. Raises JsonSplitError."""
     for known in cached:
         if body.startswith(known.prefix) and (grown := _split_grown_body(known, body, name)):
-            return grown[0], known, grown[1]
+            return _ReadBody(grown[0], known, grown[1])
     fields = raw_json.body_members(body)
     items = raw_json.items(fields.get(name, b""))
-    return (fields, items), None, _cacheable(body, name, fields[name], items) if items else None
+    return _ReadBody((fields, items), later=_cacheable(body, name, fields[name], items) if items else None)
 
 
 def _split_grown_body(known: _CachedBody, body: bytes, name: str) -> tuple[SplitBody, _CachedBody] | None:

@@ -294,7 +294,9 @@ class BaseResponseWriter(ABC, Generic[R]):
     def _gather_other_form(self, chunk: bytes) -> bytes:
         self._body += chunk
         if len(self._body) > MAX_BODY_BYTES_READ:
-            raise UpstreamInvalidResponse("The provider answered in another form than asked, and at too great length.")
+            raise UpstreamInvalidResponse(
+                "The provider answered in another form than asked, at too great length to be read. Send it again."
+            )
         return b""
 
     def _turn_other_form(self) -> None:

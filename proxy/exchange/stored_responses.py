@@ -102,7 +102,9 @@ async def handle_stored_response(services: Services, client_request: ClientReque
         await _delete_response(services, client_request, reply, stored)
         return
     if client_request.method == "POST":
-        raise BadRequest("This response is complete; only one made in the background can be cancelled.")
+        raise BadRequest(
+            "This response is complete, and only one made in the background can be cancelled. Ask for it by GET."
+        )
     body = (
         _input_items_page(services, client_request, stored)
         if _match_path(client_request)["rest"]
@@ -135,7 +137,7 @@ async def _provider_can_answer(services: Services, client_request: ClientRequest
 def _match_path(client_request: ClientRequest) -> re.Match[str]:
     found = STORED_RESPONSE_PATH.fullmatch(_plain_path(client_request.path))
     if found is None:
-        raise BadRequest("This path names no answer.")
+        raise BadRequest("This path names no answer. Write its id behind /responses/.")
     return found
 
 

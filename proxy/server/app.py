@@ -479,7 +479,11 @@ class App:
         elif not _is_console(path) and not self._may_manage(scope):
             await self._send_refusal(_new_request_id(), reply, Unauthorized(_OTHER_USER_WORDS))
         elif self._build_mounted is None:
-            await self._send_refusal(_new_request_id(), reply, NotFound("This proxy has no management API."))
+            await self._send_refusal(
+                _new_request_id(),
+                reply,
+                NotFound("This proxy has no management API. Ask one that `callstack serve` started."),
+            )
         else:
             self.deferred_tasks.run_pending()
             mounted = await self._mounted(self._build_mounted)
@@ -522,7 +526,7 @@ class App:
             if not (
                 has_operator_token(scope["headers"], self._token.encode()) or self.tenant_of(scope["headers"]).admin
             ):
-                raise Forbidden("These figures are of all tenants; they need a key issued with --admin.")
+                raise Forbidden("These figures are of all tenants. Send a key that was issued with --admin.")
         except ProxyError as error:
             await self._send_refusal(_new_request_id(), reply, error)
             return

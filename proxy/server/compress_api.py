@@ -224,9 +224,9 @@ def _object_in(body: bytes) -> Mapping[str, Any]:
     try:
         given = json.loads(body)
     except (ValueError, RecursionError):
-        raise BadRequest("The body is not valid JSON.") from None
+        raise BadRequest("The body is not valid JSON. Send an object with `messages`.") from None
     if not isinstance(given, dict):
-        raise BadRequest("The body must be a JSON object.")
+        raise BadRequest("The body is JSON, but no object. Send an object with `messages`.")
     return given
 
 

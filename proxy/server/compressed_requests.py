@@ -36,7 +36,7 @@ async def decompress_request(client_request: ClientRequest, config: Config) -> C
         if dialect_at(client_request.path) is None:
             return client_request  # nobody here has to read it
         words = f"The request body is larger than {limit} bytes once it is decompressed, the limit of this proxy"
-        raise TooLarge(f"{words} (body_limit_bytes).") from None
+        raise TooLarge(f"{words} (body_limit_bytes). Send less.") from None
     except (UnknownCoding, BrokenCoding) as error:
         _check_may_pass_unread(client_request, config, codings)
         log.warning(

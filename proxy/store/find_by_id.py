@@ -112,7 +112,7 @@ async def ledger_with_entry(store: Store, scope: TenantScope, beginning: str) ->
     ledger = await load_ledger(store, owner) if owner else None
     entry = next((e for e in ledger.entries.values() if e.id.startswith(beginning)), None) if ledger else None
     if ledger is None or entry is None:
-        raise NotFound(f"There is no entry {quote_reference(beginning)}.")
+        raise NotFound(f"There is no entry {quote_reference(beginning)}. `callstack log` shows those of a frame.")
     return ledger, await asyncio.to_thread(path_state_of_tip, ledger, entry)
 
 

@@ -350,15 +350,23 @@ class HttpUpstream(Upstream):
                 )
             case aiohttp.ClientProxyConnectionError():
                 reason = _connect_failure_reason(error)
-                return UpstreamUnreachable(f"upstream {self.name}: the HTTP proxy to it cannot be reached: {reason}")
+                failed = f"upstream {self.name}: the HTTP proxy to it cannot be reached: {reason}"
+                return UpstreamUnreachable(f"{failed}. {_again(self.name, 'proxy')}")
             case aiohttp.ClientConnectorError():
-                return UpstreamUnreachable(f"upstream {self.name} cannot be reached: {_connect_failure_reason(error)}")
+                reason = _connect_failure_reason(error)
+                return UpstreamUnreachable(f"upstream {self.name} cannot be reached: {reason}. {_again(self.name)}")
             case aiohttp.ClientHttpProxyError():
-                return UpstreamUnreachable(f"upstream {self.name}: the proxy in front of it answered {error.status}")
+                answered = f"upstream {self.name}: the proxy in front of it answered {error.status}"
+                return UpstreamUnreachable(f"{answered}. {_again(self.name, 'proxy')}")
             case aiohttp.ClientResponseError() | HttpProcessingError():
                 return UpstreamClosed(f"upstream {self.name} answered something that is not HTTP. Is its url right?")
             case _:
                 return UpstreamClosed(f"upstream {self.name} closed the connection, and answered nothing. Ask again.")
+
+
+def _again(upstream: str, setting: str = "url") -> str:
+    """What to do about an upstream that is not reached."""
+    return f"Send the request again; if that does not help, have the operator look at upstreams.{upstream}.{setting}."
 
 
 def _may_retry(method: str, error: Exception, after_s: float, *, reused: bool) -> bool:

@@ -286,22 +286,32 @@ def test_a_long_history_that_is_known_is_decided_beside_the_others(proxy: Served
     assert held.longest_s < HELD_S * slowness()
 
 
+FINE: Json = {"role": "assistant", "content": "fine"}
+
+
+def user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
 def arguments(count: int) -> list[Json]:
     """A call with so many arguments, its result, and what was said then."""
     call = {"name": "bash", "arguments": json.dumps({f"a{number}": "x" for number in range(count)})}
     asked = {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": call}]}
-    return [asked, {"role": "tool", "tool_call_id": "c", "content": "ok"}, {"role": "user", "content": "go on"}]
+    return [asked, {"role": "tool", "tool_call_id": "c", "content": "ok"}, user("go on")]
 
 
 @pytest.mark.rows("X-54")
 def test_a_body_of_many_small_values_holds_nobody_up(proxy: ServedProxy) -> None:
     """50,000 members were written for a second, numbers that only the scanner takes read for 0.1 s for each MB, and a
-    call of 300,000 arguments looked at for 2 s when it was to leave, for 0.6 s when it came in another form."""
-    opening = {"role": "user", "content": "look"}
+    call of 300,000 arguments looked at for 2 s when it was to leave, for 0.6 s when it came in another form;
+    40 KB of blanks in another form took minutes."""
+    opening = user("look")
     bodies: dict[str, Json] = {
         "members": body_of(awake=True) | {f"m{number}": number for number in range(60_000)},
         "numbers": body_of(awake=True) | {"x": float("nan"), "y": [1] * 600_000},
         "arguments": body_of(awake=True) | {"messages": [opening, *arguments(100_000)]},
+        "blanks": body_of(awake=True) | {"messages": [opening, FINE, user(" " * 40_000), FINE, user("go on")]},
+        "other blanks": body_of(awake=True) | {"messages": [opening, FINE, user(" " * 40_000 + "x")]},
         "other arguments": body_of(awake=True) | {"messages": [opening, *arguments(100_001)]},
     }
     held_s: dict[str, float] = {}

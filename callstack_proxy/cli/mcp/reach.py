@@ -81,9 +81,13 @@ class DistantProxy:
             answer = connection.getresponse()
             return parse_answer(answer.status, answer.read(), as_text=as_text)
         except (OSError, http.client.HTTPException) as error:
-            raise ProxyError(f"the proxy at {self.url} did not answer: {error}", code="proxy_silent") from None
+            raise ProxyError(
+                f"the proxy at {self.url} did not answer: {error}; start it again", code="proxy_silent"
+            ) from None
         except json.JSONDecodeError:
-            raise ProxyError(f"what answers at {self.url} is no callstack proxy", code="proxy_silent") from None
+            raise ProxyError(
+                f"what answers at {self.url} is no callstack proxy; name another --url", code="proxy_silent"
+            ) from None
         finally:
             connection.close()
 

@@ -185,7 +185,7 @@ async def store_event(store: Store, path: ConversationPath, event: FrameEvent) -
     """Stores an event behind the newest entry of the path; durable on return. Raises NotFound, StoreError."""
     ledger, tip = path.ledger, path.path_state.tip
     if tip not in ledger.entries:
-        raise NotFound("This conversation has no message yet.")
+        raise NotFound("This conversation has no message yet. Send one in the client first.")
     rounds = ledger.rounds.get(tip, ())
     record = as_ledger_event(event, tip, rounds[-1].number if rounds else 0, ledger.next_seq, path.now)
     owner = ledger.conversation

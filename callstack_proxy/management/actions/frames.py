@@ -229,4 +229,6 @@ def _path_with_fold(ledger: Ledger, frame: str, *, now: bool) -> tuple[PathState
                 return path_state, find_unfold_target(ledger, path_state, frame, now=now)
             except NotAllowed as error:
                 refused = refused or error
-    raise refused or NotAllowed(f"Frame {frame} stands on no path.", code="not_folded")
+    raise refused or NotAllowed(
+        f"Frame {frame} stands on no path. Name a frame that `callstack tree` shows.", code="not_folded"
+    )

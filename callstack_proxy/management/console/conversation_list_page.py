@@ -195,7 +195,7 @@ def _read_filter(request: Request) -> ListFilter:
 
 def _page_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) > 0):
-        raise BadRequest("A page is a number from 1.")
+        raise BadRequest("A page is a number from 1. Leave it out for the first.")
     return int(text)
 
 

@@ -64,7 +64,7 @@ async def change_frame(request: Request) -> Response:
     context, frame = visitor.context, request.path_params["frame"]
     action = request.path_params["action"]
     if action not in DONE_WORDS and action != "unfold":
-        raise NotFound("There is no such action on a frame.")
+        raise NotFound("There is no such action on a frame. Use the buttons of its page.")
     ledger, path_state = await find_by_id.ledger_with_frame(context.store, visitor.scope, frame)
     tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
     if action == "unfold":
@@ -108,7 +108,7 @@ def _command(action: str, frame: str, form: Mapping[str, str]) -> FrameCommand:
         for allowed in POP_STATUSES:
             if allowed == status:
                 return PopCommand(frame, allowed, _words(form, "results"))
-        raise BadRequest("A frame ends as completed, failed or blocked.")
+        raise BadRequest("A frame ends as completed, failed or blocked. Choose one of them.")
     if action == "invalidate":
         return InvalidateCommand(frame, _required(form, "reason", 2_000))
     if action == "rename":
@@ -122,14 +122,14 @@ def _required(form: Mapping[str, str], name: str, most: int) -> str:
     if not text:
         raise BadRequest(f"The {name} is missing. Go back and fill it in.")
     if len(text) > most:
-        raise BadRequest(f"The {name} has {len(text)} characters; {most} is the most.")
+        raise BadRequest(f"The {name} has {len(text)} characters; {most} is the most. Go back and shorten it.")
     return text
 
 
 def _words(form: Mapping[str, str], name: str) -> str:
     text = form.get(name, "").strip()
     if len(text) > MAX_WORDS:
-        raise BadRequest(f"The {name} has {len(text)} characters; {MAX_WORDS} is the most.")
+        raise BadRequest(f"The {name} has {len(text)} characters; {MAX_WORDS} is the most. Go back and shorten it.")
     return text
 
 

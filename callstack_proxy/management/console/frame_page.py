@@ -100,7 +100,7 @@ async def show(request: Request) -> Response:
 
 def _page_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) > 0):
-        raise BadRequest("A page is a number from 1.")
+        raise BadRequest("A page is a number from 1. Leave it out for the first.")
     return int(text)
 
 
@@ -149,7 +149,7 @@ async def show_entry(request: Request) -> Response:
     log = await run_in_threadpool(logs.frame_log, ledger, path_state, frame_id)
     number: int = request.path_params["number"]
     if number >= len(log["entries"]):
-        raise NotFound("The log of this frame has no such entry.")
+        raise NotFound("The log of this frame has no such entry. Open it from the log.")
     return PlainTextResponse(_entry_text(log["entries"][number]).encode("utf-8", "backslashreplace"))
 
 

@@ -140,7 +140,7 @@ def _chosen(request: Request, stored: StoredRequest) -> tuple[str, int]:
     if not text:
         return view, max(0, last)
     if not (text.isascii() and text.isdigit() and len(text) <= 4 and int(text) <= last):
-        raise NotFound(f"There is no round {text[:9]}: this request took {last + 1}.")
+        raise NotFound(f"There is no round {text[:9]}: this request took {last + 1}. Open it from the request's page.")
     return view, int(text)
 
 
@@ -296,7 +296,7 @@ async def show_message(request: Request) -> Response:
     body = await run_in_threadpool(read_body, _raw_body(stored, request.path_params["side"]))
     position = request.path_params["position"]
     if body is None or not 0 <= position < len(body.messages):
-        raise NotFound("There is no such message in this body.")
+        raise NotFound("There is no such message in this body. Open it from the request's page.")
     message: Message = body.messages[position]
     return render(
         request, "_message.html", message=message, text=message.text[:MAX_TEXT], more=len(message.text) - MAX_TEXT
@@ -318,7 +318,7 @@ def _raw_body(stored: StoredRequest, side: str) -> bytes:
         return b"".join(stored.sent[-1].body)
     if side.isascii() and side.isdigit() and len(side) <= 4 and int(side) < len(stored.sent):
         return b"".join(stored.sent[int(side)].body)
-    raise NotFound(f"There is no such round: this request took {len(stored.sent)}.")
+    raise NotFound(f"There is no such round: this request took {len(stored.sent)}. Open it from its page.")
 
 
 ROUTES = [

@@ -52,7 +52,9 @@ def write_export(format_: ExportFormat, export_input: ExportInput, options: Expo
         else:
             _write_file(export_chunks(format_, export_input, options), place)
     except OSError as error:
-        raise BadRequest(f"{place} cannot be written: {error.strerror or error}", code="not_written") from None
+        raise BadRequest(
+            f"{place} cannot be written: {error.strerror or error}. Name another place with --out.", code="not_written"
+        ) from None
 
 
 def _write_file(pieces: Iterable[bytes], place: Path) -> None:

@@ -109,4 +109,4 @@ def read_objects(conversations: FileSource, name: str) -> Iterator[tuple[int, di
 
 def refuse_import(what: str) -> NoReturn:
     """Always raises BadRequest. Nothing has been written at that time."""
-    raise BadRequest(f"{what}. Nothing was imported.", code="not_importable")
+    raise BadRequest(f"{what}. Nothing was imported; name a file that `callstack export` wrote.", code="not_importable")

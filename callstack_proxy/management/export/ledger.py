@@ -161,7 +161,7 @@ def as_bytes(text: str) -> bytes:
 
 
 def _refuse_line(number: int, why: str) -> NoReturn:
-    raise BadRequest(f"line {number}: {why}. Nothing was imported.", code="not_importable")
+    raise BadRequest(f"line {number}: {why}. Nothing was imported; export it anew.", code="not_importable")
 
 
 LEDGER = ExportFormat(

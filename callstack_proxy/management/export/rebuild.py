@@ -138,7 +138,9 @@ def parents_first(frames: Iterable[ImportedFrame]) -> tuple[ImportedFrame, ...]:
     waiting = list(frames)
     names = [frame.id for frame in waiting]
     if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
-        raise BadRequest(f"Two frames have the id {twice[:64]!r}. Nothing was imported.", code="not_importable")
+        raise BadRequest(
+            f"Two frames have the id {twice[:64]!r}. Nothing was imported; export it anew.", code="not_importable"
+        )
     placed_ids = set(names)
     path_entries: dict[str, ImportedFrame] = {}
     while waiting:

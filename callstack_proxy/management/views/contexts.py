@@ -98,7 +98,7 @@ def budgets_view(budgets: FrameBlockBudgets) -> BudgetsView:
 
 def _require_active_frame(path_state: PathState) -> PathState:
     if not path_state.tree.active:
-        raise NotFound("No frame was begun here yet.")
+        raise NotFound("No frame was begun here yet. The first message to the agent begins one.")
     return path_state
 
 

@@ -313,6 +313,8 @@ def _written_by_scripts(command_line: str) -> Iterator[str]:
 
 def _scripts_in(command_line: str) -> Iterator[str]:
     """One without its last line goes on to the end, as for a shell."""
+    if "<<" not in command_line:
+        return
     text, at = f"{command_line}\n", 0
     while begun := _SCRIPT_BEGIN.search(text, at):
         at = text.find(f"\n{begun[2]}\n", begun.end() - 1)

@@ -55,7 +55,9 @@ def create_checkpoint(
     if chosen in branches.checkpoints:
         raise NotAllowed(f"There is a checkpoint {chosen!r} already. Choose another name.", code="name_taken")
     if not automatic and sum(not each.automatic for each in branches.checkpoints.values()) >= MAX_CHECKPOINTS:
-        raise NotAllowed(f"There are {MAX_CHECKPOINTS} checkpoints here already; no more fit.", code="too_many")
+        raise NotAllowed(
+            f"There are {MAX_CHECKPOINTS} checkpoints here already; no more fit. Use one of them.", code="too_many"
+        )
     entry_id = newest_settled_entry(ledger, entry)
     fingerprint = fingerprint_of(ledger.threads.get(ledger.entries[entry_id].thread))
     return CheckpointSet(chosen, entry_id, branches.current, automatic, fingerprint)
@@ -112,7 +114,9 @@ def request_branch(
             f"There is a branch {chosen!r} already: switch to it, or choose another name.", code="name_taken"
         )
     if len(branches.start_checkpoints) >= MAX_BRANCHES:
-        raise NotAllowed(f"There are {MAX_BRANCHES} branches here already; no more fit.", code="too_many")
+        raise NotAllowed(
+            f"There are {MAX_BRANCHES} branches here already; no more fit. Switch to one of them.", code="too_many"
+        )
     return BranchSwitchRequested(chosen, point.at, point.name, reason)
 
 
@@ -129,7 +133,7 @@ def request_switch(branches: BranchState, name: str, reason: str = "") -> Branch
             code="no_branch",
         )
     if name == branches.current and branches.requested_switch is None:
-        raise NotAllowed(f"The work is on {name!r} already.", code="already_there")
+        raise NotAllowed(f"The work is on {name!r} already. Go on, or name another branch.", code="already_there")
     return BranchSwitchRequested(name, reason=reason)
 
 

@@ -113,7 +113,7 @@ class LitellmUpstream(Upstream):
         except BadRequest as error:
             return _refusal_answer(path, ProviderRefusal(error.status, str(error), error.code, []))
         except UnfinishedStream as error:
-            raise UpstreamClosed(f"upstream {self.name} ended its answer before it began") from error
+            raise UpstreamClosed(f"upstream {self.name} ended its answer before it began. Ask again.") from error
         except UpstreamError:
             raise
         except Exception as error:  # litellm raises what its providers' own clients raise; each is an answer
@@ -147,9 +147,9 @@ def _parse_body(body: bytes) -> dict[str, Any]:
     try:
         found = json.loads(body)
     except ValueError as error:
-        raise BadRequest(f"The body is not JSON: {error}") from error
+        raise BadRequest(f"The body is not JSON: {error}. Send an object as this API has it.") from error
     if not isinstance(found, dict):
-        raise BadRequest("The body must be a JSON object.")
+        raise BadRequest("The body is JSON, but no object. Send an object as this API has it.")
     return found
 
 

@@ -48,7 +48,8 @@ def refusal_of(error: BaseException, upstream: str) -> ProviderRefusal:
     answered = [cause for cause in causes if isinstance(_status_of(cause), int)]
     if not answered:
         # Its words are litellm's own and may quote the request, so they are told to nobody.
-        raise UpstreamError(f"upstream {upstream}: litellm failed with {type(causes[-1]).__name__}") from error
+        failed = f"upstream {upstream}: litellm failed with {type(causes[-1]).__name__}"
+        raise UpstreamError(f"{failed}. Send the request again; the operator can update litellm.") from error
     first = answered[-1]
     words, code = message_and_code_of(_body_text_of(first))
     headers = [header for cause in answered for header in client_headers_of(_headers_of(cause))]
@@ -59,8 +60,8 @@ def stream_error_of(error: BaseException, upstream: str) -> UpstreamError:
     """The error for an exception in the middle of an answer."""
     lost = _connection_error_of(list(causes_of(error)), upstream)
     if isinstance(lost, UpstreamTimeout):
-        return UpstreamTimeout(f"upstream {upstream} fell silent in the middle of its answer")
-    return UpstreamClosed(f"upstream {upstream} broke off before its answer ended")
+        return UpstreamTimeout(f"upstream {upstream} fell silent in the middle of its answer. Send the request again.")
+    return UpstreamClosed(f"upstream {upstream} broke off before its answer ended. Send the request again.")
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:
@@ -102,11 +103,15 @@ def message_and_code_of(raw: str) -> tuple[str, str]:
 def _connection_error_of(causes: list[BaseException], upstream: str) -> UpstreamError | None:
     names = {each.__name__ for cause in causes for each in type(cause).__mro__}
     if names & UNREACHABLE_ERRORS:
-        return UpstreamUnreachable(f"upstream {upstream} cannot be reached")
+        look = f"have the operator look at upstreams.{upstream}.url and its network"
+        return UpstreamUnreachable(
+            f"upstream {upstream} cannot be reached. Send the request again; if that does not help, {look}."
+        )
     if names & TIMEOUT_ERRORS:
-        return UpstreamTimeout(f"upstream {upstream} sent nothing in time")
+        raised = f"raise upstreams.{upstream}.idle_timeout_s if it takes longer"
+        return UpstreamTimeout(f"upstream {upstream} sent nothing in time. Send the request again, or {raised}.")
     if names & CONNECTION_LOST_ERRORS:
-        return UpstreamClosed(f"upstream {upstream} closed the connection without an answer")
+        return UpstreamClosed(f"upstream {upstream} closed the connection, and answered nothing. Ask again.")
     return None
 
 

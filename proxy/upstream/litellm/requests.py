@@ -181,9 +181,9 @@ def _fixed_arguments(settings: UpstreamSettings, library: LitellmLibrary) -> Jso
 def _refuse_incomplete(entry: LitellmFunction, body: Json) -> None:
     missing = [name for name in entry.needed if name not in body]
     if missing:
-        raise BadRequest(f"The body has no {missing[0]!r}.")
+        raise BadRequest(f"The body has no {missing[0]!r}, which this API needs. Send it too.")
     if not isinstance(body["model"], str) or "://" in body["model"]:
-        raise BadRequest("The model must be a name; an address is not taken from a request.")
+        raise BadRequest("The model must be a name: an address is not taken from a request. Send the name alone.")
 
 
 def _refuse_litellm_tools(tools: object, provider: str) -> None:
