@@ -10,9 +10,11 @@ from typing import cast
 import pytest
 
 from proxy.core.ledger import Message, ModelResponse
-from proxy.exchange.client_response import ClientResponse
+from proxy.dialects import OPENAI_CHAT, ParseCache
+from proxy.exchange.client_response import ClientResponse, HeldReply, stopped_error
 from proxy.exchange.request_handler import LONG_ANSWER_BYTES, RequestHandler
 from proxy.exchange.turn import Turn
+from proxy.upstream import Answer
 
 LONG = ModelResponse(Message("assistant", b" " * LONG_ANSWER_BYTES, "long", "words"), "stop")
 SHORT = ModelResponse(Message("assistant", b"{}", "short", "words"), "stop")
@@ -77,3 +79,34 @@ async def test_a_long_answer_is_stored_when_its_client_leaves_meanwhile() -> Non
 
     assert recording.cancelled()
     assert handler.done == ["stored"]
+
+
+class FullReply(HeldReply):
+    """A client that takes no more for a while: who sends waits before anything is written, as in the server."""
+
+    is_full = False
+
+    async def send(self, chunk: bytes) -> None:
+        if self.is_full:
+            raise asyncio.CancelledError
+        await super().send(chunk)
+
+
+async def test_no_comment_stands_behind_half_an_event_whose_rest_was_not_written() -> None:
+    """There it would become a part of the event."""
+    asked = b'{"model": "m", "stream": true, "messages": [{"role": "user", "content": "hi"}]}'
+    request, reply = OPENAI_CHAT.parse_request(asked, ParseCache()), FullReply()
+    answer = ClientResponse(OPENAI_CHAT, request, reply, list, intercept=False)
+    # Of an answer its head is asked here, and a real one would need a provider.
+    head = SimpleNamespace(status=200, headers=[(b"content-type", b"text/event-stream")], header=lambda _: b"")
+    await answer.begin_round(cast("Answer", head))
+
+    await answer.feed(b'data: {"choices":')
+    reply.is_full = True
+    with suppress(asyncio.CancelledError):
+        await answer.feed(b"[]}\n\n")
+    reply.is_full = False
+    await answer.send_error(stopped_error())
+
+    assert reply.body == b'data: {"choices":'
+    assert reply.was_aborted
