@@ -12,6 +12,7 @@ import logging
 import math
 import struct
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 EMBEDDINGS_PATH = "/v1/embeddings"
 CHECK_INTERVAL_S = 1.0
+LOOK_AGAIN_S = 15.0
+"""On a shared store, rows of the last two such times are looked at again: another replica may commit a row later than
+one with a higher number. A transaction that stands still is ended within 2 s."""
 FRAMES_PER_CHECK = 32
 MAX_CHARACTERS = 4_000
 """Of a frame, from its beginning: about 1,000 tokens. The smallest windows of such models are 512."""
@@ -62,6 +66,26 @@ class _Answer(msgspec.Struct):
     data: list[_Embedding]
 
 
+class RowCursor:
+    """Numbers of rows that were looked at, on a store that others write to. Times are in seconds."""
+
+    def __init__(self) -> None:
+        self._upto = self._furthest = 0
+        self._earlier = deque([0, 0], maxlen=2)
+        self._goes_back_at = LOOK_AGAIN_S
+
+    def next_after(self, now_s: float) -> int:
+        """The row behind which to look on; from time to time one that was passed before."""
+        if now_s >= self._goes_back_at:
+            self._goes_back_at = now_s + LOOK_AGAIN_S
+            self._upto = self._earlier[0]
+            self._earlier.append(self._furthest)
+        return self._upto
+
+    def reached(self, number: int) -> None:
+        self._upto, self._furthest = number, max(number, self._furthest)
+
+
 @dataclass
 class FrameEmbedder:
     """One per process."""
@@ -75,12 +99,13 @@ class FrameEmbedder:
 
     async def run(self) -> None:
         """Runs as long as the process."""
-        upto = 0
+        cursor, began = RowCursor(), time.monotonic()
         while True:
             await asyncio.sleep(CHECK_INTERVAL_S)
             if time.monotonic() >= self._rests_until:
+                passed_s = time.monotonic() - began if self.store.is_shared else 0.0
                 try:
-                    upto = await self._embed_next(upto)
+                    cursor.reached(await self._embed_next(cursor.next_after(passed_s)))
                 except Exception as error:  # the outermost edge: no request hangs on it
                     self._rest(error)
 
