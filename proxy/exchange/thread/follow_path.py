@@ -119,7 +119,8 @@ class PathFollower:
                 decided.add(root[1], root[0])
             yield from decided.extend_in_slices(builder, run[:-1])
             speaks = last.message is not None and last.message.role == "assistant"
-            may_infer = called and not speaks and (yield from self._may_infer_frames(builder.tree, said, run))
+            looks = called or (watched and bool(builder.tree.active) and builder.tree.root.has_no_task)
+            may_infer = looks and not speaks and (yield from self._may_infer_frames(builder.tree, said, run))
             if may_infer or is_newest:
                 before = builder.build()
             if may_infer:
