@@ -6,6 +6,7 @@ import pytest
 
 from proxy.core.ledger.messages import Message
 from proxy.core.observers.turns import (
+    continues_by_wording,
     continues_turn,
     ends_with_user_message,
     first_user_text,
@@ -91,6 +92,18 @@ def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
 )
 def test_a_title_begins_with_a_capital_behind_words_that_were_left_out(text: str, title: str) -> None:
     assert task_text_of(text) == title
+
+
+def test_quotes_that_a_client_puts_around_all_of_a_message_are_not_the_users() -> None:
+    """`opencode run` sends each argument that has a blank in quotes."""
+    said = '"Thank you. Now write the entry \\"Development\\" in <b>CHANGELOG</b>."\n<system-reminder>x</system-reminder>'
+
+    assert first_user_text([said], 400) == 'Thank you. Now write the entry "Development" in <b>CHANGELOG</b>.'
+    assert task_text_of(first_user_text([said], 400)).startswith("Write the entry")
+    assert first_user_text(['"' + "word " * 100 + 'end"'], 20) == "word word word word"
+    assert continues_by_wording("Shall I commit it?", '"Yes, please do that."')
+    for own in ('"a" or "b"?', 'Say "no"'):
+        assert first_user_text([own], 400) == own
 
 
 def test_what_the_user_typed_is_found_among_a_clients_mark_up() -> None:
