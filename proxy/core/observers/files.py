@@ -242,7 +242,7 @@ def _files_in_commands(execution: ToolExecution, tool_roles: ToolRoles) -> Itera
             commands = parse_command_line(line)
             yield from _changes_by_words(change for each in commands for change in _file_actions_of_command(each))
             yield from _changes_by_words((path, FileAction.MODIFIED) for path in _written_by_scripts(line))
-            by_client, by_git = _paths_reported(commands, execution.result)
+            by_client, by_git = _paths_reported(line, commands, execution.result)
             yield from _changes_by_words((path, FileAction.MODIFIED) for path in by_client)
             yield from _changes_by_words(((path, FileAction.MODIFIED) for path in by_git), may_be_earlier=True)
 
@@ -329,26 +329,31 @@ _STAT_LINE = re.compile(r"^ (?:\S.*\S|\S) +\| +(?:\d+ [+-]+|Bin .*|\d+)$", re.MU
 _MAX_REPORT_LENGTH = 6_000  # characters of a report that are read
 
 
-def _paths_reported(commands: Sequence[ShellCommand], result: str) -> tuple[list[str], list[str]]:
+def _paths_reported(line: str, commands: Sequence[ShellCommand], result: str) -> tuple[list[str], list[str]]:
     """Files that the client reports as changed by its note behind a command, and those that git does by a `git diff
     --stat` of the working tree behind a command of the same line that is no check. Alone it shows what was changed at
     any time before, and between two revisions what others changed. What git only put away, brought back or undid is no
     change."""
     by_client: list[str] = []
     by_git: list[str] = []
-    if any(map(only_moves_tree, commands)) and not any(map(_works_by_itself, commands)):
+    works = [_works_by_itself(command, line) for command in commands]
+    if any(map(only_moves_tree, commands)) and not any(works):
         return by_client, by_git
     if "[This command " in result:
         by_client += (path for note in _CLIENT_NOTE.findall(result) for path in _PATH_IN_NOTE.findall(note))
     report_at = next((at for at, command in enumerate(commands) if _shows_working_tree(command.words)), 0)
-    if " | " in result and any(map(_works_by_itself, commands[:report_at])):
+    if " | " in result and any(works[:report_at]):
         paths = (line.rpartition(" | ")[0].strip() for line in _STAT_LINE.findall(result[:_MAX_REPORT_LENGTH]))
         by_git += (path for path in paths if not path.startswith("...") and " => " not in path)
     return by_client, by_git
 
 
 _READER_NAMES = "git cd echo cat ls head tail true grep egrep fgrep rg ag wc nl diff cmp which type pwd stat file tree"
-_READERS = frozenset(_READER_NAMES.split())
+_READERS = frozenset(f"{_READER_NAMES} sort uniq cut tr jq date printf sleep test du export set".split())
+_MAY_WRITE = re.compile(
+    r"\b(?:open|os|io|shutil|subprocess|pathlib|Path|main|run)\b|writ|save|dump|system|exec|generate", re.IGNORECASE
+)
+"""Words without which a script in a here-document only prints."""
 
 
 def _may_change_files(words: Sequence[str]) -> bool:
@@ -357,9 +362,12 @@ def _may_change_files(words: Sequence[str]) -> bool:
     return bool(words) and program not in _READERS and not only_prints
 
 
-def _works_by_itself(command: ShellCommand) -> bool:
-    """Whether a command may have changed files that are reported beside it: a check mostly does not."""
-    return _may_change_files(command.words) and not command_kind_of(command.words)
+def _works_by_itself(command: ShellCommand, line: str) -> bool:
+    """Whether a command of `line` may have changed files: mostly no check does, and no script that only prints."""
+    if not _may_change_files(command.words) or command_kind_of(command.words):
+        return False
+    scripts = tuple(_scripts_in(line)) if command.words[1:] in ((), ("-",)) else ()
+    return not scripts or any(map(_MAY_WRITE.search, scripts))
 
 
 def _shows_working_tree(words: Sequence[str]) -> bool:

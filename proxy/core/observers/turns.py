@@ -286,7 +286,7 @@ _strip_client_markup = TextCache(_without_markup, MAX_CACHED_CHARACTERS)
 
 
 def without_client_elements(text: str, max_characters: int) -> str:
-    """The text between client elements, within the first `max_characters` characters, without quotes around all of it."""
+    """The text between client elements, within the first `max_characters` characters; without quotes around it all."""
     text = _without_quotes_around(text)
     if "<" in text:
         text = _COMMAND_ARGUMENTS_TAG.sub("", _CLIENT_ELEMENT.sub("", text[:max_characters]))
@@ -294,8 +294,7 @@ def without_client_elements(text: str, max_characters: int) -> str:
 
 
 def _without_quotes_around(text: str) -> str:
-    """What stands between quotes around all of a text: `opencode run` sends each argument that has a blank so, with
-    `\\"` for the quotes in it."""
+    """`opencode run` sends each argument that has a blank in quotes, with `\\"` for those in it."""
     quoted = _QUOTED_WHOLE.fullmatch(text) if text[:1] == '"' else None
     return quoted[1].replace('\\"', '"') if quoted else text
 

@@ -19,7 +19,7 @@ from proxy.core.frames import direct_path, is_same_file
 from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, never_ran, output_of, words_of_refusal
 from proxy.core.observers.command_outcomes import CommandOutcome, summary_line_of
 from proxy.core.observers.commands import CommandRun, observe_commands
-from proxy.core.observers.files import FileAction, observe_files
+from proxy.core.observers.files import FileAction, files_in_patches, observe_files
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles
 from proxy.core.text import cut_code, cut_for_display
@@ -29,7 +29,7 @@ ARGUMENT_CHARACTERS = 50
 FAILURE_CHARACTERS = 70
 CODE_CHARACTERS = 70
 """Characters of one side of an edit."""
-MAX_EDITS_PER_CALL = 6
+MAX_FILES_TOLD = 6  # of one call, in its line
 NEW_LINE = "\n"
 TELLING_CHARACTERS = 12
 MAX_TEXTS_OF_FILE = 12
@@ -103,9 +103,11 @@ def _texts_of_call(
     if execution.answered and not call_failed(execution):
         files = observe_files(Step("", (execution,)), tool_roles)
         if files:
-            yield from (f"{_VERBS[file.action]} {_file_name(file.path, names)}" for file in files[:MAX_EDITS_PER_CALL])
+            yield from (f"{_VERBS[file.action]} {_file_name(file.path, names)}" for file in files[:MAX_FILES_TOLD])
+            if len(files) > MAX_FILES_TOLD:
+                yield f"{_VERBS[files[-1].action]} {len(files) - MAX_FILES_TOLD} more"
             return
-    argument = _argument_of(execution, tool_roles)
+    argument = _argument_of(execution, tool_roles, names)
     if argument or not _SESSION.search(execution.call.arguments):
         yield f"{execution.call.name} {argument}".rstrip() + _ending_of(execution)
 
@@ -131,8 +133,11 @@ def _file_name(path: str, names: Mapping[str, str] = NO_NAMES) -> str:
     return names.get(path) or path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path
 
 
-def _argument_of(execution: ToolExecution, tool_roles: ToolRoles) -> str:
-    """The argument that the tool is about, else the first text among them; of a long path the end."""
+def _argument_of(execution: ToolExecution, tool_roles: ToolRoles, names: Mapping[str, str] = NO_NAMES) -> str:
+    """The argument that the tool is about, else the first text among them; of a long path the end, and of a patch the
+    names of its files."""
+    if patched := dict.fromkeys(file.path for file in files_in_patches(_patches_in(execution, tool_roles))):
+        return cut_for_display(", ".join(_file_name(path, names) for path in patched), ARGUMENT_CHARACTERS)
     arguments = decode_json_or_text(execution.call.arguments)
     spec = tool_roles.spec_of(execution.call.name)
     lines = (line for patch in _patches_in(execution, tool_roles) for line in patch[:MAX_EDIT_LENGTH].splitlines())
@@ -237,7 +242,7 @@ def edit_lines(
     lines: list[str] = []
     for execution in step.executions:
         if execution.answered and not call_failed(execution):
-            lines += list(_edits_of_call(execution, tool_roles, names, texts))[:MAX_EDITS_PER_CALL]
+            lines += _edits_of_call(execution, tool_roles, names, texts)
     return tuple(lines)
 
 

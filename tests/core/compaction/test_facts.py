@@ -617,6 +617,16 @@ def test_the_hunks_of_a_patch_are_edits() -> None:
     assert facts.told_steps == ("edited grouping.py; wrote new.md",)
 
 
+@pytest.mark.rows("S0-54")
+def test_no_edit_of_a_large_patch_is_left_out() -> None:
+    changes = "".join(f"*** Update File: m{n}.py\n@@\n-a = {n}\n+b = {n}\n" for n in range(9))
+    patch = f"*** Begin Patch\n{changes}*** End Patch"
+    facts = known(([("apply_patch", {"patchText": patch})], ["Success."]))
+
+    assert facts.edits == tuple(f"m{n}.py: a = {n} -> b = {n}" for n in range(9))
+    assert facts.told_steps[0].endswith("edited m5.py; edited 3 more")
+
+
 @pytest.mark.rows("S0-54", "S0-55")
 def test_an_edit_that_failed_is_no_edit() -> None:
     facts = known(([edit("a.py")], ["Error: string to replace not found"]))
@@ -693,7 +703,9 @@ def test_a_patch_that_did_not_match_is_no_edit() -> None:
     refused = "apply_patch verification failed: Error: Failed to find expected lines in a.py"
     patch = "*** Begin Patch\n*** Update File: a.py\n@@\n-a\n+b\n*** End Patch"
 
-    assert known(([("apply_patch", {"patchText": patch})], [refused])).edits == ()
+    failed = known(([("apply_patch", {"patchText": patch})], [refused]))
+    assert failed.edits == ()
+    assert [step.partition(" (")[0] for step in failed.told_steps] == ["apply_patch a.py: failed"]
     assert known(([("apply_patch", {"patchText": patch})], ["Success. Updated a.py"])).edits == ("a.py: a -> b",)
 
 

@@ -96,7 +96,7 @@ def test_a_title_begins_with_a_capital_behind_words_that_were_left_out(text: str
 
 def test_quotes_that_a_client_puts_around_all_of_a_message_are_not_the_users() -> None:
     """`opencode run` sends each argument that has a blank in quotes."""
-    said = '"Thank you. Now write the entry \\"Development\\" in <b>CHANGELOG</b>."\n<system-reminder>x</system-reminder>'
+    said = '"Thank you. Now write the entry \\"Development\\" in <b>CHANGELOG</b>."\n<system-note>x</system-note>'
 
     assert first_user_text([said], 400) == 'Thank you. Now write the entry "Development" in <b>CHANGELOG</b>.'
     assert task_text_of(first_user_text([said], 400)).startswith("Write the entry")

@@ -28,6 +28,8 @@ def texts_after(*steps: Step) -> list[tuple[str, str]]:
 
 
 REPORT = " src/a.py | 2 +-\n 1 file changed, 1 insertion(+), 1 deletion(-)"
+PRINTS = "python - <<'E'\nimport a\nprint(a.limit([]))\nE\ntrue"
+WRITES = PRINTS.replace("print", "fix.main")
 FIRST = edit("pass", LIMIT)
 MOVED_ON = "*** Begin Patch\n*** Delete File: ./src/a.py\n*** Add File: b.py\n+b = 1\n*** End Patch"
 
@@ -51,6 +53,8 @@ MOVED_ON = "*** Begin Patch\n*** Delete File: ./src/a.py\n*** Add File: b.py\n+b
         ((edit("", "import os"),), []),
         ((step("bash", {"command": "rg x; sed -n 1,9p b.py; git diff --stat"}, REPORT),), [("src/a.py", LIMIT)]),
         ((step("bash", {"command": "make fmt; git diff --stat"}, REPORT),), []),
+        ((step("bash", {"command": f"{PRINTS}; git diff --stat"}, REPORT),), [("src/a.py", LIMIT)]),
+        ((step("bash", {"command": f"{WRITES}; git diff --stat"}, REPORT),), []),
         (
             (
                 step(
