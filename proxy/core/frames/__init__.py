@@ -75,6 +75,7 @@ from proxy.core.frames.path_state import (
 from proxy.core.frames.reducer import outermost_called_frame, reduce, reopen_root, return_path
 from proxy.core.frames.results import (
     CHANGED,
+    CHANGED_BY_COMMAND,
     MAX_CRITERION_CHARACTERS,
     READ,
     FileAccess,

@@ -50,8 +50,8 @@ PLAN_FINISHED = "Nothing is left of this plan."
 POP_PARENT_ADVICE = "If the criteria of {frame} ({title}) are met, pop it with results; else plan what is missing."
 ANSWER_USER_ADVICE = "If the overall goal is reached, answer the user; else plan what is missing."
 
-READ, CHANGED = "read", "changed"
-_HOW = re.compile(rf" \(({READ}|{CHANGED})\)$")
+READ, CHANGED, CHANGED_BY_COMMAND = "read", "changed", "changed by command"
+_HOW = re.compile(rf" \(({READ}|{CHANGED}|{CHANGED_BY_COMMAND})\)$")
 
 
 # --------------------------------------------------------------------------------------------------------------- paths
@@ -165,7 +165,7 @@ def _files(paths: Sequence[str], count: CountTokens) -> str:
         access_by_path[plain_path] = access_by_path.get(plain_path) or how or "noted"
     groups = []
     remaining_tokens = MAX_FILES_TOKENS
-    for how in (CHANGED, "noted", READ):
+    for how in (CHANGED, CHANGED_BY_COMMAND, "noted", READ):
         named = [path for path, access in access_by_path.items() if access == how]
         shown: list[str] = []
         for path in named:

@@ -11,13 +11,22 @@ from enum import StrEnum
 
 import msgspec
 
-from proxy.core.frames import CHANGED, READ, FileAccess, PathEntry, direct_path, one_spelling
+from proxy.core.frames import (
+    CHANGED,
+    CHANGED_BY_COMMAND,
+    READ,
+    FileAccess,
+    PathEntry,
+    direct_path,
+    is_same_file,
+    one_spelling,
+)
 from proxy.core.ledger import Call, OpenCalls
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
 from proxy.core.observers.command_outcomes import CommandOutcome, outcomes_of_checks
 from proxy.core.observers.commands import command_lines_of
 from proxy.core.observers.shell import IN_PLACE, ShellCommand, command_kind_of, only_moves_tree, parse_command_line
-from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
+from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, steps_of, texts_in
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles, ToolSpec
 
 MAX_PATH_LENGTH = 400  # characters; a longer text is no path
@@ -112,8 +121,19 @@ def touched_files_of(
 def touched_file_labels(
     path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES
 ) -> tuple[str, ...]:
-    """Each touched file once, in order, with how: `src/a.py (changed)`."""
-    return tuple(str(touched) for touched in touched_files_of(path_entries, tool_roles))
+    """Each touched file once, in order, with how: `src/a.py (changed)`; behind them those of which only a command line
+    tells: `README.md (changed by command)`."""
+    path_entries = tuple(path_entries)
+    by_command: dict[str, None] = {}
+    for file in (file for step in steps_of(path_entries) for file in observe_files(step, tool_roles)):
+        if file.action is FileAction.DELETED:
+            by_command.pop(file.path, None)
+        elif not (file.is_certain or file.may_be_earlier):
+            by_command[file.path] = None
+    touched = touched_files_of(path_entries, tool_roles)
+    changed = [each.path for each in touched if each.how == CHANGED]
+    others = (path for path in by_command if not any(is_same_file(path, known) for known in changed))
+    return (*map(str, touched), *(str(FileAccess(path, CHANGED_BY_COMMAND)) for path in others))
 
 
 def changed_paths_of(path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[str, ...]:

@@ -291,12 +291,14 @@ def test_each_path_of_a_frame_is_listed_once_in_order_and_changed_beats_read() -
         call("3", "edit", filePath="a.py"),
         call("4", "read", filePath="a.py"),
         call("5", "stack_recall", ref="x", path="c.py"),
+        call("6", "exec_command", cmd="sed -i s/a/b/ a.py README.md && mv t.md n.md && touch gone && rm gone"),
     )
     talk.model(("", made))
-    for number in "1234":
+    for number in "12346":
         talk.client("tool", "done", answers=number)
 
-    assert touched_file_labels(talk.story.entries) == ("a.py (changed)", "b.py (read)")
+    by_command = ("README.md (changed by command)", "n.md (changed by command)")
+    assert touched_file_labels(talk.story.entries) == ("a.py (changed)", "b.py (read)", *by_command)
     assert changed_paths_of(talk.story.entries) == ("a.py",)
 
 
