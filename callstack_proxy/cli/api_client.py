@@ -1,4 +1,5 @@
-"""The management API as the commands call it: one path, whether a proxy runs on the data directory or not.
+"""The management API as the commands call it, and commands that are made from its operations. One path leads to it,
+whether a proxy runs on the data directory or not.
 
 Where one runs, it is asked over HTTP, because it keeps conversations in memory. Where none runs, the same application
 answers in this process, on the store of the data directory.
@@ -11,12 +12,30 @@ import http.client
 import json
 import secrets
 import time
-from collections.abc import Mapping, MutableMapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from copy import copy
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlencode
 
+import typer
+from pydantic.fields import FieldInfo
 from starlette.types import ASGIApp
+from typer.models import ParameterInfo
 
-from callstack_proxy.cli.context import DELETION_TIMEOUT_S, find_running_proxy, opened_store, send_request
+from callstack_proxy.cli.context import (
+    DELETION_TIMEOUT_S,
+    AsJson,
+    ConfigFile,
+    DataDirectory,
+    find_running_proxy,
+    opened_store,
+    send_request,
+    settings_at,
+)
+from callstack_proxy.cli.output import print_json, print_line
+from callstack_proxy.management.operations import Operation
 from proxy.accounting import TokenCounter
 from proxy.auth import Tenant
 from proxy.config import Config, LiveSettings
@@ -75,6 +94,81 @@ def frame_path(settings: Config, reference: str) -> str:
             return frame.id
 
     return f"/stack/frames/{asyncio.run(find())}"
+
+
+FrameArgument = Annotated[str, typer.Argument(help="Id, its beginning (4 characters or more), or a title.")]
+InConversation = Annotated[
+    str, typer.Option("--in", help="Id, or its beginning (4 characters or more); default: the newest.")
+]
+ListFlag = Annotated[bool, typer.Option("--list", help="Only list what there is; with a name, the messages there.")]
+Listing = Callable[[Config, str, str], tuple[object, Iterable[str]]]
+"""What there is in a conversation, or the one with a name: the value, and a line for each."""
+
+
+def _parameter(name: str, annotation: Any, *, default: Any = Parameter.empty) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+_PLACES = {
+    "frame": _parameter("frame", FrameArgument),
+    "conversation": _parameter("conversation", InConversation, default=""),
+}
+_LISTED = _parameter("listed", ListFlag, default=False)
+_COMMON = (
+    _parameter("config", ConfigFile, default=None),
+    _parameter("data", DataDirectory, default=None),
+    _parameter("as_json", AsJson, default=False),
+)
+
+
+def command_of(
+    operation: Operation[Any],
+    text_of: Callable[[Any, Mapping[str, Any]], str],
+    about: str = "",
+    listing: Listing | None = None,
+) -> Callable[..., None]:
+    """A command that asks for an operation, and prints `text_of` its view and what was given. Its help is `about`, by
+    default what the API says. With a `listing` it has the option `--list`, which lists instead."""
+
+    def run(*, config: Path | None, data: Path | None, as_json: bool, listed: bool = False, **given: Any) -> None:
+        settings, place = settings_at(config, data), given.pop(operation.place)
+        if listed and listing is not None:
+            view, lines = listing(settings, place, given["name"])
+        else:
+            view = _ask(settings, operation, place, given)
+            lines = [text_of(view, given)]
+        if as_json:
+            print_json(view)
+            return
+        for line in lines:
+            print_line(line)
+
+    fields = operation.takes.model_fields if operation.takes else {}
+    taken = [_own_parameter(name, field) for name, field in fields.items()]
+    taken += [_PLACES[operation.place], _LISTED if listing else None, *_COMMON]
+    run.__doc__ = about or operation.decide.__doc__
+    # Typer reads from the signature what a command takes.
+    run.__signature__ = Signature(list(filter(None, taken)))  # type: ignore[attr-defined]
+    return run
+
+
+def _ask(settings: Config, operation: Operation[Any], place: str, given: Mapping[str, Any]) -> Any:
+    path = frame_path(settings, place) if operation.place == "frame" else conversation_path(settings, place)
+    path += operation.path.partition("}")[2]
+    if operation.in_query:
+        return call(settings, operation.method, f"{path}?{urlencode(given).lower()}")
+    return call(settings, operation.method, path, given if operation.takes else None)
+
+
+def _own_parameter(name: str, field: FieldInfo) -> Parameter | None:
+    """A field as it stands on a command line; None where it does not."""
+    for each in field.metadata:
+        if isinstance(each, ParameterInfo):
+            shown = copy(each)
+            shown.help = each.help or f"{field.description}."
+            default = Parameter.empty if field.is_required() else field.default
+            return _parameter(name, Annotated[field.annotation, shown], default=default)
+    return None
 
 
 def parse_answer(status: int, answer: bytes, *, as_text: bool = False) -> Any:

@@ -8,30 +8,30 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
-from callstack_proxy.cli.api_client import call, conversation_path, frame_path
+from callstack_proxy.cli.api_client import InConversation, call, command_of, conversation_path, frame_path
 from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, settings_at
 from callstack_proxy.cli.output import escape_unsafe, pluralize, print_json, print_line
-from callstack_proxy.management.actions import FrameCommandView
+from callstack_proxy.management.operations import EndStatus, FrameCommandView, frames
 from callstack_proxy.management.views import UnfoldView, conversation_rows_of, path_state_of
-from proxy.config import Config
+from proxy.config import Config, Mode
 from proxy.errors import InvalidConfiguration, NotAllowed, NotFound
 from proxy.store import find_by_id, find_conversation
 
-FrameArgument = Annotated[str, typer.Argument(help="Id, its beginning (4 characters or more), or a title.")]
-ConversationOption = Annotated[
-    str, typer.Option("--in", help="Id, or its beginning (4 characters or more); default: the newest.")
-]
 Criteria = Annotated[str, typer.Option("--criteria", help="When it is done; default: as its title says.")]
+
+
+def _told(view: FrameCommandView, _: object) -> str:
+    return view["told"]
 
 
 def push(
     title: Annotated[str, typer.Argument(help="2-5 words.")],
     criteria: Criteria = "",
-    conversation: ConversationOption = "",
+    conversation: InConversation = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
@@ -48,7 +48,7 @@ def plan(
     titles: Annotated[list[str], typer.Argument(metavar="titles", help="One frame each.")],
     criteria: Annotated[str, typer.Option("--criteria", help="When it is done; for a single frame.")] = "",
     under: Annotated[str, typer.Option("--under", help="Id or title of a frame; default: the active one.")] = "",
-    conversation: ConversationOption = "",
+    conversation: InConversation = "",
     config: ConfigFile = None,
     data: DataDirectory = None,
     as_json: AsJson = False,
@@ -60,17 +60,6 @@ def plan(
     children = [{"title": title, "criteria": criteria} for title in titles]
     body = {"plan": True, "parent": under, "children": children}
     _print_result(call(settings, "POST", f"{conversation_path(settings, conversation)}/frames", body), as_json=as_json)
-
-
-def activate(
-    frame: FrameArgument,
-    config: ConfigFile = None,
-    data: DataDirectory = None,
-    as_json: AsJson = False,
-) -> None:
-    """Begin a planned frame, resume a blocked one, try a failed one again."""
-    settings = settings_at(config, data)
-    _print_result(call(settings, "POST", f"{frame_path(settings, frame)}/activate"), as_json=as_json)
 
 
 def pop(
@@ -90,8 +79,8 @@ def pop(
     as_json: AsJson = False,
 ) -> None:
     """End the active frame, or one above it with everything open below."""
-    if status not in ("completed", "failed", "blocked"):
-        raise typer.BadParameter(f"{status!r}; allowed: completed, failed, blocked", param_hint="--status")
+    if status not in get_args(EndStatus):
+        raise typer.BadParameter(f"{status!r}; allowed: {', '.join(get_args(EndStatus))}", param_hint="--status")
     if frame and conversation:
         raise typer.BadParameter("--in names whose active frame ends; a frame that is named needs none")
     settings = settings_at(config, data)
@@ -99,31 +88,9 @@ def pop(
     _print_result(call(settings, "POST", f"{path}/pop", {"status": status, "results": results}), as_json=as_json)
 
 
-def invalidate(
-    frame: FrameArgument,
-    reason: Annotated[str, typer.Option("--reason", help="Why; the model reads it.")],
-    config: ConfigFile = None,
-    data: DataDirectory = None,
-    as_json: AsJson = False,
-) -> None:
-    """A frame is no longer wanted, and neither is what is planned below it."""
-    settings = settings_at(config, data)
-    path = frame_path(settings, frame)
-    _print_result(call(settings, "POST", f"{path}/invalidate", {"reason": reason}), as_json=as_json)
-
-
-def rename(
-    frame: FrameArgument,
-    title: Annotated[str, typer.Option("--title", help="Default: as it is.")] = "",
-    criteria: Annotated[str, typer.Option("--criteria", help="Default: as they are.")] = "",
-    config: ConfigFile = None,
-    data: DataDirectory = None,
-    as_json: AsJson = False,
-) -> None:
-    """Other words for a frame, while it is planned."""
-    settings = settings_at(config, data)
-    body = {"title": title, "criteria": criteria}
-    _print_result(call(settings, "PATCH", frame_path(settings, frame), body), as_json=as_json)
+activate = command_of(frames.ACTIVATE, _told)
+invalidate = command_of(frames.INVALIDATE, _told)
+rename = command_of(frames.RENAME, _told)
 
 
 # ------------------------------------------------------------------------------------------------------------- working
@@ -140,12 +107,12 @@ def _print_result(view: FrameCommandView, *, as_json: bool) -> None:
     if as_json:
         print_json(view)
     else:
-        print_line(view["told"])
+        print_line(_told(view, None))
 
 
 END_OF_TIME = 2**53
 """ms since the epoch, after any other time: a clock that ran ahead must not save a conversation from `--all`."""
-MODE_CHOICES = ("off", "shadow", "passive", "active", "default")
+MODE_CHOICES = (*get_args(Mode), "default")
 
 
 def mode(
@@ -163,26 +130,13 @@ def mode(
     print_line(f"{row['id']}: mode {mode}")
 
 
-def unfold(
-    frame: Annotated[str, typer.Argument(help="Id, its beginning (4 characters or more), or a title.")],
-    now: Annotated[bool, typer.Option("--now", help="With the next request, whatever it costs.")] = False,
-    config: ConfigFile = None,
-    data: DataDirectory = None,
-    as_json: AsJson = False,
-) -> None:
-    """Bring back what was folded wrongly, at the next moment that is cheap; it is never folded again."""
-    settings = settings_at(config, data)
-    view: UnfoldView = call(settings, "POST", f"{frame_path(settings, frame)}/unfold?now={str(now).lower()}")
-    if as_json:
-        print_json(view)
-    else:
-        print_line(unfolding_text(view))
-
-
-def unfolding_text(view: UnfoldView) -> str:
+def unfolding_text(view: UnfoldView, _: object) -> str:
     """What comes back, and when."""
     known = "" if view["new"] else " (asked before)"
     return f"{view['frame']} ({view['title']!r}) comes back {view['comes']}; it is never folded again{known}"
+
+
+unfold = command_of(frames.UNFOLD, unfolding_text)
 
 
 def forget(

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from msgspec.structs import replace
 
 from proxy.accounting import ANSWERED_STATUS
-from proxy.config import Config, LiveSettings
+from proxy.config import Config, LiveSettings, Mode
 from proxy.core.context import FLAT_FORMAT, context_entries
 from proxy.core.frames import (
     BRANCH_SWITCHED_KIND,
@@ -70,7 +70,7 @@ from proxy.store import AnchorRecord, CachedConversation, ConversationCache, Con
 
 log = logging.getLogger(__name__)
 
-MODES = ("off", "shadow", "passive", "active")
+MODES = get_args(Mode)
 ACTING_MODES = ("passive", "active")
 """Modes in which a thread may wake and slash commands are answered."""
 MIN_UNKNOWN_ANSWERS = 2

@@ -13,7 +13,7 @@ import pytest
 
 from callstack_proxy.cli import frames as keeping
 from callstack_proxy.cli import inspect as looking
-from callstack_proxy.management.actions.frames import AT_ONCE, WHEN_CHEAP
+from callstack_proxy.management.operations.frames import AT_ONCE, WHEN_CHEAP
 from llm_test_provider import ReceivedRequest, ScriptedProvider, Usage, says
 from proxy.auth import issue_key
 from tests import laws

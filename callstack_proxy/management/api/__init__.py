@@ -5,6 +5,8 @@ from callstack_proxy.management.api.app import OPERATOR_TENANT, build_api
 from callstack_proxy.management.api.base import ApiContext, JsonResponse, now_ms
 from callstack_proxy.management.api.events import EVENT_STREAM_TYPE, STREAM_HEADERS, stream_events_to
 from callstack_proxy.management.api.limits import LimitsMiddleware, RequestRateLimiter
+from callstack_proxy.management.api.messages import MessageBody
+from callstack_proxy.management.api.operation_routes import carry_out, find_target, perform
 from callstack_proxy.management.api.usage import KeyRow, UserRow, key_rows, user_rows
 
 __all__ = [
@@ -15,11 +17,15 @@ __all__ = [
     "JsonResponse",
     "KeyRow",
     "LimitsMiddleware",
+    "MessageBody",
     "RequestRateLimiter",
     "UserRow",
     "build_api",
+    "carry_out",
+    "find_target",
     "key_rows",
     "now_ms",
+    "perform",
     "stream_events_to",
     "user_rows",
 ]

@@ -12,13 +12,10 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from callstack_proxy.management.actions import frames as frame_actions
-from callstack_proxy.management.actions import store_mode
 from callstack_proxy.management.api import (
     autonomy,
     branches,
     contexts,
-    frames,
     history,
     messages,
     proof,
@@ -39,10 +36,10 @@ from callstack_proxy.management.api.base import (
     Offset,
     Projects,
     Thread,
-    now_ms,
     respond_in_thread,
 )
 from callstack_proxy.management.api.openapi import openapi_description
+from callstack_proxy.management.api.operation_routes import add_operations
 from callstack_proxy.management.api.status_line import StatusLineView
 from callstack_proxy.management.export import (
     MEASURES,
@@ -53,6 +50,7 @@ from callstack_proxy.management.export import (
     load_export_input,
     measure_named,
 )
+from callstack_proxy.management.operations import OPERATIONS, store_mode
 from callstack_proxy.management.reports import GroupBy, PeriodName, read_period
 from callstack_proxy.management.views import (
     MAX_TIMESTAMP_MS,
@@ -68,7 +66,6 @@ from callstack_proxy.management.views import (
     ThreadRow,
     Totals,
     TreeState,
-    UnfoldView,
     conversations,
     ledger_at,
     logs,
@@ -78,6 +75,7 @@ from callstack_proxy.management.views import (
     task_frame,
     totals,
 )
+from proxy.config import Mode
 from proxy.core.frames import Status
 from proxy.errors import StoreError
 from proxy.store import DeletionResult, find_by_id
@@ -92,24 +90,11 @@ class LoopList(TypedDict):
     loops: list[LoopRow]
 
 
-class ClearedLoopCount(TypedDict):
-    cleared: int
-
-
 @router.get("/conversations/{conversation}/loops", response_model=LoopList, responses=NOT_FOUND_RESPONSE)
 async def list_loops(caller: CurrentCaller, conversation: Id) -> Response:
     """Loops that the model was warned of, the oldest first."""
     ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
     return await respond_in_thread(lambda: {"loops": loop_warnings.loop_rows(ledger)})
-
-
-@router.delete("/conversations/{conversation}/loops", response_model=ClearedLoopCount, responses=NOT_FOUND_RESPONSE)
-async def clear_loops(caller: CurrentCaller, conversation: Id) -> Response:
-    """Begin to count anew: what was done up to now is no part of a loop. The list keeps what was warned of."""
-    ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)
-    done = await loop_warnings.clear_loop_warnings(caller.context.store, ledger, now_ms())
-    caller.context.on_events_stored(ledger.conversation.tenant, ledger.conversation.id, done.events)
-    return JsonResponse({"cleared": done.count})
 
 
 # ------------------------------------------------------------------------------------------------------ conversations
@@ -135,7 +120,7 @@ class ModeBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    mode: Literal["off", "shadow", "passive", "active"] | None
+    mode: Mode | None
 
 
 @router.get("/conversations", response_model=ConversationList)
@@ -341,26 +326,6 @@ async def show_frame(caller: CurrentCaller, frame: Id) -> Response:
     )
 
 
-@router.post(
-    "/frames/{frame}/unfold",
-    response_model=UnfoldView,
-    responses={
-        **NOT_FOUND_RESPONSE,
-        409: {"model": Error, "description": "Nothing of it was folded; the message says what to do"},
-    },
-)
-async def unfold_frame(
-    caller: CurrentCaller,
-    frame: Id,
-    now: Annotated[bool, Query(description="With the next request, whatever it costs")] = False,
-) -> Response:
-    """Bring back what was folded wrongly, at the next moment that is cheap; it is never folded again."""
-    ledger, _ = await find_by_id.ledger_with_frame(caller.context.store, caller.scope, frame)
-    wanted = await frame_actions.store_unfold_request(caller.context.store, ledger, frame, now=now, at=now_ms())
-    caller.context.on_events_stored(ledger.conversation.tenant, ledger.conversation.id, wanted.events)
-    return JsonResponse(wanted.view)
-
-
 @router.get("/frames/{frame}/log", response_model=FrameLog, responses=NOT_FOUND_RESPONSE)
 async def show_log(
     caller: CurrentCaller,
@@ -464,5 +429,6 @@ async def openapi(request: Request) -> Response:
     return JsonResponse(openapi_description(request.app))
 
 
-for each in (autonomy, branches, contexts, frames, history, messages, proof, subagents, usage):
+for each in (autonomy, branches, contexts, history, messages, proof, subagents, usage):
     router.include_router(each.router)
+add_operations(router, OPERATIONS)

@@ -8,8 +8,9 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
-from callstack_proxy.management.actions import StopView, resume_agent, stop_agent, stop_all
 from callstack_proxy.management.api.base import NOT_FOUND_RESPONSE, Caller, CurrentCaller, Error, Id, JsonResponse
+from callstack_proxy.management.api.operation_routes import carry_out
+from callstack_proxy.management.operations import StopView, resume_agent, stop_agent, stop_all
 from callstack_proxy.management.views import InFlightRow, MessageRow, in_flight_rows, message_rows
 from proxy.core.ledger import Lane
 from proxy.exchange import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES
@@ -141,8 +142,8 @@ async def cancel(caller: CurrentCaller, conversation: Id, wanted: CancelBody) ->
     tree: StopView | None = None
     if wanted.tree:
         ledger = await find_by_id.ledger_of(context.store, tenant, conversation)
-        tree, events = await stop_all(context.store, context.config, ledger, context.inbox.now())
-        context.on_events_stored(tenant, conversation, events)
+        stopped = stop_all(ledger, context.config, context.inbox.now())
+        tree = await carry_out(context, ledger.conversation, stopped)
     return JsonResponse({"requests": cancelled.requests, "messages": cancelled.messages, "tree": tree})
 
 

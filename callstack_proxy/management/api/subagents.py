@@ -1,16 +1,36 @@
-"""Routes of `/stack/subagents`: the conversations of subagents, listed and counted."""
+"""Routes of subagents: their conversations, listed and counted, and how a person ends one."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Response
+from pydantic import Field
 from typing_extensions import TypedDict
 
-from callstack_proxy.management.api.base import Caller, CurrentCaller, JsonResponse, Limit, Offset, now_ms
-from callstack_proxy.management.views import SubagentRow, SubagentStats, TrackingInput, subagents
+from callstack_proxy.management.api.base import (
+    NOT_FOUND_RESPONSE,
+    Caller,
+    CurrentCaller,
+    Error,
+    Id,
+    JsonResponse,
+    Limit,
+    Offset,
+    now_ms,
+)
+from callstack_proxy.management.api.operation_routes import find_target
+from callstack_proxy.management.operations import EndStatus, Input, end_subagent
+from callstack_proxy.management.views import (
+    FrameDetail,
+    SubagentRow,
+    SubagentStats,
+    TrackingInput,
+    frame_detail,
+    subagents,
+)
 
-router = APIRouter(prefix="/subagents")
+router = APIRouter()
 
 SubagentFilter = Literal["all", "active", "completed", "with-frame", "without-frame"]
 
@@ -25,7 +45,7 @@ class CountingReset(TypedDict):
     last_reset: int
 
 
-@router.get("", response_model=SubagentList)
+@router.get("/subagents", response_model=SubagentList)
 async def list_subagents(
     caller: CurrentCaller,
     wanted: Annotated[SubagentFilter, Query(alias="filter")] = "all",
@@ -37,7 +57,7 @@ async def list_subagents(
     return JsonResponse({"subagents": subagents.filter_subagents(tracked, wanted)[offset : offset + limit]})
 
 
-@router.get("/stats", response_model=SubagentStats)
+@router.get("/subagents/stats", response_model=SubagentStats)
 async def show_stats(
     caller: CurrentCaller,
     show_active: Annotated[bool, Query(description="With those at work")] = True,
@@ -48,7 +68,7 @@ async def show_stats(
     return JsonResponse(subagents.subagent_stats(tracked, since, active=show_active))
 
 
-@router.post("/reset", response_model=CountingReset)
+@router.post("/subagents/reset", response_model=CountingReset)
 async def count_anew(caller: CurrentCaller) -> Response:
     """Count from now on, until the proxy ends; nothing is forgotten."""
     now = caller.context.subagents_counted_since[caller.scope] = now_ms()
@@ -62,3 +82,24 @@ def _tracking_input(caller: Caller) -> TrackingInput:
         now_ms(),
         lambda *owner: bool(in_flight.in_conversation(*owner)),
     )
+
+
+class CompletionBody(Input):
+    """How the subagent ended, and what came of it."""
+
+    status: EndStatus = "completed"
+    summary: Annotated[str, Field(max_length=20_000)] = ""
+
+
+@router.post(
+    "/frames/{frame}/complete",
+    response_model=FrameDetail,
+    responses={**NOT_FOUND_RESPONSE, 409: {"model": Error, "description": "No subagent's frame, or it has ended"}},
+)
+async def complete(caller: CurrentCaller, frame: Id, wanted: CompletionBody) -> Response:
+    """End the frame of a subagent, and its own conversation's root. Nobody is stopped by it."""
+    context, target = caller.context, await find_target(caller.context, caller.scope, frame=frame)
+    for conversation, event in await end_subagent(context.store, target, wanted.status, wanted.summary):
+        context.on_events_stored(target.ledger.conversation.tenant, conversation, [event])
+    ended = await find_target(caller.context, caller.scope, frame=frame)
+    return JsonResponse(frame_detail(ended.ledger, ended.path_state, frame, context.config.observed_tools))

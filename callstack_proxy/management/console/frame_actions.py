@@ -4,43 +4,45 @@ page it came from and a sentence on what was done. The work is that of the `/sta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, TypeVar, get_args
 from urllib.parse import urlencode
 
+from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from callstack_proxy.management.actions import (
-    CommandTarget,
+from callstack_proxy.management.api import ApiContext, MessageBody, carry_out, find_target, now_ms, perform
+from callstack_proxy.management.console.parts.frame_tree import has_returned
+from callstack_proxy.management.console.rendering import one_line, read_form, visitor_of
+from callstack_proxy.management.operations import (
+    Operation,
+    Target,
+    frames,
     resume_agent,
-    run_command,
     stop_agent,
     stop_all,
     store_mode,
-    store_unfold_request,
 )
-from callstack_proxy.management.api import ApiContext, now_ms
-from callstack_proxy.management.console.parts.frame_tree import has_returned
-from callstack_proxy.management.console.rendering import one_line, read_form, visitor_of
 from callstack_proxy.management.views import UnfoldView
-from proxy.core.commands import (
-    ActivateCommand,
-    FrameCommand,
-    FrameSpec,
-    InvalidateCommand,
-    PlanCommand,
-    PopCommand,
-    PushCommand,
-    RenameCommand,
-)
+from proxy.config import Mode
 from proxy.core.frames import Frame
 from proxy.core.ledger import Conversation, Lane, waiting_messages
 from proxy.errors import BadRequest, NotFound
-from proxy.exchange import MAX_MESSAGE_CHARACTERS
 from proxy.store import find_by_id
 
-MAX_TITLE, MAX_WORDS = 500, 20_000
-POP_STATUSES = ("completed", "failed", "blocked")
+Kind = TypeVar("Kind", bound=BaseModel)
+OPERATIONS: Mapping[str, Operation[Any]] = {
+    "activate": frames.ACTIVATE,
+    "pop": frames.POP,
+    "invalidate": frames.INVALIDATE,
+    "rename": frames.RENAME,
+    "push": frames.FRAMES,
+    "plan": frames.FRAMES,
+}
+MISSING = "The {name} is missing. Go back and fill it in."
+TOO_LONG = "The {name} has {length} characters; {most} is the most. Go back and shorten it."
+OTHER_STATUS = "A frame ends as completed, failed or blocked. Choose one of them."
 DONE_WORDS = {
     "activate": "The work goes on in this frame.",
     "pop": "The frame is ended.",
@@ -55,7 +57,7 @@ PLACES = {"overview": "/console", "list": "/console/conversations"}
 RECALL_TEXT = "Before you go on, read again what was done in “{title}”: call stack_recall with ref={frame}."
 """Said to the model for a person who wants the work of an ended frame back. The work comes as the result of that call:
 no earlier part of the request changes, so nothing that is cached is paid again."""
-MODES = ("", "off", "shadow", "passive", "active")
+MODES = ("", *get_args(Mode))
 
 
 async def change_frame(request: Request) -> Response:
@@ -63,21 +65,25 @@ async def change_frame(request: Request) -> Response:
     visitor = visitor_of(request)
     context, frame = visitor.context, request.path_params["frame"]
     action = request.path_params["action"]
-    if action not in DONE_WORDS and action != "unfold":
+    if action not in OPERATIONS and action != "unfold":
         raise NotFound("There is no such action on a frame. Use the buttons of its page.")
-    ledger, path_state = await find_by_id.ledger_with_frame(context.store, visitor.scope, frame)
-    tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
+    target = await find_target(context, visitor.scope, frame=frame)
     if action == "unfold":
-        place = f"/console/conversations/{conversation}" if form.get("from") == "tree" else f"/console/frames/{frame}"
-        if has_returned(ended := path_state.tree.as_shown.frames[frame]):
-            return _back(place, await _ask_to_recall(context, ledger.conversation, ended))
-        wanted = await store_unfold_request(context.store, ledger, frame, now=form.get("now") == "yes", at=now_ms())
-        context.on_events_stored(tenant, conversation, wanted.events)
-        return _back(place, _returns_words(wanted.view, frame))
-    command = _command(action, frame, form)
-    _, events = await run_command(context.store, context.config, CommandTarget(ledger, path_state, now_ms()), command)
-    context.on_events_stored(tenant, conversation, events)
+        return await _unfold(context, target, form)
+    operation = OPERATIONS[action]
+    below = {"parent": frame, "plan": action == "plan"} if operation is frames.FRAMES else {}
+    wanted = _read(operation.takes, form, **below) if operation.takes else None
+    await perform(context, operation, target, wanted)
     return _back(f"/console/frames/{frame}", f"{DONE_WORDS[action]} It holds from the agent's next request on.")
+
+
+async def _unfold(context: ApiContext, target: Target, form: Mapping[str, str]) -> Response:
+    conversation, frame = target.ledger.conversation, target.frame
+    place = f"/console/conversations/{conversation.id}" if form.get("from") == "tree" else f"/console/frames/{frame}"
+    if has_returned(ended := target.path_state.tree.as_shown.frames[frame]):
+        return _back(place, await _ask_to_recall(context, conversation, ended))
+    wanted = frames.UnfoldQuery(now=form.get("now") == "yes")
+    return _back(place, _returns_words(await perform(context, frames.UNFOLD, target, wanted), frame))
 
 
 def _returns_words(view: UnfoldView, frame: str) -> str:
@@ -99,38 +105,19 @@ async def _ask_to_recall(context: ApiContext, conversation: Conversation, frame:
     )
 
 
-def _command(action: str, frame: str, form: Mapping[str, str]) -> FrameCommand:
-    """Raises BadRequest for what is missing or too long."""
-    if action == "activate":
-        return ActivateCommand(frame)
-    if action == "pop":
-        status = form.get("status", "completed")
-        for allowed in POP_STATUSES:
-            if allowed == status:
-                return PopCommand(frame, allowed, _words(form, "results"))
-        raise BadRequest("A frame ends as completed, failed or blocked. Choose one of them.")
-    if action == "invalidate":
-        return InvalidateCommand(frame, _required(form, "reason", 2_000))
-    if action == "rename":
-        return RenameCommand(frame, _required(form, "title", MAX_TITLE), _words(form, "criteria"))
-    spec = FrameSpec(_required(form, "title", MAX_TITLE), _words(form, "criteria"))
-    return PlanCommand((spec,), frame) if action == "plan" else PushCommand(spec, frame)
-
-
-def _required(form: Mapping[str, str], name: str, most: int) -> str:
-    text = form.get(name, "").strip()
-    if not text:
-        raise BadRequest(f"The {name} is missing. Go back and fill it in.")
-    if len(text) > most:
-        raise BadRequest(f"The {name} has {len(text)} characters; {most} is the most. Go back and shorten it.")
-    return text
-
-
-def _words(form: Mapping[str, str], name: str) -> str:
-    text = form.get(name, "").strip()
-    if len(text) > MAX_WORDS:
-        raise BadRequest(f"The {name} has {len(text)} characters; {MAX_WORDS} is the most. Go back and shorten it.")
-    return text
+def _read(takes: type[Kind], form: Mapping[str, str], **known: object) -> Kind:
+    """The input that the fields of a form make, with what is `known` beside it. A title has to be there, though an
+    operation may do without. Raises BadRequest for what is missing or too long."""
+    fields = {name: text for name in takes.model_fields if (text := form.get(name, "").strip())}
+    try:
+        if "title" in takes.model_fields and "title" not in fields:
+            raise BadRequest(MISSING.format(name="title"))
+        return takes.model_validate({**fields, **known})
+    except ValidationError as error:
+        fault = error.errors()[0]
+        words = {"missing": MISSING, "literal_error": OTHER_STATUS}.get(fault["type"], TOO_LONG)
+        most, length = fault.get("ctx", {}).get("max_length"), len(str(fault["input"]))
+        raise BadRequest(words.format(name=fault["loc"][0], length=length, most=most)) from None
 
 
 def _back(path: str, done: str) -> Response:
@@ -144,7 +131,7 @@ async def say(request: Request) -> Response:
     visitor = visitor_of(request)
     conversation = request.path_params["conversation"]
     tenant = await find_by_id.tenant_of_conversation(visitor.context.store, visitor.scope, conversation)
-    text = _required(form, "text", MAX_MESSAGE_CHARACTERS)
+    text = _read(MessageBody, {"text": form.get("text", "")}).text
     lane = Lane.FOLLOW_UP if form.get("lane") == "follow_up" else Lane.STEER
     _, position = await visitor.context.inbox.add_message(tenant, conversation, text, lane, "")
     when = "when the model has nothing more to do" if lane is Lane.FOLLOW_UP else "with the agent's next request"
@@ -176,8 +163,7 @@ async def stop(request: Request) -> Response:
         done += f" {which} taken back and will not be told: say it again after Resume if it still holds."
     if form.get("tree") == "yes":
         ledger = await find_by_id.ledger_of(context.store, stored.tenant, conversation)
-        stopped, events = await stop_all(context.store, context.config, ledger, now_ms())
-        context.on_events_stored(stored.tenant, conversation, events)
+        stopped = await carry_out(context, ledger.conversation, stop_all(ledger, context.config, now_ms()))
         done += f" {len(stopped['blocked'])} frames are blocked, {len(stopped['invalidated'])} given up."
     return _back(_place(form, conversation), done)
 
@@ -208,7 +194,7 @@ async def set_mode(request: Request) -> Response:
     form = await read_form(request)
     visitor = visitor_of(request)
     context, conversation = visitor.context, request.path_params["conversation"]
-    mode = form.get("mode")  # a form in which none is chosen sends none
+    mode = form.get("mode", "-")  # a form in which none is chosen sends none
     if mode not in MODES:
         raise BadRequest("There is no such mode; choose one of the list.")
     stored = (await find_by_id.ledger_of(context.store, visitor.scope, conversation)).conversation

@@ -41,7 +41,7 @@ from callstack_proxy.management.views.logs import (
     log_item_of,
     message_position_of,
 )
-from callstack_proxy.management.views.loop_warnings import clear_loop_warnings, loop_rows
+from callstack_proxy.management.views.loop_warnings import loop_rows
 from callstack_proxy.management.views.messages import in_flight_rows, message_rows
 from callstack_proxy.management.views.project_memory import (
     ProjectConversations,
@@ -166,7 +166,6 @@ __all__ = [
     "UnfoldView",
     "as_of",
     "call_states_of",
-    "clear_loop_warnings",
     "compare_sessions",
     "contexts",
     "conversation_rows_of",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from callstack_proxy.management.actions.frames import FrameCommandView
+from callstack_proxy.management.operations.frames import FrameCommandView
 from tests.management.api.conftest import Served
 
 pytestmark = pytest.mark.rows("S0-36")

@@ -7,32 +7,36 @@ refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from msgspec.structs import replace
+from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from callstack_proxy.management.operations.base import Decision, Input, Operation, Target
 from callstack_proxy.management.views import StructSchema
 from proxy.config import Config
 from proxy.core.frames import (
     POP,
     PUSH,
     AutonomySet,
-    FrameEvent,
     PathState,
     Suggestion,
     SuggestionCounts,
     SuggestionsCleared,
-    as_ledger_event,
 )
-from proxy.core.ledger import EntryKind, Ledger, LedgerEvent
+from proxy.core.ledger import EntryKind, Ledger
 from proxy.core.policy import (
+    HEURISTIC_NAMES,
     HEURISTICS,
     RULE_NAMES,
+    AutonomyLevel,
     AutonomyVerdict,
+    HeuristicName,
     HeuristicScore,
+    ScoreCombiner,
     ScoreInput,
+    clamp_threshold,
     judge,
     pending_suggestions,
     read_activity,
@@ -40,7 +44,7 @@ from proxy.core.policy import (
     signals_of,
     tally_at,
 )
-from proxy.store import LedgerRecord, Store, all_path_states, newest_path_state
+from proxy.store import all_path_states, newest_path_state
 
 
 class ScoreView(TypedDict):
@@ -190,43 +194,78 @@ def suggestion_status(suggestion: Suggestion, now: int) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------- changing them
-async def change_rules(store: Store, ledger: Ledger, wanted: Mapping[str, Any], at: int) -> Sequence[LedgerEvent]:
-    """Stores settings for this conversation, by rule name, at `at` (ms since the epoch); None restores the configured
-    value. Durable on return. Raises StoreError."""
-    settings = replace(newest_path_state(ledger).tree.suggestion_state.settings, at=at, **wanted)
-    first_entries = [
-        entry for entry in ledger.entries.values() if not entry.parent and entry.kind is not EntryKind.OVERLAY
+MAX_THRESHOLD = 2**53
+"""Accepted values; they are clamped to 0 to 100."""
+Threshold = Annotated[int, Field(ge=-MAX_THRESHOLD, le=MAX_THRESHOLD)]
+
+
+class AutonomyBody(Input):
+    """What is to hold for this conversation from its next request on. What is left out stays as it is; null goes back
+    to what the configuration says."""
+
+    level: AutonomyLevel | None = None
+    push_threshold: Threshold | None = None
+    pop_threshold: Threshold | None = None
+    combine: ScoreCombiner | None = None
+    suggest_in_context: bool | None = None
+    heuristics: Annotated[list[HeuristicName], Field(max_length=len(HEURISTIC_NAMES))] | None = None
+
+    def changes_by_rule(self) -> dict[str, Any]:
+        """The given settings by rule name."""
+        changes = self.model_dump(exclude_unset=True)
+        for name in ("push_threshold", "pop_threshold"):
+            if changes.get(name) is not None:
+                changes[name] = clamp_threshold(changes[name])
+        if changes.get("heuristics") is not None:
+            changes["heuristics"] = tuple(name for name in HEURISTIC_NAMES if name in changes["heuristics"])
+        return changes
+
+
+def set_autonomy(target: Target, wanted: AutonomyBody) -> Decision:
+    """Set how much the proxy decides in this conversation, from its next request on."""
+    ledger, events = target.ledger, []
+    if changes := wanted.changes_by_rule():
+        settings = replace(target.path_state.tree.suggestion_state.settings, at=target.now, **changes)
+        events = target.events_at(
+            (AutonomySet(settings), first.id, 0)
+            for first in ledger.entries.values()
+            if not first.parent and first.kind is not EntryKind.OVERLAY
+        )
+    for event in events:
+        ledger.add_event(event)
+    return Decision(autonomy_view(ledger, newest_path_state(ledger), target.config, target.now), events)
+
+
+class ClearedSuggestions(TypedDict):
+    cleared: int
+
+
+class CountsQuery(BaseModel):
+    counts: Annotated[bool, Field(description="Also begin all counts anew")] = False
+
+
+def clear_suggestions(target: Target, wanted: CountsQuery) -> Decision:
+    """Take back what waits; words that stand on a line stay there."""
+    cleared = [
+        path_state
+        for path_state in all_path_states(target.ledger)
+        if path_state.tree.suggestion_state.history or wanted.counts
     ]
-    placed = [(AutonomySet(settings), first.id, 0) for first in first_entries]
-    return await _store_events(store, ledger, placed, at)
+    event = SuggestionsCleared(target.now, waiting=True, counts=wanted.counts)
+    waited = (len(pending_suggestions(path_state.tree.suggestion_state, target.now)) for path_state in cleared)
+    view: ClearedSuggestions = {"cleared": next(filter(None, waited), 0)}
+    return Decision(view, target.events_at_tips((event, path_state) for path_state in cleared))
 
 
-async def clear_pending_suggestions(
-    store: Store, ledger: Ledger, *, counts: bool, at: int
-) -> tuple[Sequence[LedgerEvent], int]:
-    """Withdraws waiting suggestions, with `counts` resets the counts, and returns how many waited. Durable on return.
-    Raises StoreError."""
-    placed: list[tuple[FrameEvent, str, int]] = []
-    waited = 0
-    for path_state in all_path_states(ledger):
-        if path_state.tree.suggestion_state.history or counts:
-            rounds = ledger.rounds.get(path_state.tip, ())
-            event = SuggestionsCleared(at, waiting=True, counts=counts)
-            placed.append((event, path_state.tip, rounds[-1].number if rounds else 0))
-            waited = waited or len(pending_suggestions(path_state.tree.suggestion_state, at))
-    return await _store_events(store, ledger, placed, at), waited
-
-
-async def _store_events(
-    store: Store, ledger: Ledger, path_entries: Sequence[tuple[FrameEvent, str, int]], at: int
-) -> Sequence[LedgerEvent]:
-    events = [
-        as_ledger_event(event, entry, number, ledger.next_seq + n, at)
-        for n, (event, entry, number) in enumerate(path_entries)
-    ]
-    if events:
-        owner = ledger.conversation
-        await store.wait_until_durable(store.write(owner.tenant, [LedgerRecord(owner.id, event) for event in events]))
-        for event in events:
-            ledger.add_event(event)
-    return events
+AUTONOMY = Operation(
+    "PATCH", "/conversations/{conversation}/autonomy", set_autonomy, AutonomyBody, AutonomyView, refusal=""
+)
+CLEAR_SUGGESTIONS = Operation(
+    "DELETE",
+    "/conversations/{conversation}/autonomy/suggestions",
+    clear_suggestions,
+    CountsQuery,
+    ClearedSuggestions,
+    refusal="",
+    in_query=True,
+)

@@ -3,14 +3,15 @@ entry of a path; `proxy.core.tools` lets a branch begin with the user's next mes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NotRequired
+from typing import Annotated, NotRequired
 
+import typer
+from pydantic import Field
 from typing_extensions import TypedDict
 
+from callstack_proxy.management.operations.base import Decision, Input, Operation, Target
 from callstack_proxy.management.views import FrameState, conversations
-from proxy.core.frames import Checkpoint, FrameEvent, PathState, as_ledger_event, replay
+from proxy.core.frames import BranchSwitchRequested, Checkpoint, FrameEvent, PathState, replay
 from proxy.core.ledger import Ledger, LedgerEvent
 from proxy.core.observers import message_of
 from proxy.core.tools import (
@@ -24,7 +25,7 @@ from proxy.core.tools import (
     request_switch,
 )
 from proxy.errors import NotFound
-from proxy.store import LedgerRecord, Store, quote_reference
+from proxy.store import quote_reference
 
 WITH_NEXT_MESSAGE = "with the user's next message"
 
@@ -172,85 +173,110 @@ def _message_rows(branch: PathState) -> list[BranchMessage]:
 
 
 # ----------------------------------------------------------------------------------------------------------------- ask
-@dataclass(frozen=True, slots=True)
-class ConversationPath:
-    """A path of a conversation at `now` (ms since the epoch)."""
-
-    ledger: Ledger
-    path_state: PathState
-    now: int
-
-
-async def store_event(store: Store, path: ConversationPath, event: FrameEvent) -> Sequence[LedgerEvent]:
-    """Stores an event behind the newest entry of the path; durable on return. Raises NotFound, StoreError."""
-    ledger, tip = path.ledger, path.path_state.tip
-    if tip not in ledger.entries:
-        raise NotFound("This conversation has no message yet. Send one in the client first.")
-    rounds = ledger.rounds.get(tip, ())
-    record = as_ledger_event(event, tip, rounds[-1].number if rounds else 0, ledger.next_seq, path.now)
-    owner = ledger.conversation
-    await store.wait_until_durable(store.write(owner.tenant, [LedgerRecord(owner.id, record)]))
-    return [record]
+Name = Annotated[
+    str, Field(max_length=64, description="Letters, digits, dots, dashes, underscores; default: a fresh one")
+]
+Known = Annotated[str, Field(min_length=1, max_length=64)]
+Reason = Annotated[str, Field(max_length=2_000, description="For the model: why"), typer.Option("--reason")]
+OnThread = Annotated[str, Field(max_length=64, description="The path of this thread; default: the one that grew last")]
 
 
-async def set_checkpoint(
-    store: Store, path: ConversationPath, name: str
-) -> tuple[CheckpointRow, Sequence[LedgerEvent]]:
-    """Names the newest point of the current branch. Raises NotAllowed, StoreError."""
-    event = create_checkpoint(path.path_state, path.ledger, path.path_state.tip, name)
-    events = await store_event(store, path, event)
-    checkpoint = Checkpoint(event.name, event.at, event.branch, event.automatic, event.look, path.now)
-    return _checkpoint_row(checkpoint), events
+class CheckpointBody(Input):
+    name: Annotated[Name, typer.Argument()] = ""
+    thread: OnThread = ""
 
 
-async def begin_branch(
-    store: Store, path: ConversationPath, checkpoint: str, name: str, reason: str
-) -> tuple[BranchSwitchView, Sequence[LedgerEvent]]:
-    """Requests a new branch at a checkpoint. Raises NotAllowed, StoreError."""
-    event = request_branch(path.path_state.branches, checkpoint, name, reason)
-    return _switch_view(path, event.branch, event.checkpoint), await store_event(store, path, event)
+class BranchBody(Input):
+    checkpoint: Annotated[
+        str,
+        Field(max_length=64, description="Where it begins; default: the newest"),
+        typer.Option("--from", help="The checkpoint it begins at; default: the newest."),
+    ] = ""
+    name: Annotated[Name, typer.Argument(help="Of the new branch; default: a fresh one.")] = ""
+    reason: Reason = ""
+    thread: OnThread = ""
 
 
-async def switch_to_branch(
-    store: Store, path: ConversationPath, name: str, reason: str
-) -> tuple[BranchSwitchView, Sequence[LedgerEvent]]:
-    """Requests a switch to another branch. Raises NotAllowed, StoreError."""
-    event = request_switch(path.path_state.branches, name, reason)
-    return _switch_view(path, name, path.path_state.branches.start_checkpoints[name]), await store_event(
-        store, path, event
+class SwitchBody(Input):
+    branch: Annotated[Known, typer.Argument(help="The branch to go on with; main is the first line.")]
+    reason: Reason = ""
+    thread: OnThread = ""
+
+
+class InjectionBody(Input):
+    """Either `messages` or `frame`."""
+
+    branch: Annotated[
+        Known, Field(description="Where it is copied from"), typer.Argument(help="The branch to copy from.")
+    ]
+    messages: Annotated[list[int], typer.Argument(help="Numbers, as `callstack branch BRANCH --list` tells them.")] = (
+        Field([], max_length=100, description="Numbers, as GET .../branches/NAME tells them")
     )
+    frame: Annotated[
+        str,
+        Field(max_length=200, description="A frame of that branch: what it returned"),
+        typer.Option("--frame", help="Instead: what this frame of the branch returned."),
+    ] = ""
+    to: Annotated[
+        str,
+        Field(max_length=64, description="Default: where the next request stands"),
+        typer.Option("--to", help="The branch to copy to; default: where the next request stands."),
+    ] = ""
+    thread: OnThread = ""
 
 
-def _switch_view(path: ConversationPath, branch: str, checkpoint: str) -> BranchSwitchView:
-    return {
-        "conversation": path.ledger.conversation.id,
-        "branch": branch,
+def set_checkpoint(target: Target, wanted: CheckpointBody) -> Decision:
+    """Name the newest point of the current line behind which the user could speak."""
+    event = create_checkpoint(target.path_state, target.ledger, target.path_state.tip, wanted.name)
+    checkpoint = Checkpoint(event.name, event.at, event.branch, event.automatic, event.look, target.now)
+    return Decision(_checkpoint_row(checkpoint), _at_tip(target, event))
+
+
+def begin_branch(target: Target, wanted: BranchBody) -> Decision:
+    """Begin a new line at a checkpoint with the user's next message; what was done since is not known there."""
+    event = request_branch(target.path_state.branches, wanted.checkpoint, wanted.name, wanted.reason)
+    return _switch_decision(target, event, event.checkpoint)
+
+
+def switch(target: Target, wanted: SwitchBody) -> Decision:
+    """Go on with another line, as it was left, with the user's next message."""
+    event = request_switch(target.path_state.branches, wanted.branch, wanted.reason)
+    return _switch_decision(target, event, target.path_state.branches.start_checkpoints[wanted.branch])
+
+
+def _switch_decision(target: Target, event: BranchSwitchRequested, checkpoint: str) -> Decision:
+    view: BranchSwitchView = {
+        "conversation": target.ledger.conversation.id,
+        "branch": event.branch,
         "checkpoint": checkpoint or None,
         "comes": WITH_NEXT_MESSAGE,
     }
+    return Decision(view, _at_tip(target, event))
 
 
-@dataclass(frozen=True, slots=True)
-class InjectionSelection:
-    """What to copy: messages by number, or the results of a frame. An empty target is the branch of the next
-    request."""
-
-    source_branch: str
-    message_numbers: Sequence[int]
-    frame: str
-    target_branch: str = ""
-
-
-async def inject(
-    store: Store, path: ConversationPath, choice: InjectionSelection
-) -> tuple[InjectionView, Sequence[LedgerEvent]]:
-    """Requests a copy to the end of another branch, with its next request. Raises NotAllowed, StoreError."""
-    texts = copy_texts(path.path_state, choice.source_branch, choice.message_numbers, choice.frame)
-    event = request_injection(path.path_state.branches, choice.target_branch, choice.source_branch, texts)
+def inject(target: Target, wanted: InjectionBody) -> Decision:
+    """Copy messages of a line, or what a frame of it returned, once to the end of another."""
+    texts = copy_texts(target.path_state, wanted.branch, wanted.messages, wanted.frame)
+    event = request_injection(target.path_state.branches, wanted.to, wanted.branch, texts)
     view: InjectionView = {
-        "conversation": path.ledger.conversation.id,
+        "conversation": target.ledger.conversation.id,
         "branch": event.branch,
         "texts": len(texts),
         "comes": "with the next request there",
     }
-    return view, await store_event(store, path, event)
+    return Decision(view, _at_tip(target, event))
+
+
+def _at_tip(target: Target, event: FrameEvent) -> list[LedgerEvent]:
+    """Raises NotFound."""
+    if target.path_state.tip not in target.ledger.entries:
+        raise NotFound("This conversation has no message yet. Send one in the client first.")
+    return target.events_at_tips([(event, target.path_state)])
+
+
+CHECKPOINT = Operation(
+    "POST", "/conversations/{conversation}/checkpoints", set_checkpoint, CheckpointBody, CheckpointRow
+)
+BRANCH = Operation("POST", "/conversations/{conversation}/branches", begin_branch, BranchBody, BranchSwitchView)
+SWITCH = Operation("POST", "/conversations/{conversation}/switch", switch, SwitchBody, BranchSwitchView)
+INJECT = Operation("POST", "/conversations/{conversation}/inject", inject, InjectionBody, InjectionView)
