@@ -1,5 +1,5 @@
-"""Decompresses bodies by their `content-encoding`: gzip, deflate, and zstd (by the standard library from Python 3.14
-on). The size of what comes out is bounded while it is decompressed."""
+"""Decompresses bodies by their `content-encoding`: gzip, deflate, br, and zstd (by the standard library from Python
+3.14 on). The size of what comes out is bounded while it is decompressed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Protocol
+
+import brotli
 
 MAX_CODINGS = 3
 """Codings of one body; clients use one."""
@@ -54,12 +56,29 @@ def _zstd_module() -> ModuleType | None:
     return None
 
 
+class _BrotliDecompressor:
+    """brotli's own, in the words of zlib's. Its pieces may be twice as long as asked. A body is one stream."""
+
+    unused_data = b""
+
+    def __init__(self) -> None:
+        self._brotli = brotli.Decompressor()
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._brotli.is_finished())
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes:
+        return bytes(self._brotli.process(data, output_buffer_limit=max_length))
+
+
 _ZSTD = _zstd_module()
-_ERRORS: tuple[type[Exception], ...] = (zlib.error, EOFError, *([_ZSTD.ZstdError] if _ZSTD else ()))
+_ERRORS: tuple[type[Exception], ...] = (zlib.error, EOFError, brotli.error, *([_ZSTD.ZstdError] if _ZSTD else ()))
 _DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
     "gzip": lambda: zlib.decompressobj(_AUTOMATIC_HEADER),
     "x-gzip": lambda: zlib.decompressobj(_AUTOMATIC_HEADER),
     "deflate": lambda: zlib.decompressobj(_AUTOMATIC_HEADER),
+    "br": _BrotliDecompressor,
 }
 if _ZSTD:
     _DECOMPRESSORS["zstd"] = _ZSTD.ZstdDecompressor

@@ -7,6 +7,7 @@ import random
 import zlib
 from collections.abc import Callable
 
+import brotli
 import pytest
 
 from proxy.upstream import BrokenCoding, DecodedTooLarge, decode_body
@@ -25,6 +26,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "gzip of members": lambda plain: b"".join(gzip.compress(plain[at::7]) for at in range(7)),
     "deflate": zlib.compress,
     "deflate without a header": lambda plain: zlib.compress(plain)[2:-4],
+    "br": lambda plain: brotli.compress(plain, quality=1),
 }
 
 

@@ -245,7 +245,7 @@ ODD: dict[str, ScriptedAnswer] = {
     "gzip": says("hi", encoding=("gzip",)),
     "double gzip": says("hi", encoding=("gzip", "gzip")),
     "unknown coding": ScriptedAnswer(
-        instead=FixedReply(200, b"\x0b\x02\x80hi\x03", (*GZIP[:1], ("content-encoding", "br")))
+        instead=FixedReply(200, b"\x0b\x02\x80hi\x03", (*GZIP[:1], ("content-encoding", "x-zip")))
     ),
     "broken gzip": ScriptedAnswer(instead=FixedReply(200, gzip.compress(b"{}")[:-4] + b"????", GZIP)),
     "gzip bomb": gzip_bomb(),
