@@ -64,6 +64,7 @@ from proxy.core.compaction.trace import (
 )
 from proxy.core.context import MessageComposer, context_entries, owner_of
 from proxy.core.frames import (
+    CONVERSATION,
     FINAL_STATUSES,
     MAX_CRITERION_CHARACTERS,
     PLAN_ORIGIN,
@@ -103,10 +104,10 @@ from proxy.core.observers import (
     message_of,
     messages_of,
     names_still_visible,
+    order_of,
     runs_program,
     steps_of,
     task_text_of,
-    typed_text_of,
     written_texts,
 )
 from proxy.core.text import CountTokens, cut_for_display
@@ -588,11 +589,11 @@ class _CoveredOrders(msgspec.Struct, frozen=True):
     def first_beside(self, title: str) -> str:
         """The title of the message above, where a request of this title was begun by another one."""
         titles = [title_of(task_text_of(first_user_text([text], MAX_CRITERION_CHARACTERS))) for text in self.above]
-        return titles[-1] if titles and title not in titles else ""
+        return titles[-1] if titles and title not in titles and titles[-1] != CONVERSATION else ""
 
     @property
     def named_below(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(filter(None, map(typed_text_of, self.below))))
+        return tuple(dict.fromkeys(filter(None, map(order_of, self.below))))
 
 
 def _sums_up(text: str, first: str, previous: str) -> bool:

@@ -175,6 +175,7 @@ def facts_of(
         tuple(told_steps),
         tuple(edits),
         lists_plan,
+        outcomes,
         shared_names,
     )
 

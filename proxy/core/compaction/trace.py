@@ -20,7 +20,6 @@ from msgspec.structs import replace
 from proxy.core.frames import USER_ORIGIN, Frame, Status, marked_results, one_spelling, outcome_part
 from proxy.core.ledger import Message
 from proxy.core.observers import (
-    FAILED_AT_THE_END,
     WrittenText,
     clean_name,
     decode_json_or_text,
@@ -29,6 +28,7 @@ from proxy.core.observers import (
     names_in_messages,
     names_in_text,
     rank_names,
+    with_later_outcome,
 )
 from proxy.core.text import (
     GAP_MARKER,
@@ -133,7 +133,8 @@ class SpanFacts(msgspec.Struct, frozen=True):
     `changed` are paths with the kind of change if known (`src/b.py (created)`), `commands` end with their newest
     outcome (`pytest -q: failed`), `errors` with what the last run said of them. `steps` counts call groups. `said` are
     the texts of the assistant, `told_steps` and `edits` a line each. With `lists_plan` a call of the span listed the
-    client's whole plan. `shared_names` has, by path, how a file is told of which another has the name too.
+    client's whole plan. `outcomes` has how the last run of each kind of check ended, if known, `shared_names` by path
+    how a file is told of which another has the name too.
     """
 
     changed: tuple[str, ...] = ()
@@ -146,6 +147,7 @@ class SpanFacts(msgspec.Struct, frozen=True):
     told_steps: tuple[str, ...] = ()
     edits: tuple[str, ...] = ()
     lists_plan: bool = False
+    outcomes: Mapping[str, bool] = msgspec.field(default_factory=dict)
     shared_names: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -727,8 +729,6 @@ _OLD_STEPS_PATTERN = re.compile(
 )
 _ITEM_PATTERN = re.compile(r"^- (.*)$", re.MULTILINE)
 _MORE_PATTERN = re.compile(r"\+\d+ more")
-_AT_THAT_TIME = re.compile(rf" \((?:still failing|{FAILED_AT_THE_END})\)\Z")
-"""What an error's part said of its end: no end of the longer part that the next trace is about."""
 
 
 _TRACE_START = "<stack-context"
@@ -762,7 +762,7 @@ def _parse_trace(text: str) -> ParsedTrace:
             read=_split_paths(files.get("read", "")),
             commands=lists.get("commands", ()),
             decisions=lists.get("decisions", ()),
-            errors=tuple(_AT_THAT_TIME.sub("", error) for error in lists.get("errors", ())),
+            errors=lists.get("errors", ()),
             steps=int(match[1]) if match else int(old_match[1] or old_match[2]) if old_match else 0,
             said=(*lists.get("progress", ()), *(said.split(PARAGRAPH) if said else ())),
             told_steps=(*lists.get("commands", ()), *lists.get("steps", ())),
@@ -819,7 +819,7 @@ def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
             old.decisions, (cut_for_display(item, DECISION_CHARACTERS) for item in new.decisions), str
         ),
         errors=_merge_items(
-            _still_refused(old.errors, new.changed), (_cut_item(item, _item_path) for item in new.errors), _item_path
+            _errors_left(old.errors, new), (_cut_item(item, _item_path) for item in new.errors), _item_path
         ),
         steps=old.steps + new.steps,
         said=tuple(dict.fromkeys((*old.said, *new.said))),
@@ -829,10 +829,12 @@ def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
     )
 
 
-def _still_refused(errors: Iterable[str], changed: Iterable[str]) -> Iterator[str]:
-    """The errors without edits of a file that were refused (`cart.py: no such text`) where it was changed later."""
-    names = {_item_path(item).replace("\\", "/").rpartition("/")[2] for item in changed}
-    return (error for error in errors if error.partition(": ")[0] not in names)
+def _errors_left(errors: Iterable[str], later: SpanFacts) -> Iterator[str]:
+    """Errors with what a later part says of them: without refused edits (`cart.py: no such text`) of files that it
+    changed."""
+    names = {_item_path(item).replace("\\", "/").rpartition("/")[2] for item in later.changed}
+    left = (error for error in errors if error.partition(": ")[0] not in names)
+    return (with_later_outcome(error, later.outcomes) for error in left)
 
 
 def _respelled(spelled: Mapping[str, str], item: str) -> str:
@@ -853,7 +855,7 @@ def _cut_item(item: str, key: Callable[[str], str]) -> str:
 
 _CHANGE_MARK = re.compile(
     r" \((?:created|(?:deleted )?by command|by command or earlier|deleted|undone"
-    r"|fixed|still failing|failed when this part ended|a later [a-z ]{4,12} passed)\)\Z"
+    r"|fixed|still failing|(?:the [a-z ]{4,12} )?failed when this part ended|a later [a-z ]{4,12} passed)\)\Z"
 )
 """The second line names what becomes of errors, in this version and in earlier ones."""
 _COMMAND_STATE = re.compile(r": (?:ok|failed)\Z")

@@ -19,7 +19,7 @@ from proxy.core.observers.commands import (
     was_missing,
 )
 from proxy.core.observers.effects import is_waiting, may_have_side_effects, runs_program
-from proxy.core.observers.errors import FAILED_AT_THE_END, ObservedError, resolution_of
+from proxy.core.observers.errors import ObservedError, resolution_of, with_later_outcome
 from proxy.core.observers.files import (
     FileAction,
     ObservedFile,
@@ -82,6 +82,7 @@ from proxy.core.observers.turns import (
     first_user_text,
     has_client_tag,
     is_client_elements,
+    order_of,
     queued_words,
     task_text_of,
     topic_keywords,

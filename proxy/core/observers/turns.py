@@ -213,7 +213,10 @@ _CLIENT_MESSAGE = re.compile(
 """A whole message that a client wrote in the user's name: the first one of Qwen Code and Gemini CLI, and what gptme
 tells a model that calls nothing. Elsewhere `<system>` may be the user's own word."""
 _CHOICE = re.compile(r"\A\W{0,2}(?:option\s)?(?:\d{1,2}|[a-d])(?:[.):,]|\s|\Z)", re.IGNORECASE)
-_IMAGE_PATH = re.compile(r"^['\"]?[^\s'\"]{1,400}\.(?:png|jpe?g|gif|webp|pdf)['\"]?$", re.IGNORECASE | re.MULTILINE)
+_IMAGE_PATH = re.compile(
+    r"""^(?:['"]?[^\s'"]{1,400}\.(?:png|jpe?g|gif|webp|pdf)['"]?|'[^'\n]{1,400}\.(?:png|jpe?g|gif|webp|pdf)')$""",
+    re.IGNORECASE | re.MULTILINE,
+)
 _SLASH_COMMAND = re.compile(r"\A/[\w:-]*[ \t]*(?:\n|\Z)")
 
 
@@ -274,6 +277,12 @@ def typed_text_of(text: str) -> str:
     """What the user typed: without client elements, images, files, image paths, and a slash command on a line of its
     own."""
     return _strip_client_markup(without_media(text))
+
+
+def order_of(text: str) -> str:
+    """What the user typed; empty for a client's text."""
+    typed = typed_text_of(text)
+    return "" if _CLIENT_TEXT.match(typed) else typed
 
 
 def _without_markup(text: str) -> str:

@@ -200,9 +200,9 @@ FAILING = ([bash("pytest -q")], ["E   KeyError: 'sub'\n1 failed, 3 passed"])
     ("later", "ending"),
     [
         ([([bash("pytest -q tests/other")], ["4 passed"])], " (a later test run passed)"),
-        ([], " (failed when this part ended)"),
+        ([], " (the test run failed when this part ended)"),
         ([([bash("pytest -q > log.txt")], [""])], ""),
-        ([([bash("ruff check .")], ["All checks passed!"])], " (failed when this part ended)"),
+        ([([bash("ruff check .")], ["All checks passed!"])], " (the test run failed when this part ended)"),
     ],
 )
 def test_of_an_error_it_is_told_what_the_last_run_said_and_no_more(later: list[Any], ending: str) -> None:
@@ -212,7 +212,7 @@ def test_of_an_error_it_is_told_what_the_last_run_said_and_no_more(later: list[A
 @pytest.mark.rows("S0-55")
 @pytest.mark.parametrize(
     ("later", "ending"),
-    [("npm run build 2>&1 | tail -3", ""), ("npx eslint .", " (failed when this part ended)")],
+    [("npm run build 2>&1 | tail -3", ""), ("npx eslint .", " (the type check failed when this part ended)")],
 )
 def test_a_type_error_failed_at_the_end_only_where_no_build_came_behind_it(later: str, ending: str) -> None:
     error = "src/a.ts(1,2): error TS2353: no such property"
@@ -278,7 +278,7 @@ def test_an_edit_is_told_with_the_first_check_behind_it() -> None:
 
     assert known(EDITED, PASSING, broken, mended).edits == ("a.py: a -> b (then pytest -q: ok)",)
     assert known(EDITED, PASSING, broken, mended).errors == ("E KeyError: 'sub'",)
-    assert known(EDITED, PASSING, broken).errors == ("E KeyError: 'sub' (failed when this part ended)",)
+    assert known(EDITED, PASSING, broken).errors == ("E KeyError: 'sub' (the test run failed when this part ended)",)
     assert known(EDITED, broken, PASSING).edits == ("a.py: a -> b (then pytest -q: ok)",)
     assert known(together).edits == (
         "a.py: a -> b (then pytest -q: failed)",
@@ -301,10 +301,10 @@ PUSHED_AND_MENDED = (("edit", {"filePath": "a.py", "oldString": "c", "newString"
             ("in a frame inside: pytest -q: ok (4 passed)",),
             "failed, passed later",
         ),
-        ([(bash("pytest -q"), "1 failed, 3 passed")], " (failed when this part ended)", (), "failed"),
+        ([(bash("pytest -q"), "1 failed, 3 passed")], " (the test run failed when this part ended)", (), "failed"),
         ([PUSHED_AND_MENDED], "", (), "failed"),
         ([PUSHED_AND_MENDED, (bash("pytest -q > log"), "")], "", (), "failed"),
-        ([(bash("ls"), "a.py")], " (failed when this part ended)", (), "failed"),
+        ([(bash("ls"), "a.py")], " (the test run failed when this part ended)", (), "failed"),
     ],
 )
 def test_a_check_in_a_frame_pushed_and_popped_inside_says_how_it_ended(
@@ -343,7 +343,7 @@ def test_a_command_that_was_not_there_is_told_beside_the_one_that_passed() -> No
     )
 
     assert facts.commands == ("pytest -q: ok", "python -m flake8 agate: failed")
-    assert facts.errors == ("python: No module named flake8 (failed when this part ended)",)
+    assert facts.errors == ("python: No module named flake8 (the lint run failed when this part ended)",)
 
 
 @pytest.mark.rows("S0-55")
@@ -757,3 +757,12 @@ def test_a_refused_edit_failed_only_until_the_file_was_changed(call: Made, refus
 )
 def test_an_edit_that_was_made_is_no_refusal(result: str) -> None:
     assert known(([edit("a.py")], [result])).changed == ("a.py",)
+
+
+@pytest.mark.rows("S0-55")
+def test_a_check_that_passed_in_the_next_part_is_told_of_its_error() -> None:
+    failed = known(FAILING)
+
+    assert failed.errors == ("E KeyError: 'sub' (the test run failed when this part ended)",)
+    assert merge_facts(failed, known(PASSING)).errors == ("E KeyError: 'sub' (a later test run passed)",)
+    assert merge_facts(failed, known(([bash("ls")], ["a.py"]))).errors == ("E KeyError: 'sub'",)

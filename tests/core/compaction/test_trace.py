@@ -514,7 +514,7 @@ def test_errors_are_told_as_far_as_there_is_room_and_the_others_are_counted(toke
 def test_how_an_error_ended_in_its_part_is_no_end_of_the_longer_part() -> None:
     first = traced(facts=SpanFacts(errors=("KeyError: 'a' (failed when this part ended)", "KeyError: 'b' (fixed)")))
 
-    assert parse_traces(first).facts.errors == ("KeyError: 'a'", "KeyError: 'b' (fixed)")
+    assert merge_facts(parse_traces(first).facts, SpanFacts()).errors == ("KeyError: 'a'", "KeyError: 'b' (fixed)")
 
 
 def test_the_newest_state_of_a_thing_replaces_what_was_told_of_it() -> None:

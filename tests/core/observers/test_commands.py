@@ -219,7 +219,7 @@ def test_the_errors_of_a_run_that_failed_are_told_and_how_they_ended() -> None:
         ObservedError("E KeyError: 'a'", "test"),
     )
     assert resolution_of(errors[0], {"test": True}) == "a later test run passed"
-    assert resolution_of(errors[0], {"test": False}) == "failed when this part ended"
+    assert resolution_of(errors[0], {"test": False}) == "the test run failed when this part ended"
     assert resolution_of(errors[0], {}) == ""
 
 

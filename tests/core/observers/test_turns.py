@@ -10,6 +10,7 @@ from proxy.core.observers.turns import (
     continues_turn,
     ends_with_user_message,
     first_user_text,
+    order_of,
     task_text_of,
     typed_text_of,
 )
@@ -133,6 +134,19 @@ def test_what_a_client_says_in_the_users_name_is_no_request(text: str) -> None:
     assert first_user_text([text, "Make the tests green."], 400) == "Make the tests green."
     assert not ends_with_user_message([message(text)])
     assert continues_turn("Make the tests green.", "Now I run them.", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Base directory for this skill: /srv/skills/plan", ""),
+        ("'/var/a b/shot 1.png'\nwhy is it grey?", "why is it grey?"),
+        ("yes", "yes"),
+        ("ok, option 3", "ok, option 3"),
+    ],
+)
+def test_a_message_is_named_by_what_the_user_typed(text: str, name: str) -> None:
+    assert order_of(text) == name
 
 
 @pytest.mark.parametrize("text", ["hi", "(conversation starts)", "<uploaded_files>\n/a\n</uploaded_files>"])
