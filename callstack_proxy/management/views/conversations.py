@@ -177,7 +177,8 @@ def task_title(ledger: Ledger, most: int = MAX_TASK_TITLE_LENGTH) -> str:
 def task_title_of(opening: Iterable[Message], most: int = MAX_TASK_TITLE_LENGTH) -> str:
     """The same from the first messages of a conversation, oldest first."""
     texts = [message.text for message in opening if message.role == "user"]
-    return truncate_line(task_text_of(first_user_text(texts, MAX_OPENING_CHARACTERS)), most) if texts else ""
+    task = task_text_of(first_user_text(texts, MAX_OPENING_CHARACTERS)) if texts else ""
+    return truncate_line("\n".join(line.lstrip("#> ") for line in task.splitlines()), most)
 
 
 def last_active(ledger: Ledger, requests: Iterable[int]) -> int:

@@ -73,7 +73,7 @@ def tree_rows(
             states[frame.id],
             tree.active == frame.id,
             mark_of(own if any(own.values()) else of_all, returns=returns)
-            or _mark_without_work(frame, returning.get(frame.id, "")),
+            or _mark_without_work(frame, returning.get(frame.id, ""), costs.get(frame.id, 0.0)),
             sum(own.values()) - own.get("folded", 0),
             sum(own.values()),
             costs.get(frame.id, 0.0),
@@ -118,10 +118,13 @@ def mark_of(tokens: Mapping[str, int], *, returns: bool) -> str:
     return "in context" if here else ""
 
 
-def _mark_without_work(frame: Frame, returns: str) -> str:
-    """Of a frame that has no messages: none yet, or a later frame has taken them over and was put away with them."""
+def _mark_without_work(frame: Frame, returns: str, cost: float) -> str:
+    """Of a frame that has no messages: none yet, or another frame has taken them over, with which they are put away or
+    not. `cost` (USD) is of the requests made in it."""
     if returns:
         return {"ask": "put away", "hurry": "coming back"}[returns]
+    if cost:
+        return "in another frame"
     return "" if frame.status is Status.PLANNED else "empty"
 
 
