@@ -89,6 +89,10 @@ def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
         ("Good, that helps. You said how it works. I want an option `max`.", "I want an option `max`."),
         ("That test is slow. It takes a minute, why?", "That test is slow. It takes a minute, why?"),
         ("The login page is blank. Please fix that.", "The login page is blank. Please fix that."),
+        (
+            "Hi! You are new here. Please don't change anything yet.",
+            "You are new here. Please don't change anything yet.",
+        ),
     ],
 )
 def test_a_title_begins_with_a_capital_behind_words_that_were_left_out(text: str, title: str) -> None:
