@@ -12,10 +12,11 @@ from callstack_proxy.management.console.parts.request_sentence import SentenceFa
 from callstack_proxy.management.console.rendering import status_words
 from callstack_proxy.management.console.running import call_words
 from callstack_proxy.management.views import help_begins
+from callstack_proxy.management.views.conversations import task_title_of
 from proxy.accounting import GateDecision, Receipt
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.frames import Frame, PathState, Status, Tree
-from proxy.core.ledger import Conversation, Ledger, Usage
+from proxy.core.ledger import Conversation, Ledger, Message, Usage
 
 
 def asleep(tokens: int, reason: str, *decisions: GateDecision, status: str = "asleep") -> Receipt:
@@ -119,13 +120,22 @@ def test_finished_branches_are_closed_in_a_large_tree_but_for_the_newest(old: in
     frames += [frame("open", "b0", 99, Status.PLANNED)]
     tree = Tree({each.id: each for each in frames}, "root")
 
-    [root] = tree_rows(Ledger(Conversation("c", "t")), PathState(tree), {"c1": {"sent": 5, "folded": 7}}, {"c1": 0.5})
+    [root] = tree_rows(
+        Ledger(Conversation("c", "t")), PathState(tree), {"c1": {"sent": 5, "folded": 7}}, {"c1": 0.5, "c2": 0.1}
+    )
     shown = [row.frame.id for row in root.children if row.is_open]
     assert root.is_open
     assert shown == ([f"b{at}" for at in range(old)] if old == 3 else ["b0", f"b{old - 1}"])
     [inner] = root.children[1].children
     assert (inner.mark, inner.tokens, inner.own_tokens, inner.cost) == ("partly put away", 5, 12, 0.5)
     assert (root.children[1].mark, root.children[2].mark) == ("partly put away", "empty")
+    [worked] = root.children[2].children
+    assert worked.mark == "in another frame"
+
+
+def test_the_title_of_a_conversation_has_no_marks_of_headings() -> None:
+    asked = Message("user", b"", "identity", text="Follow the plan:\n\n# Export of items\n\n## Summary\nAdd it.")
+    assert task_title_of([asked]) == "Follow the plan: Export of items Summary Add it."
 
 
 def test_the_title_of_a_request_is_the_task_and_not_its_cut_beginning() -> None:
