@@ -25,7 +25,14 @@ from proxy.core.ledger import Call, OpenCalls
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
 from proxy.core.observers.command_outcomes import CommandOutcome, outcomes_of_checks
 from proxy.core.observers.commands import command_lines_of
-from proxy.core.observers.shell import IN_PLACE, ShellCommand, command_kind_of, only_moves_tree, parse_command_line
+from proxy.core.observers.shell import (
+    IN_PLACE,
+    MAX_COMMAND_LINE_LENGTH,
+    ShellCommand,
+    command_kind_of,
+    only_moves_tree,
+    parse_command_line,
+)
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, steps_of, texts_in
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles, ToolSpec
 
@@ -320,6 +327,22 @@ _WRITTEN = re.compile(
     re.VERBOSE,
 )
 """A path that is made of several parts has no name of its own: `(root / "a.py").write_text(...)`."""
+
+
+_WRITTEN_BY_CAT = re.compile(
+    r"""(?:^|[;&][ ]*)cat\b (?=[^\n]*<<-?[ ]*(['"])(?P<end>\w+)\1)
+        (?=[^\n]*?(?<![\d&>])(?P<into>>>?)[ ]*(?P<path>[\w./~+@-]+)) [^\n]*\n (?P<text>.*?) ^(?P=end)$""",
+    re.DOTALL | re.MULTILINE | re.VERBOSE,
+)
+
+
+def texts_written_by_cat(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[tuple[str, str, bool]]:
+    """Path and text of each here-document that `cat` puts into a file, and whether that is the whole file; none of a
+    command line that may change files in other ways too."""
+    for line in command_lines_of(execution, tool_roles):
+        if "<<" in line and not any(_works_by_itself(command, line) for command in parse_command_line(line)):
+            for found in _WRITTEN_BY_CAT.finditer(line[:MAX_COMMAND_LINE_LENGTH]):
+                yield direct_path(found["path"]), found["text"].removesuffix("\n"), found["into"] == ">"
 
 
 def _written_by_scripts(command_line: str) -> Iterator[str]:

@@ -19,7 +19,7 @@ from proxy.core.frames import direct_path, is_same_file
 from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, never_ran, output_of, words_of_refusal
 from proxy.core.observers.command_outcomes import CommandOutcome, summary_line_of
 from proxy.core.observers.commands import CommandRun, observe_commands
-from proxy.core.observers.files import FileAction, files_in_patches, observe_files
+from proxy.core.observers.files import FileAction, files_in_patches, observe_files, texts_written_by_cat
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles
 from proxy.core.text import cut_code, cut_for_display
@@ -251,12 +251,12 @@ def _edits_of_call(
 ) -> Iterator[str]:
     for patch in _patches_in(execution, tool_roles):
         yield from _edits_of_patch(patch, names, texts)
-    for path, old, new, is_whole in _replacements_in(execution, tool_roles):
-        if is_whole:
-            lines = len(new.splitlines())
-            yield f"{_file_name(path, names)}: written whole, {lines} line{'s' if lines != 1 else ''}"
+    for each in _replacements_in(execution, tool_roles):
+        if each.is_whole:
+            lines = len(each.new.splitlines())
+            yield f"{_file_name(each.path, names)}: written whole, {lines} line{'s' if lines != 1 else ''}"
         else:
-            yield _edit_text(path, old, new, names, texts)
+            yield _edit_text(each.path, each.old, each.new, names, texts)
 
 
 class _Replacement(NamedTuple):
@@ -266,6 +266,7 @@ class _Replacement(NamedTuple):
     old: str
     new: str
     is_whole: bool = False
+    is_at_end: bool = False
 
 
 def _patches_in(execution: ToolExecution, tool_roles: ToolRoles) -> tuple[str, ...]:
@@ -276,7 +277,9 @@ def _patches_in(execution: ToolExecution, tool_roles: ToolRoles) -> tuple[str, .
 
 
 def _replacements_in(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[_Replacement]:
-    """The edits that the arguments of a call are; a patch is none."""
+    """The edits that the arguments of a call are, or its here-documents; a patch is none."""
+    for path, text, is_whole in texts_written_by_cat(execution, tool_roles):
+        yield _Replacement(path, "", text, is_whole, not is_whole)
     if tool_roles.role_of(execution.call.name) not in (ToolRole.EDIT, ToolRole.WRITE, ToolRole.EDITOR):
         return
     arguments = decode_json_or_text(execution.call.arguments)
@@ -336,10 +339,10 @@ def _without_files(written: list[WrittenText], paths: Sequence[str]) -> list[Wri
 
 def _with_replacement(written: list[WrittenText], made: _Replacement) -> list[WrittenText]:
     """The texts after one more edit."""
-    path, old, new, _ = made
+    path, old, new, _, is_at_end = made
     if not old:
-        staying = _without_files(written, [path])
-        return [*staying, WrittenText(path, new)] if made.is_whole else staying
+        staying = written if is_at_end else _without_files(written, [path])
+        return [*staying, WrittenText(path, new)] if made.is_whole or is_at_end else staying
     here = [each for each in written if is_same_file(each.path, path)]
     if around := next((each for each in here if old in each.text), None):
         left, new = [around], around.text.replace(old, new)

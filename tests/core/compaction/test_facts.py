@@ -618,6 +618,18 @@ def test_the_hunks_of_a_patch_are_edits() -> None:
 
 
 @pytest.mark.rows("S0-54")
+def test_a_here_document_is_an_edit() -> None:
+    command = "cat >> tests/test_a.py <<'E'\n\n\ndef test_b():\n    assert b\nE\npytest -q"
+    facts = known(([bash(command)], ["3 passed in 0.1s"]), ([bash("cat > n.md <<'E'\na\nE")], [""]))
+
+    assert facts.edits == (
+        "test_a.py: added def test_b(): (and 1 more line)",
+        "n.md: written whole, 1 line",
+    )
+    assert facts.changed == ("tests/test_a.py (by command)", "n.md (by command)")
+
+
+@pytest.mark.rows("S0-54")
 def test_no_edit_of_a_large_patch_is_left_out() -> None:
     changes = "".join(f"*** Update File: m{n}.py\n@@\n-a = {n}\n+b = {n}\n" for n in range(9))
     patch = f"*** Begin Patch\n{changes}*** End Patch"

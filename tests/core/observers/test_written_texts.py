@@ -30,6 +30,8 @@ def texts_after(*steps: Step) -> list[tuple[str, str]]:
 REPORT = " src/a.py | 2 +-\n 1 file changed, 1 insertion(+), 1 deletion(-)"
 PRINTS = "python - <<'E'\nimport a\nprint(a.limit([]))\nE\ntrue"
 WRITES = PRINTS.replace("print", "fix.main")
+WRITTEN = [("src/a.py", "\n\nBURST = 3")]
+ADDED = "cat >> src/a.py <<'E'\n\n\nBURST = 3\nE\npytest -q"
 FIRST = edit("pass", LIMIT)
 MOVED_ON = "*** Begin Patch\n*** Delete File: ./src/a.py\n*** Add File: b.py\n+b = 1\n*** End Patch"
 
@@ -55,6 +57,10 @@ MOVED_ON = "*** Begin Patch\n*** Delete File: ./src/a.py\n*** Add File: b.py\n+b
         ((step("bash", {"command": "make fmt; git diff --stat"}, REPORT),), []),
         ((step("bash", {"command": f"{PRINTS}; git diff --stat"}, REPORT),), [("src/a.py", LIMIT)]),
         ((step("bash", {"command": f"{WRITES}; git diff --stat"}, REPORT),), []),
+        ((step("bash", {"command": ADDED}),), [("src/a.py", LIMIT), ("src/a.py", "\n\nBURST = 3")]),
+        ((step("bash", {"command": ADDED.replace("cat >> src/a.py <<'E'", "cd x && cat <<'E' >src/a.py")}),), WRITTEN),
+        ((step("bash", {"command": f"{ADDED}; sed -i s/3/4/ src/a.py"}),), []),
+        ((step("bash", {"command": ADDED.replace("'E'", "E")}),), []),
         (
             (
                 step(
