@@ -140,9 +140,6 @@ def _argument_of(execution: ToolExecution, tool_roles: ToolRoles, names: Mapping
         return cut_for_display(", ".join(_file_name(path, names) for path in patched), ARGUMENT_CHARACTERS)
     arguments = decode_json_or_text(execution.call.arguments)
     spec = tool_roles.spec_of(execution.call.name)
-    lines = (line for patch in _patches_in(execution, tool_roles) for line in patch[:MAX_EDIT_LENGTH].splitlines())
-    if patched := [found[1] for line in lines if (found := _PATCHED_FILE.match(line))]:
-        return cut_for_display(", ".join(patched), ARGUMENT_CHARACTERS)
     if isinstance(arguments, dict):
         given = [*(arguments.get(name) for name in (spec.arguments if spec else ())), *arguments.values()]
     else:

@@ -193,7 +193,7 @@ def test_a_patch_that_was_refused_is_told_by_its_file() -> None:
 
     told = step_line(step(raw("apply_patch", patch, refused)), DEFAULT_TOOL_ROLES)
 
-    assert told.startswith("apply_patch src/a.py: failed (apply_patch verification failed")
+    assert told.startswith("apply_patch a.py: failed (apply_patch verification failed")
 
 
 @pytest.mark.rows("S3-05")
