@@ -20,9 +20,20 @@ _TOO_LONG = re.compile(
     rb"[^\"]{0,80}(token|context|length|limit|window)"
     rb"|exceeds?[^\"]{0,60}(context|token limit|maximum number of tokens|available context)"
     rb"|(token count|tokens?)[^\"]{0,80}(exceed|only supports up to|must be <=)|range of input length"
-    rb"|reduce the (length|input token)|exceed_context_size|request_too_large",
+    rb"|reduce the (length|input token)|exceed_context_size|request_too_large"
+    rb"|context (limit|overflow)|tokens in (the )?prompt|(prompt|input)[^\"]{0,30}(greater than|over the limit)"
+    rb"|(model|window) (only )?supports( at most| up to)? \d+( tokens|\")|requested \d+ tokens, max"
+    rb"|(prompt|input|conversation|history) (is |was )?too long|maximum number of (input|prompt) tokens",
     re.IGNORECASE,
 )
+_TOO_LONG_IN_OTHER_LANGUAGES = re.compile(
+    r"(?:上下文|输入|输入长度|提示)[^\"]{0,30}(?:超过|超出|过长|太长)|(?:コンテキスト|プロンプト|入力)[^\"]{0,20}(?:長すぎ|超え)"
+    r"|(?:프롬프트|입력|컨텍스트)[^\"]{0,20}(?:너무 길|초과)"
+    r"|(?:eingabe|prompt|anfrage|kontext)[^\"]{0,40}(?:zu lang|überschreite)|überschreite[^\"]{0,40}kontext"
+    r"|(?:dépasse|excede|supera|excedeu)[^\"]{0,60}(?:context|jetons|tokens)",
+    re.IGNORECASE,
+)
+_ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
 # "Too many tokens, please wait" is throttling (Bedrock, and limits by the minute of several others): a shorter request
 # would lose context and be refused all the same.
 _THROTTLED = re.compile(
@@ -67,7 +78,12 @@ def is_overflow(status: int, body: bytes, tokens: int = 0) -> bool:
         return False
     if not text.strip():
         return status in (400, 413) and tokens >= MIN_UNEXPLAINED_OVERFLOW_TOKENS
-    return _TOO_LONG.search(text) is not None
+    return _TOO_LONG.search(text) is not None or _is_too_long_in_other_words(text.decode(errors="replace"))
+
+
+def _is_too_long_in_other_words(text: str) -> bool:
+    said = _ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), text)
+    return _TOO_LONG_IN_OTHER_LANGUAGES.search(said) is not None
 
 
 def named_limit(body: bytes) -> int | None:

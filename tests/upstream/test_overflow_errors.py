@@ -44,6 +44,26 @@ def test_what_is_said_of_an_answer_or_a_name_is_no_overflow(words: str) -> None:
     assert not is_overflow(400, json.dumps({"error": {"message": words}}).encode(), tokens=210_000)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The prompt has 132000 tokens but the model only supports 128000",
+        "Context limit exceeded",
+        "Prompt length (9000) is greater than max_model_len (8192)",
+        "This model supports at most 131072 tokens, but 140000 were given",
+        "Number of tokens in the prompt is over the limit",
+        "Your conversation is too long",
+        "输入长度超过模型的最大上下文长度",
+        "プロンプトが長すぎます",
+        "Die Eingabe ist zu lang: 140000 Token",
+        "La requête dépasse la fenêtre de contexte",
+    ],
+)
+@pytest.mark.parametrize("escaped", [True, False])
+def test_overflow_is_known_in_other_words_and_languages(words: str, *, escaped: bool) -> None:
+    assert is_overflow(400, json.dumps({"error": {"message": words}}, ensure_ascii=escaped).encode())
+
+
 def test_a_text_that_is_too_long_is_overflow() -> None:
     words = (
         "Invalid 'messages[1].content': string too long. Expected a string with maximum length 1048576, but got a "

@@ -397,7 +397,9 @@ def _orders_by_itself(sentence: str) -> bool:
 _PARAGRAPH = re.compile(r"\n\s*\n")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])")
 _STATEMENT = re.compile(r"(?:i|we|you|they|it|this|that|these|there|here|the|an?|my|our|your)\b", re.IGNORECASE)
-_PLEASE = re.compile(r"please\s(?!(?:note|see|find|don.?t|do\snot|never)\b)\w|consider\sthe\b", re.IGNORECASE)
+_PLEASE = re.compile(
+    r"please\s(?!(?:note|see|find|don.?t|do\snot|never)\b)\w|consider\sthe\b|(?:have|take)\sa\slook\b", re.IGNORECASE
+)
 
 
 def _as_sentence(text: str) -> str:
