@@ -11,6 +11,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from itertools import chain, islice, zip_longest
 from operator import itemgetter
@@ -26,6 +27,7 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    Update,
     and_,
     bindparam,
     case,
@@ -225,69 +227,85 @@ class Statements:
 
     def __init__(self, dialect: Dialect) -> None:
         insert = _insert_function_of(dialect)
-        inserts: dict[Table, SqliteInsert | PostgresInsert] = {
-            table: insert(table).on_conflict_do_nothing() for table in schema.metadata.tables.values()
+        self.inserts = {
+            table: _insert_of(table, statement, dialect) for table, statement in _inserts_by_table(insert).items()
         }
-        inserts[schema.conversations] = _upsert(
-            schema.conversations, insert(schema.conversations), keep=("newest", "written")
-        )
-        inserts[schema.rounds] = _upsert(schema.rounds, insert(schema.rounds), where=schema.rounds.c.complete == ZERO)
-        inserts[schema.messages] = _upsert(
-            schema.messages, insert(schema.messages), where=schema.messages.c.final == ZERO
-        )
         self.draft_upsert = PreparedStatement(
             _upsert(schema.blobs, insert(schema.blobs)), dialect, schema.blobs.columns.keys()
         )
-        self.draft_deletions = [
-            KeyedStatement(delete(table), table, table.c.digest, dialect) for table in (schema.holds, schema.blobs)
-        ]
-        inserts[schema.threads] = _upsert(schema.threads, insert(schema.threads))
-        inserts[schema.queued] = _upsert(schema.queued, insert(schema.queued), keep=("place",))
-        inserts[schema.task_rows] = _upsert(schema.task_rows, insert(schema.task_rows), unless_empty="criteria")
-        inserts[schema.sent] = _upsert(schema.sent, insert(schema.sent))
-        inserts[schema.settings] = _upsert(schema.settings, insert(schema.settings))
-        inserts[schema.usage_days] = _adding(schema.usage_days, insert(schema.usage_days))
-        inserts[schema.requests] = _upsert(schema.requests, insert(schema.requests), unless_empty="body")
-        anchored = insert(schema.anchors)
-        inserts[schema.anchors] = anchored.on_conflict_do_update(
-            index_elements=list(schema.anchors.primary_key.columns),
-            set_={"created": anchored.excluded.created},
-            where=anchored.excluded.created > schema.anchors.c.created,
+        self.newest_update = PreparedStatement(_update_of_times(schema.conversations), dialect)
+        keyed = partial(KeyedStatement, dialect=dialect)
+        conversations, settings, blobs = schema.conversations, schema.settings, schema.blobs
+        reservations, anchors = schema.reservations, schema.anchors
+        self.draft_deletions = [keyed(delete(table), table, table.c.digest) for table in (schema.holds, blobs)]
+        self.existing_conversations = keyed(
+            select(conversations.c.id, conversations.c.written), conversations, conversations.c.id
         )
-        table = schema.conversations
-        newest: ColumnElement[int] = bindparam("is_newest")
-        written: ColumnElement[int] = bindparam("is_written")
-        times = (
-            update(table)
-            .where(table.c.tenant == bindparam("of_tenant"), table.c.id == bindparam("of_id"))
-            .where(or_(table.c.newest < newest, table.c.written < written))
-            .values(
-                newest=case((table.c.newest < newest, newest), else_=table.c.newest),
-                written=case((table.c.written < written, written), else_=table.c.written),
-            )
+        self.reservation_deletion = keyed(delete(reservations), reservations, reservations.c.id)
+        self.existing_settings = keyed(select(settings.c.name), settings, settings.c.name)
+        self.setting_deletion = keyed(delete(settings), settings, settings.c.name)
+        self.anchors = keyed(_anchors_with_hint(anchors, conversations), anchors, anchors.c.key)
+        self.existing_blobs = keyed(select(blobs.c.digest), blobs, blobs.c.digest)
+
+
+def _inserts_by_table(
+    insert: Callable[[Table], SqliteInsert | PostgresInsert],
+) -> dict[Table, SqliteInsert | PostgresInsert]:
+    """Where a row is there already: it stays, unless a rule is named here."""
+
+    def upsert(table: Table, **rule: Any) -> SqliteInsert | PostgresInsert:
+        return _upsert(table, insert(table), **rule)
+
+    rules = {
+        schema.conversations: upsert(schema.conversations, keep=("newest", "written")),
+        schema.rounds: upsert(schema.rounds, where=schema.rounds.c.complete == ZERO),
+        schema.messages: upsert(schema.messages, where=schema.messages.c.final == ZERO),
+        schema.threads: upsert(schema.threads),
+        schema.queued: upsert(schema.queued, keep=("place",)),
+        schema.task_rows: upsert(schema.task_rows, unless_empty="criteria"),
+        schema.sent: upsert(schema.sent),
+        schema.settings: upsert(schema.settings),
+        schema.usage_days: _adding(schema.usage_days, insert(schema.usage_days)),
+        schema.requests: upsert(schema.requests, unless_empty="body"),
+        schema.anchors: _upsert_if_newer(schema.anchors, insert(schema.anchors)),
+    }
+    tables = schema.metadata.tables.values()
+    return {table: rules[table] if table in rules else insert(table).on_conflict_do_nothing() for table in tables}
+
+
+def _upsert_if_newer(table: Table, insert: SqliteInsert | PostgresInsert) -> SqliteInsert | PostgresInsert:
+    return insert.on_conflict_do_update(
+        index_elements=list(table.primary_key.columns),
+        set_={"created": insert.excluded.created},
+        where=insert.excluded.created > table.c.created,
+    )
+
+
+def _update_of_times(table: Table) -> Update:
+    """The times of a conversation, of which each only grows."""
+    newest: ColumnElement[int] = bindparam("is_newest")
+    written: ColumnElement[int] = bindparam("is_written")
+    return (
+        update(table)
+        .where(table.c.tenant == bindparam("of_tenant"), table.c.id == bindparam("of_id"))
+        .where(or_(table.c.newest < newest, table.c.written < written))
+        .values(
+            newest=case((table.c.newest < newest, newest), else_=table.c.newest),
+            written=case((table.c.written < written, written), else_=table.c.written),
         )
-        self.newest_update = PreparedStatement(times, dialect)
-        self.existing_conversations = KeyedStatement(select(table.c.id, table.c.written), table, table.c.id, dialect)
-        table = schema.reservations
-        self.reservation_deletion = KeyedStatement(delete(table), table, table.c.id, dialect)
-        table = schema.settings
-        self.existing_settings = KeyedStatement(select(table.c.name), table, table.c.name, dialect)
-        self.setting_deletion = KeyedStatement(delete(table), table, table.c.name, dialect)
-        table = schema.anchors
-        owner = schema.conversations
-        existing = and_(owner.c.tenant == table.c.tenant, owner.c.id == table.c.conversation)
-        of_hint = (
-            select(table.c.key, table.c.created, table.c.conversation)
-            .join(owner, existing)
-            .where(table.c.hint == bindparam("of_hint"))
-            .limit(literal_column(str(MAX_ANCHORS + 1)))
-            .offset(ZERO)  # SQLite would add it as a parameter
-        )
-        self.anchors = KeyedStatement(of_hint, table, table.c.key, dialect)
-        self.existing_blobs = KeyedStatement(
-            select(schema.blobs.c.digest), schema.blobs, schema.blobs.c.digest, dialect
-        )
-        self.inserts = {table: _insert_of(table, statement, dialect) for table, statement in inserts.items()}
+    )
+
+
+def _anchors_with_hint(anchors: Table, conversations: Table) -> Select[Any]:
+    """Anchors of conversations that are there still, and one more than are wanted."""
+    existing = and_(conversations.c.tenant == anchors.c.tenant, conversations.c.id == anchors.c.conversation)
+    return (
+        select(anchors.c.key, anchors.c.created, anchors.c.conversation)
+        .join(conversations, existing)
+        .where(anchors.c.hint == bindparam("of_hint"))
+        .limit(literal_column(str(MAX_ANCHORS + 1)))
+        .offset(ZERO)  # SQLite would add it as a parameter
+    )
 
 
 def _insert_of(table: Table, statement: SqliteInsert | PostgresInsert, dialect: Dialect) -> BlockInsert | ArrayInsert:
