@@ -7,7 +7,7 @@ they came, in both directions.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from proxy.core.ledger import Message, ModelResponse, Request, ShouldContinue, ShouldRefuse, ShouldRetry
@@ -132,7 +132,7 @@ class ResponseWriterFactory(Protocol):
     def __call__(self, request: Request, *, intercept: bool) -> ResponseWriter: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseReferences:
     """How requests of a dialect name what was said before instead of sending it again."""
 
@@ -177,11 +177,13 @@ def never_holds_compaction(_: Message) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
     """One wire format."""
 
     name: str
+    minimal_body: Mapping[str, object] = field(hash=False)
+    """The members beside the model that the smallest request must have."""
     parse_in_steps: Callable[[bytes, ParseCache], ParseSteps[Request]]
     """The request in a body, read bit by bit. Raises RequestParseError."""
     render: Callable[[Request, Sequence[Message], Sequence[bytes], RenderOptions], Body]

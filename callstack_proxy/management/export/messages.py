@@ -7,7 +7,7 @@ because providers would refuse it. Messages of the client are not edited.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -41,12 +41,6 @@ CALL_FIELDS = ("tool_calls", "content")
 """Members of an assistant message that may hold calls."""
 PROVIDER_STATE_FIELDS = frozenset({"previous_response_id", "conversation", "background"})
 """Members that refer to state kept by the provider; this body is complete without it."""
-MINIMAL_BODIES: Mapping[str, Mapping[str, object]] = {
-    "openai_chat": {"messages": [{"role": "user", "content": "-"}]},
-    "anthropic_messages": {"max_tokens": 8192, "messages": [{"role": "user", "content": "-"}]},
-    "openai_responses": {"input": [{"role": "user", "content": "-"}]},
-}
-"""The rest of the body by dialect, for conversations without a stored request."""
 
 
 def dialect_of(name: str) -> Dialect:
@@ -133,7 +127,7 @@ def _envelope_request(export_input: ExportInput, dialect: Dialect) -> Request:
         except RequestParseError:
             pass  # it was relayed unchanged; the export then has the context alone
     model = next((thread.model for thread in export_input.ledger.threads.values() if thread.model), "")
-    fields = {"model": model or _last_model(export_input) or "unknown", **MINIMAL_BODIES[dialect.name]}
+    fields = {"model": model or _last_model(export_input) or "unknown", **dialect.minimal_body}
     return dialect.parse_request(raw_json.encode(fields), ParseCache())
 
 
