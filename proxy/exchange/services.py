@@ -9,27 +9,23 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import sha256
 
-from proxy.accounting import Accountant, TokenCounterProtocol
-from proxy.config import Config, LiveSettings, subagent_rules_of
+from proxy.accounting import Accountant
+from proxy.config import LiveSettings, subagent_rules_of
 from proxy.core import tools
 from proxy.core.ledger import Request, Round, response_id_of
 from proxy.core.memo import TextCache
 from proxy.core.policy import InferenceRules
 from proxy.dialects import DIALECTS, Dialect, DialectComposer, ParseCache, SliceCache
-from proxy.exchange.background.cache_pings import CacheKeepAlive
-from proxy.exchange.background.frame_embedder import FrameEmbedder
-from proxy.exchange.background.in_flight import InFlight
 from proxy.exchange.background.inbox import Inbox
 from proxy.exchange.background.recorder import Recorder
 from proxy.exchange.background.scheduler import DeferredTasks
-from proxy.exchange.background.summarizer import Summarizer
 from proxy.exchange.notes.base import NoteWriter
 from proxy.exchange.notes.note_list import build_notes
 from proxy.exchange.notes.people_messages import MessageDelivery
 from proxy.exchange.notes.reread_counts import RereadCounter
 from proxy.exchange.previous_responses import round_to_store
 from proxy.exchange.resolver import Resolver, tool_settings
-from proxy.exchange.rounds import REFUSALS_IGNORED_MS, Services
+from proxy.exchange.rounds import REFUSALS_IGNORED_MS, Services, SharedServices
 from proxy.exchange.thread.bound_reasoning import (
     client_model_binds_reasoning,
     client_model_refuses_reasoning,
@@ -40,15 +36,12 @@ from proxy.exchange.thread.context_policy import ContextPolicy, forbids_user_aft
 from proxy.exchange.thread.holdout import Holdout
 from proxy.exchange.thread.plan_prices import PlanPrices
 from proxy.exchange.turn import Toolkit
-from proxy.store import ConversationCache, Store
+from proxy.store import Store
 from proxy.telemetry import EventBus, Metrics
 from proxy.upstream import (
     FORMS_WITHOUT_RECALL,
     ContextWindow,
-    ContextWindows,
-    LearnedForms,
     LearnedTrait,
-    Routes,
     UnknownModel,
 )
 
@@ -59,32 +52,17 @@ MAX_COUNTED_CHARACTERS = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class AppServices:
-    """What all dialects share. `now` returns ms since the epoch; `new_id` 128 random bits in hex; `secret` is the
-    store's."""
+class AppServices(SharedServices):
+    """One per process. `new_id` returns 128 random bits in hex; `secret` is the store's."""
 
-    config: Config
     live_settings: LiveSettings
     store: Store
-    conversation_cache: ConversationCache
-    routes: Routes
-    counter: TokenCounterProtocol
-    context_windows: ContextWindows
     accountant: Accountant
     secret: bytes
-    now: Callable[[], int]
     new_id: Callable[[], str]
     metrics: Metrics = field(default_factory=Metrics)
     event_bus: EventBus = field(default_factory=EventBus)
-    in_flight: InFlight = field(default_factory=InFlight)
     deferred_tasks: DeferredTasks = field(default_factory=lambda: DeferredTasks(0))
-    summarizer: Summarizer | None = None
-    """None if it is off."""
-    cache_keep_alive: CacheKeepAlive | None = None
-    """None if it is off."""
-    frame_embedder: FrameEmbedder | None = None
-    """None if it is off."""
-    learned_forms: LearnedForms = field(default_factory=LearnedForms)
     parsed_slices: SliceCache = field(default_factory=SliceCache)
 
     @cached_property
@@ -138,7 +116,7 @@ def _round_traits(services: Services, now: int) -> Iterator[LearnedTrait]:
 def build_services(process: AppServices, dialect: Dialect) -> Services:
     config, counter = process.config, process.counter
     writer = DialectComposer(dialect, counter.count)
-    kit = Toolkit(
+    toolkit = Toolkit(
         writer,
         counter.count,
         process.nonce_of,
@@ -155,12 +133,12 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         subagent_rules=lambda: subagent_rules_of(process.live_settings.subagent),
         configure=process.live_settings.try_change,
     )
-    actor = build_policy(process, dialect, writer, kit)
+    policy = build_policy(process, dialect, writer, toolkit)
     note_writer = NoteWriter(config, process.conversation_cache, writer)
-    hearing = MessageDelivery(
-        process.conversation_cache, process.in_flight, writer, process.metrics, kit.forbids_user_after_result
+    message_delivery = MessageDelivery(
+        process.conversation_cache, process.in_flight, writer, process.metrics, toolkit.forbids_user_after_result
     )
-    notes = build_notes(note_writer, actor, config, process.metrics, hearing)
+    notes = build_notes(note_writer, policy, config, process.metrics, message_delivery)
     return Services(
         config=config,
         dialect=dialect,
@@ -173,14 +151,14 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
             process.live_settings,
             process.conversation_cache,
             dialect,
-            actor,
+            policy,
             note_writer,
             notes,
             process.new_id,
             Holdout(config.holdout, process.secret),
             tuple(note for note in notes if isinstance(note, RereadCounter)),
         ),
-        toolkit=kit,
+        toolkit=toolkit,
         recorder=Recorder(
             process.store,
             process.accountant,
@@ -192,10 +170,10 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
             counts_usage=process.config.tenancy != "single",
         ),
         parse_cache=ParseCache(process.parsed_slices, dialect.name),
-        count_memoized=actor.count_memoized,
+        count_memoized=policy.count_memoized,
         now=process.now,
         context_windows=process.context_windows,
-        message_delivery=hearing,
+        message_delivery=message_delivery,
         inbox=process.inbox,
         in_flight=process.in_flight,
         summarizer=process.summarizer,
@@ -214,7 +192,7 @@ def response_ids_of(dialect: Dialect, request: Request, rounds: Sequence[Round])
     return tuple(name for name in dict.fromkeys((response_id_of(rounds), *items)) if name)
 
 
-def build_policy(process: AppServices, dialect: Dialect, writer: DialectComposer, kit: Toolkit) -> ContextPolicy:
+def build_policy(process: AppServices, dialect: Dialect, writer: DialectComposer, toolkit: Toolkit) -> ContextPolicy:
     config = process.config
     offered = {
         mode: dialect.tools_json(tools.tool_definitions(profile)).decode()
@@ -230,10 +208,10 @@ def build_policy(process: AppServices, dialect: Dialect, writer: DialectComposer
         composer=writer,
         tools_by_mode=offered,
         inference_rules=InferenceRules(config.observed_tools, config.mirror_plans, config.infer_requests),
-        settings=kit.settings,
-        count_tokens=kit.count_tokens,
-        count_memoized=TextCache(kit.count_tokens, MAX_COUNTED_CHARACTERS),
-        nonce_of=kit.nonce_of,
+        settings=toolkit.settings,
+        count_tokens=toolkit.count_tokens,
+        count_memoized=TextCache(toolkit.count_tokens, MAX_COUNTED_CHARACTERS),
+        nonce_of=toolkit.nonce_of,
         window_of=process.window_of,
         plan_row=PlanPrices(process.accountant.plans, process.routes.choose).row,
         accepts_recall=partial(_accepts_recall, process, dialect),

@@ -5,6 +5,7 @@ from proxy.exchange.rounds.client_request import (
     MAX_MESSAGES,
     ClientRequest,
     Services,
+    SharedServices,
     count_request_tokens,
     is_too_long,
     names_in,

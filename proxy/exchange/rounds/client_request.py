@@ -100,27 +100,17 @@ class ClientRequest(msgspec.Struct, frozen=True):
     arrived: float = msgspec.field(default_factory=time.perf_counter)
 
 
-@dataclass(frozen=True)
-class Services:
-    """What an exchange is made of. `now` returns ms since the epoch."""
+@dataclass(frozen=True, kw_only=True)
+class SharedServices:
+    """What the exchanges of all dialects share. `now` returns ms since the epoch."""
 
     config: Config
-    dialect: Dialect
     conversation_cache: ConversationCache
     routes: Routes
     counter: TokenCounterProtocol
-    composer: DialectComposer
-    resolver: Resolver
-    toolkit: Toolkit
-    recorder: Recorder
-    parse_cache: ParseCache
-    count_memoized: Callable[[str], int]
-    """Tokens of a text that recurs in every request."""
-    now: Callable[[], int]
     context_windows: ContextWindows
-    message_delivery: MessageDelivery
-    inbox: Inbox
-    in_flight: InFlight
+    now: Callable[[], int]
+    in_flight: InFlight = field(default_factory=InFlight)
     summarizer: Summarizer | None = None
     """None if it is off."""
     cache_keep_alive: CacheKeepAlive | None = None
@@ -129,6 +119,22 @@ class Services:
     """None if it is off."""
     learned_forms: LearnedForms = field(default_factory=LearnedForms)
     """What upstreams accept that refused the full form of a request."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Services(SharedServices):
+    """What an exchange is made of."""
+
+    dialect: Dialect
+    composer: DialectComposer
+    resolver: Resolver
+    toolkit: Toolkit
+    recorder: Recorder
+    parse_cache: ParseCache
+    count_memoized: Callable[[str], int]
+    """Tokens of a text that recurs in every request."""
+    message_delivery: MessageDelivery
+    inbox: Inbox
     provider_turns: ProviderTurns = field(default_factory=ProviderTurns)
     """What providers told of answers that are not in our store."""
     models_without_usage: dict[tuple[str, str], int] = field(default_factory=dict)
