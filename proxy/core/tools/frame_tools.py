@@ -249,12 +249,13 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     items_move_up = bool(target.parent) and not target.leaves_only_by_fold
     items_move_up = items_move_up and not has_lost_opening_call(tool_context.path_state, tool_context.turn_id, target)
     open_below = [f for f in frames_inside if not (items_move_up and f.origin == PLAN_ORIGIN)]
+    unfinished = f"Not finished: {quoted(target.title)} was popped around it."
+    ends = [FramePopped(frame.id, Status.BLOCKED, unfinished, unfinished) for frame in open_below]
     events: list[FramePopped] = []
     tree = tool_context.tree
-    for frame in open_below:
-        unfinished = f"Not finished: {quoted(target.title)} was popped around it."
-        tree = _append_pop(tool_context, tree, events, FramePopped(frame.id, Status.BLOCKED, unfinished, unfinished))
-    tree = _append_pop(tool_context, tree, events, FramePopped(target.id, status, results, compacted))
+    for end in (*ends, FramePopped(target.id, status, results, compacted)):
+        events.append(_completed_pop(tool_context, tree, end))
+        tree = reduce(tree, events[-1], tool_context.now)
     closed_ids = {target.id, *(f.id for f in frames_inside)}
     outermost = outermost_called_frame(return_path(tool_context.tree, target.id))
     group_leaves = (
@@ -335,10 +336,10 @@ def _is_below(tree: Tree, frame: Frame, target: Frame) -> bool:
     return target.id in {f.id for f in ancestors(tree, frame.id)}
 
 
-def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped], event: FramePopped) -> Tree:
-    """Complete `event` with its artifacts and decisions, append it, and return the tree after it. Files come from
-    everything done inside, because all of it leaves with the frame; decisions also from frames below that no call
-    opened, because nothing else reports them."""
+def _completed_pop(tool_context: ToolContext, tree: Tree, event: FramePopped) -> FramePopped:
+    """`event` with what the frame returns, its artifacts and decisions. Files come from everything done inside, because
+    all of it leaves with the frame; decisions also from frames below that no call opened, because nothing else reports
+    them."""
     frame = tree.frames[event.frame]
     path_state = replace(tool_context.path_state, tree=tree)
     stays = has_lost_opening_call(path_state, tool_context.turn_id, frame)
@@ -373,7 +374,7 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
         p.round.spoken.message.tokens if p.round else p.entry.message.tokens if p.entry.message else 0
         for p in own_entries
     )
-    complete_event = msgspec.structs.replace(
+    return msgspec.structs.replace(
         event,
         call_result=results_text,
         carried=unfinished if frame.parent and not stays else (),
@@ -382,8 +383,6 @@ def _append_pop(tool_context: ToolContext, tree: Tree, events: list[FramePopped]
         decisions=decisions_in(event.results),
         stays=stays,
     )
-    events.append(complete_event)
-    return reduce(tree, complete_event, tool_context.now)
 
 
 def has_lost_opening_call(path_state: PathState, turn: str, frame: Frame) -> bool:
