@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.frames import PathEntry
-from proxy.core.observers.call_outcomes import call_failed, output_of
+from proxy.core.observers.call_outcomes import call_failed, output_of, was_left_out
 from proxy.core.observers.command_outcomes import (
     CommandOutcome,
     crash_line_of,
@@ -85,7 +85,7 @@ def broken_tools(path_entries: Sequence[PathEntry], tool_roles: ToolRoles) -> tu
     finder = _Finder(tool_roles)
     for step in steps_of(islice(path_entries, max(0, len(path_entries) - RECENT_ENTRIES), None)):
         for execution in step.executions:
-            if execution.answered:
+            if execution.answered and not was_left_out(execution.result):
                 finder.read(execution)
     return (*finder.mended, *finder.open.values())
 

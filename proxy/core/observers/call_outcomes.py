@@ -65,8 +65,23 @@ def call_failed(execution: ToolExecution) -> bool:
 
 
 def never_ran(execution: ToolExecution) -> bool:
-    """Whether the result says that the tool itself failed, before it began with what the call asks for."""
-    return execution.result.startswith(f"{execution.call.name} failed:")
+    """Whether the result says that the tool itself failed, before it began with what the call asks for, or that the
+    client left the call out."""
+    return execution.result.startswith(f"{execution.call.name} failed:") or was_left_out(execution.result)
+
+
+_LEFT_OUT = re.compile(
+    r"\W*(?:<[a-z_]+>)?\W*(?:(?:sibling|parallel|another|other|previous|earlier|preceding)\s(?:tool\s|function\s)?call\s"
+    r"(?:has\s)?(?:errored|failed|was\srejected)|(?:(?:tool\s)?(?:call|execution)\s)?(?:was\s)?"
+    r"(?:skipped|cancell?ed|not\s(?:run|executed))\b[^.\n]{0,40}\b(?:because|since|due\sto|as)\b[^.\n]{0,60}"
+    r"\b(?:failed|errored|error|failure|rejected))",
+    re.IGNORECASE,
+)
+
+
+def was_left_out(text: str) -> bool:
+    """Whether a client says that it did not make a call because one beside it failed: that says nothing of this one."""
+    return len(text) <= MAX_REFUSAL_LENGTH and _LEFT_OUT.match(text) is not None
 
 
 def is_failure_text(text: str) -> bool:

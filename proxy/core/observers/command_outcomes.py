@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
-from proxy.core.observers.call_outcomes import call_failed, exit_code, output_of
+from proxy.core.observers.call_outcomes import call_failed, exit_code, output_of, was_left_out
 from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES, ShellCommand, command_kind_of
 from proxy.core.observers.step import RESULT_HEAD_LENGTH, ToolExecution, head_and_tail_of, lines_containing
 
@@ -45,13 +45,14 @@ def outcomes_of_checks(
 ) -> list[tuple[ShellCommand, str, CommandOutcome]]:
     """The tests, linters, builds and type checkers among the commands of a line, in order, with kind and outcome."""
     kinds = {at: kind for at, command in enumerate(commands) if (kind := command_kind_of(command.words))}
-    found = dict.fromkeys(kinds, UNKNOWN) | _outcomes(commands, kinds, execution) if execution.answered else {}
+    has_run = execution.answered and not was_left_out(execution.result)
+    found = dict.fromkeys(kinds, UNKNOWN) | _outcomes(commands, kinds, execution) if has_run else {}
     return [(commands[at], kind, found.get(at, UNKNOWN)) for at, kind in kinds.items()]
 
 
 def outcome_of_line(commands: Sequence[ShellCommand], execution: ToolExecution) -> CommandOutcome:
     """How a line without a check ended as a whole."""
-    if not execution.answered:
+    if not execution.answered or was_left_out(execution.result):
         return UNKNOWN
     code = _reported_code(execution)
     if code is not None and code != 0:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from proxy.core.frames import CHANGED
-from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of
+from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of, was_left_out
 from proxy.core.observers.command_outcomes import CommandOutcome
 from proxy.core.observers.commands import CommandRun, observe_commands
 from proxy.core.observers.files import files_touched_by
@@ -115,7 +115,7 @@ _ENDED_IN_PART = re.compile(rf" \((?:still failing|(?:the ([a-z ]{{4,12}}) )?{FA
 
 
 def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedError]:
-    if not execution.answered or is_refused_by_user(execution.result):
+    if not execution.answered or is_refused_by_user(execution.result) or was_left_out(execution.result):
         return
     runs = (
         observe_commands(Step("", (execution,)), tool_roles)

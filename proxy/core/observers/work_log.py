@@ -16,7 +16,14 @@ from msgspec.structs import replace
 
 from proxy.core.definitions import language_of, place_of
 from proxy.core.frames import direct_path, is_same_file
-from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, never_ran, output_of, words_of_refusal
+from proxy.core.observers.call_outcomes import (
+    call_failed,
+    is_refused_by_user,
+    never_ran,
+    output_of,
+    was_left_out,
+    words_of_refusal,
+)
 from proxy.core.observers.command_outcomes import CommandOutcome, summary_line_of
 from proxy.core.observers.commands import CommandRun, observe_commands
 from proxy.core.observers.files import FileAction, files_in_patches, observe_files, texts_written_by_cat
@@ -158,6 +165,8 @@ def _ending_of(execution: ToolExecution) -> str:
         return ""
     if is_refused_by_user(execution.result):
         return f": {REFUSED}"
+    if was_left_out(execution.result):
+        return f": {NOT_RUN}"
     first = next((line for line in output_of(execution.result).splitlines() if line.strip()), "")
     return f": failed ({cut_for_display(re.sub(r'</?[a-z_]+>', '', first), FAILURE_CHARACTERS)})"
 

@@ -778,3 +778,19 @@ def test_a_check_that_passed_in_the_next_part_is_told_of_its_error() -> None:
     assert failed.errors == ("E KeyError: 'sub' (the test run failed when this part ended)",)
     assert merge_facts(failed, known(PASSING)).errors == ("E KeyError: 'sub' (a later test run passed)",)
     assert merge_facts(failed, known(([bash("ls")], ["a.py"]))).errors == ("E KeyError: 'sub'",)
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    "words",
+    [
+        "<tool_use_error>Sibling tool call errored</tool_use_error>",
+        "Skipped because a previous call failed.",
+        "Tool call cancelled due to an earlier error",
+    ],
+)
+def test_a_call_that_the_client_left_out_has_not_failed(words: str) -> None:
+    facts = known(([bash("pytest -q"), read("b.py")], [words, words]), ([read("c.py")], [words]))
+
+    assert (facts.errors, facts.read, facts.commands) == ((), (), ("pytest -q",))
+    assert facts.told_steps == ("pytest -q: not run; read b.py: not run", "read c.py: not run")
