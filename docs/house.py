@@ -408,7 +408,7 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 
 LIMITS = {
-    "lines of the engine": 67_000,
+    "lines of the engine": 67_400,
     "modules of the engine": 352,
     "lines beside it": 32_300,
     "modules beside it": 214,

@@ -101,14 +101,14 @@ def resolution_of(error: ObservedError, probes: Mapping[str, bool]) -> str:
     return f"a later {run} passed" if probes[error.kind] else f"the {run} {FAILED_AT_THE_END}"
 
 
-def with_later_outcome(told: str, probes: Mapping[str, bool]) -> str:
+def with_later_outcome(error: str, probes: Mapping[str, bool]) -> str:
     """An error as it was told in an earlier part, with what the last runs of a later one said; its own ending is no
     longer true."""
-    ended = _ENDED_IN_PART.search(told)
+    ended = _ENDED_IN_PART.search(error)
     if ended is None:
-        return told
+        return error
     kind = next((kind for kind, run in _RUN_NAMES.items() if run == ended[1]), "")
-    return told[: ended.start()] + (f" (a later {ended[1]} passed)" if probes.get(kind) else "")
+    return error[: ended.start()] + (f" (a later {ended[1]} passed)" if probes.get(kind) else "")
 
 
 _ENDED_IN_PART = re.compile(rf" \((?:still failing|(?:the ([a-z ]{{4,12}}) )?{FAILED_AT_THE_END})\)\Z")
