@@ -30,7 +30,7 @@ ANTHROPIC_ERROR_TYPES = {
     413: "request_too_large",
     429: "rate_limit_error",
     504: "timeout_error",
-    529: "overloaded_error",
+    529: "overloaded_error",  # Anthropic's own status; its SDKs wait and ask again, as after a 503
 }
 """Types of errors by their status, beside the two general ones."""
 
@@ -76,6 +76,7 @@ class ProviderFailure(msgspec.Struct, frozen=True):
     def words(self) -> str:
         """The message, with the time to come back where it does not say that itself. Codex reads the time from these
         words."""
+        # Behind the first byte of a stream there is no header left to name the time in.
         if not self.retry_after_s or _TELLS_WHEN.search(self.message):
             return self.message
         said = self.message.rstrip()
@@ -129,6 +130,7 @@ def _object_in(body: bytes) -> dict[str, Any]:
         said = raw_json.parse(begun)
     except raw_json.JsonSplitError:
         return {}
+    # Gemini's OpenAI-compatible endpoint sends its error object within an array.
     if isinstance(said, list) and said:
         said = said[0]
     return said if isinstance(said, dict) else {}

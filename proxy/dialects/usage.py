@@ -14,18 +14,20 @@ from proxy.core.ledger import Usage
 FieldPath = tuple[str, str]
 """Where a figure stands: a member, and the one inside of it, or "" for the member itself."""
 
+# Gateways pass on what Gemini tells under Gemini's own names (`promptTokenCount`), in bodies that are else OpenAI's.
 INPUT_FIELDS: tuple[FieldPath, ...] = (("prompt_tokens", ""), ("input_tokens", ""), ("promptTokenCount", ""))
 OUTPUT_FIELDS: tuple[FieldPath, ...] = (("completion_tokens", ""), ("output_tokens", ""), ("candidatesTokenCount", ""))
 CACHE_READ_FIELDS: tuple[FieldPath, ...] = (
     ("prompt_tokens_details", "cached_tokens"),
     ("input_tokens_details", "cached_tokens"),
-    ("prompt_cache_hit_tokens", ""),
+    ("prompt_cache_hit_tokens", ""),  # DeepSeek, which tells the misses beside it
     ("cache_read_input_tokens", ""),
-    ("cached_tokens", ""),
+    ("cached_tokens", ""),  # Moonshot (Kimi): beside `prompt_tokens`, in no details
     ("cachedContentTokenCount", ""),
 )
 CACHE_WRITE_FIELDS: tuple[FieldPath, ...] = (
     ("cache_creation_input_tokens", ""),
+    # What gateways to providers that charge for writing (Anthropic) put among details of OpenAI's form, in two words.
     ("prompt_tokens_details", "cache_write_tokens"),
     ("prompt_tokens_details", "cache_creation_tokens"),
     ("input_tokens_details", "cache_write_tokens"),
@@ -62,6 +64,8 @@ def usage_of(told: Mapping[str, Any]) -> Usage:
     sides = _reported_tokens(told)
     whole, output, cached, written = sides
     output += _token_count(told.get("thoughtsTokenCount")) + _uncounted_reasoning(told, sides)
+    # Anthropic's `input_tokens` leaves out what the cache read and took. Gateways put Anthropic's two figures beside
+    # OpenAI's `prompt_tokens`, which holds them already: added there, a prompt would count twice.
     if "prompt_tokens" not in told and ("cache_read_input_tokens" in told or "cache_creation_input_tokens" in told):
         whole += cached + written
     long = min(written, _first(told, HOUR_CACHE_WRITE_FIELDS)) if written else 0
@@ -87,6 +91,7 @@ def cost_of_usage(told: Mapping[str, Any]) -> float | None:
     """What the answer names as its cost, in USD (OpenRouter's `cost`; with a key of the user's own that is a fee, and
     what its provider charges stands beside it). None where it names none."""
     cost, details = told.get("cost"), told.get("cost_details")
+    # With a key of the user's own `cost` is OpenRouter's fee alone; the bill, many times that, comes from the provider.
     beside = _at(details, "upstream_inference_cost") if told.get("is_byok") else None
     amounts = [float(amount) for amount in (cost, beside) if isinstance(amount, _NUMBER) and amount is not True]
     total = sum(amounts)

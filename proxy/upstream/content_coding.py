@@ -106,6 +106,7 @@ def decode_body(body: bytes, codings: Sequence[str], limit: int) -> bytes:
         try:
             body = _decompress(body, _DECOMPRESSORS[coding], limit)
         except _ERRORS as error:
+            # "deflate" is zlib's format by the RFC and bare deflate by the habit of old servers and clients.
             if coding != "deflate":
                 raise BrokenCoding(coding) from error
             body = _decompress_bare(body, limit)

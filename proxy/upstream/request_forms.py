@@ -45,6 +45,8 @@ _REASONING_MEMBER = rb"\breasoning(?:_content|_details)?\b"
 _NOT_TAKEN = (
     rb"unsupported|not supported|not permitted|not allowed|unexpected|unknown|unrecogni[sz]ed|forbidden|\bextra\b"
 )
+# Groq and Cerebras answer with `reasoning`, and refuse a message that brings it back (400, "property 'reasoning' is
+# unsupported", 422). Whoever echoes their answers, as clients of DeepSeek must, cannot ask a second time.
 _REASONING_NOT_TAKEN = re.compile(
     rb"%b[^.\n]{0,60}?(?:%b)|(?:%b)[^\n]{0,80}?%b" % (_REASONING_MEMBER, _NOT_TAKEN, _NOT_TAKEN, _REASONING_MEMBER),
     re.IGNORECASE,

@@ -165,6 +165,7 @@ def wire_format_of(path: str) -> WireFormat | None:
         return "chat"
     if "responses" in parts:
         return "responses"
+    # OpenAI's assistants keep messages below `/threads`; they are no messages API, and nobody but OpenAI serves them.
     return "messages" if "messages" in parts and "threads" not in parts else None
 
 
@@ -215,11 +216,13 @@ def outgoing_headers(
         if name not in dropped and not name.startswith(b"x-stack-") and not holds_client_key(value)
     ]
     if readable:
+        # No header at all means "any coding" (RFC 9110, 12.5.3), and some servers then pack the stream that we read.
         headers.append((b"accept-encoding", b"identity"))
     if settings.key is not None:
         secret = settings.key.get_secret_value()
         shown = f"Bearer {secret}" if settings.key_header == "authorization" else secret
         headers.append((settings.key_header.encode(), shown.encode()))
+        # Anthropic answers 400 to a key without a version, and clients of OpenAI's APIs send none.
         if settings.key_header == "x-api-key" and ANTHROPIC_VERSION_HEADER[0] not in dict(headers):
             headers.append(ANTHROPIC_VERSION_HEADER)
     return headers

@@ -2,6 +2,7 @@
 
 import base64
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -47,6 +48,10 @@ def test_a_file_without_an_end_stays() -> None:
 
 
 @pytest.mark.rows("S1-59")
+def at_most(characters: int) -> Callable[[str], bool]:
+    return lambda shown: len(shown) <= characters
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -63,7 +68,7 @@ def test_no_cut_parts_a_time_a_place_or_a_number(text: str) -> None:
         cuts = (
             cut_for_display(text, length).removesuffix("…"),
             truncate_to_tokens(text, length, len).removesuffix(TRUNCATION_MARKER),
-            cut_middle(text, lambda shown, room=length: len(shown) <= room).replace(GAP_MARKER, ""),
+            cut_middle(text, at_most(length)).replace(GAP_MARKER, ""),
         )
         for cut in cuts:
             assert {word for word in cut.split() if ":" in word or word[0].isdigit()} <= words, cut
