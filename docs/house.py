@@ -418,7 +418,7 @@ LIMITS = {
     "names in docstrings that do not exist": 0,
     "imports under a needless other name": 0,
     "docstrings of nothing": 0,
-    "locals named told, came, heard, kept, parts, line": 490,
+    "locals named told, came, heard, kept, parts, line": 488,
 }
 """The most that each count may be. What a change makes smaller, it writes smaller here too."""
 

@@ -56,3 +56,4 @@ from callstack_proxy.management.reports.totals import (
     without_fixed,
     without_plan_prices,
 )
+from callstack_proxy.management.reports.work_stats import WorkCounts, count_work

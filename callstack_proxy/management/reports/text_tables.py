@@ -43,25 +43,25 @@ class TableColumn:
 
 def format_columns(columns: Sequence[TableColumn], width: int | None = None) -> list[str]:
     """The columns side by side, headings first. A column without a single word in it is left away."""
-    kept = [column for column in columns if any(column.cells) or column.rank == 0]
+    shown = [column for column in columns if any(column.cells) or column.rank == 0]
     if width is not None:
-        kept = _fit_columns(kept, width)
-    rows = zip(*((column.heading, *column.cells) for column in kept), strict=True)
-    return [GAP.join(_padded(cell, column) for cell, column in zip(row, kept, strict=True)).rstrip() for row in rows]
+        shown = _fit_columns(shown, width)
+    rows = zip(*((column.heading, *column.cells) for column in shown), strict=True)
+    return [GAP.join(_padded(cell, column) for cell, column in zip(row, shown, strict=True)).rstrip() for row in rows]
 
 
 def _fit_columns(columns: Sequence[TableColumn], width: int) -> list[TableColumn]:
     """Names cut as far as they may be, then columns left out, then the names given what room there is, ids last."""
-    kept = list(columns)
-    while _min_total_width(kept) > width and (least := max(kept, key=lambda column: column.rank)).rank:
-        kept.remove(least)
-    room = width - _min_total_width(kept)
-    for at, column in sorted(enumerate(kept), key=lambda pair: pair[1].is_id):
+    shown = list(columns)
+    while _min_total_width(shown) > width and (least := max(shown, key=lambda column: column.rank)).rank:
+        shown.remove(least)
+    room = width - _min_total_width(shown)
+    for at, column in sorted(enumerate(shown), key=lambda pair: pair[1].is_id):
         if column.min_width:
             cut = column.shortened(column.shortened(0).width + max(0, room))
             room -= cut.width - column.shortened(0).width
-            kept[at] = cut
-    return kept
+            shown[at] = cut
+    return shown
 
 
 def _min_total_width(columns: Sequence[TableColumn]) -> int:
@@ -152,18 +152,18 @@ def format_table(
 def format_statement(row: ReceiptTotals, *, fixed: bool = True) -> str:
     """All of it: what came, what was sent, what of that is ours, what the provider says, what was saved."""
     cost, untouched, saved, caused = format_amounts([row.cost, row.cost_untouched, row.saved_after, row.cost_caused])
-    came = "from the agents" if fixed else "from the agents, less the fixed part"
+    first_heading = "from the agents" if fixed else "from the agents, less the fixed part"
     known = [
-        (came, row.tokens_in, row.untouched_cached, row.untouched_written, row.untouched_uncached, untouched),
+        (first_heading, row.tokens_in, row.untouched_cached, row.untouched_written, row.untouched_uncached, untouched),
         ("sent", row.tokens_sent, row.sent_cached, row.sent_written, row.sent_uncached, cost),
     ]
     cells = [(name, *(f"{count:,}" for count in counts), money) for name, *counts, money in known]
     if row.own:
         cells.append(("  added by us", f"{row.own:,}", "", "", "", ""))
     if row.reported_input:
-        told = (row.reported_input, row.reported_cached, row.reported_written)
+        counted = (row.reported_input, row.reported_cached, row.reported_written)
         rest = max(0, row.reported_input - row.reported_cached - row.reported_written)
-        cells.append(("the provider counted", *(f"{count:,}" for count in (*told, rest)), ""))
+        cells.append(("the provider counted", *(f"{count:,}" for count in (*counted, rest)), ""))
     if row.cost_caused:
         cells.append(("read again", "", "", "", "", caused))
     cells.append(("saved", f"{row.tokens_saved:,}", "", "", "", saved))
@@ -238,9 +238,9 @@ def dearer_sentence(rows: Sequence[ReceiptTotals], noun: str) -> str:
         return "Dearer with us: none."
     more = sum(row.cost - row.cost_untouched for row in worse)
     count = f"{len(worse):,} {noun}{'' if len(worse) == 1 else 's'}"
-    told = f"Dearer with us: {count}, ${more:.{dollar_decimals([more])}f} in all"
+    sentence = f"Dearer with us: {count}, ${more:.{dollar_decimals([more])}f} in all"
     shares = [row.cost / row.cost_untouched - 1 for row in worse if row.cost_untouched]
-    return f"{told}, at most {100 * max(shares):.1f} %." if len(shares) == len(worse) else f"{told}."
+    return f"{sentence}, at most {100 * max(shares):.1f} %." if len(shares) == len(worse) else f"{sentence}."
 
 
 def _share(row: ReceiptTotals) -> str:

@@ -18,8 +18,10 @@ from callstack_proxy.management.reports import (
     Proof,
     ReceiptTotals,
     SessionCounts,
+    WorkCounts,
     client_of,
     compare_groups,
+    count_work,
     dearer_conversations,
     group_receipts,
     is_in_project,
@@ -31,7 +33,7 @@ from callstack_proxy.management.views.schemas import ProofView, Totals
 from proxy.accounting import HELD_OUT, OWN_REQUEST_STATUSES, Receipt
 from proxy.core.ledger import Conversation, Ledger
 from proxy.core.observers import ToolRoles
-from proxy.core.recall import RereadCount, WorkCounts, count_rereads, count_work
+from proxy.core.recall import RereadCount, count_rereads
 from proxy.store import RequestRecord, Store, TenantScope, all_conversations, find_by_id
 
 MAX_RECEIPTS = 100_000

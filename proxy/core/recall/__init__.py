@@ -18,7 +18,7 @@ from proxy.core.recall.reread_stats import (
     RereadCount,
     count_rereads,
     new_rereads,
-    reread_tools,
+    requesting_call,
 )
 from proxy.core.recall.stored_texts import (
     ENTRY_ID_CHARACTERS,
@@ -43,4 +43,3 @@ from proxy.core.recall.unchanged_notes import (
     restore_file_contents,
     uncached_entries,
 )
-from proxy.core.recall.work_stats import WorkCounts, count_work

@@ -126,14 +126,6 @@ def _is_note_without_content(read: _FileRead, asking: _ContextAtRequest) -> bool
     return message is not None and is_unchanged_note(message.text) and not restored
 
 
-def reread_tools(
-    ledger: Ledger, turn: Entry, path_state: PathState, results: Sequence[Entry], names: ToolRoles = DEFAULT_TOOL_ROLES
-) -> tuple[str, ...]:
-    """The tools by which `turn` asked for texts that our context no longer had; `results` are what came back. Agrees
-    with `count_rereads` without scanning the whole conversation, for running counters."""
-    return new_rereads(ledger, turn, path_state, results, names).count.tools
-
-
 def new_rereads(  # noqa: PLR0913  what came, where, and by whose context it was asked for
     ledger: Ledger,
     turn: Entry,
@@ -143,7 +135,8 @@ def new_rereads(  # noqa: PLR0913  what came, where, and by whose context it was
     *,
     is_ours: bool = True,
 ) -> NewRereads:
-    """What `turn` asked for again. `is_ours`: it was answered from our context, and not from the client's own."""
+    """What `turn` asked for again; `results` are what came back. Agrees with `count_rereads` without scanning the whole
+    conversation, for running counters. `is_ours`: it was answered from our context, and not from the client's own."""
     found_reads = (_file_read_of(ledger, entry, names) for entry in results)
     reads = [read for read in found_reads if read is not None and read.requested_by.id == turn.id]
     if not reads:

@@ -8,7 +8,7 @@ from proxy.core.frames.events import FrameFolded, FramePopped, FramePushed, Resu
 from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Entry, Ledger
 from proxy.core.recall import reread_stats as reading
-from proxy.core.recall.reread_stats import RereadCount, count_rereads, reread_tools
+from proxy.core.recall.reread_stats import RereadCount, count_rereads, new_rereads
 from proxy.core.recall.unchanged_notes import STORED_CONTENT_HEADER
 from tests.core.forest import LedgerBuilder, call
 
@@ -225,5 +225,5 @@ def test_other_files_of_the_same_name_are_not_looked_at_closer(
     monkeypatch.setattr(
         reading, "_file_read_of", counting
     )  # which are judged is asked here; a time would tell of the machine
-    assert reread_tools(talk.ledger, talk.ledger.entries[result.parent], path_state, [result]) == ("Read",)
+    assert new_rereads(talk.ledger, talk.ledger.entries[result.parent], path_state, [result]).count.tools == ("Read",)
     assert asked == [ident, read[0]]

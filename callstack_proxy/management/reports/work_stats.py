@@ -11,7 +11,7 @@ import msgspec
 from proxy.core.frames import CHANGED
 from proxy.core.ledger import Entry, Ledger
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolExecution, ToolRole, ToolRoles, call_failed, files_touched_by
-from proxy.core.recall.reread_stats import requesting_call
+from proxy.core.recall import requesting_call
 
 _NOT_AN_EDIT = frozenset({ToolRole.DELETE, ToolRole.MOVE})
 _INTERRUPTED = re.compile(r"\s*\[?(?:request\s)?(?:interrupted|aborted)\s(?:by\s)?(?:the\s)?user\b", re.IGNORECASE)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.recall import WorkCounts, count_work
+from callstack_proxy.management.reports import WorkCounts, count_work
 from tests.core.forest import LedgerBuilder, call
 
 EDIT = {"file_path": "a.py", "old_string": "x", "new_string": "y"}
