@@ -224,11 +224,10 @@ def format_balance(saved: float, untouched: float, when: str = "so far", caused:
 
 
 def caused_words(times: float, cost: float) -> str:
-    """`3 files were read again because they were put away: $0.0040`."""
+    """`3 reads more than where nothing is put away: $0.0040`."""
     (amount,) = format_amounts([cost])
     count = max(1, round(times))
-    words = "file was read again because it was" if count == 1 else "files were read again because they were"
-    return f"{count:,} {words} put away: ${amount}"
+    return f"{count:,} {'read' if count == 1 else 'reads'} more than where nothing is put away: ${amount}"
 
 
 def dearer_sentence(rows: Sequence[ReceiptTotals], noun: str) -> str:

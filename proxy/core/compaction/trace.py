@@ -86,6 +86,8 @@ MIN_RESULT_LINE = 12
 MAX_EDITS = 6
 EARLIER_EDITS_TOKENS = 10
 """Least tokens of the line that names the files of edits that are not listed."""
+FILES_ALWAYS_NAMED = 3
+"""The newest of these files, which no budget leaves out."""
 UNDONE_LATER = " (undone later)"
 """Behind an edit that git undid."""
 FAILED_FACTOR = 2
@@ -395,6 +397,7 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
     if facts.told_steps and not (sources.goes_on or sources.failed):
         said = [text for text in said if outcome_part(text) or _is_plan(text)]
     floors = {"edits": MIN_SECTION_TOKENS if sources.has_texts else MIN_EDITS_TOKENS, "errors": MIN_ERRORS_TOKENS}
+    errors = [error for error in facts.errors if not any(_quotes(line, error) for line in sources.broken)]
     for_steps = MIN_SECTION_TOKENS if facts.told_steps else 0
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
         "results": (
@@ -407,7 +410,7 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
         "edits": (EDITS_SHARE, lambda left: _edits_section(facts.edits, left, count)),
         "next": (NEXT_SHARE, lambda left: _next_section(sources.planned, left, count)),
         "decisions": (DECISIONS_SHARE, lambda left: _list_section(facts.decisions, left, count)),
-        "errors": (ERRORS_SHARE * factor, lambda left: _errors_section(facts.errors, left, count)),
+        "errors": (ERRORS_SHARE * factor, lambda left: _errors_section(errors, left, count)),
         "steps": (STEPS_SHARE, lambda left: _steps_section(facts.told_steps, left, count)),
     }
     parts: dict[str, str] = {}
@@ -418,6 +421,12 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
         parts[name] = write(max(0, min(max(MIN_SECTION_TOKENS, least, int(room * share)), most)))
         left -= count(parts[name])
     return parts
+
+
+def _quotes(broken: str, error: str) -> bool:
+    """Whether a line on what does not work has the words of an error: `ruff: "No module named ruff"`."""
+    words = broken.partition(': "')[2].rpartition('"')[0].rstrip("…")
+    return bool(words) and words in error
 
 
 def _with_earlier_results(new: str, earlier: str) -> str:
@@ -604,7 +613,8 @@ def _edited_before(edits: Iterable[str], words: str, budget: int, count: CountTo
             if not _MORE_PATTERN.fullmatch(listed) and (found := _FILE_WITH_CHANGES.match(listed)):
                 times[found[1]] = times.pop(found[1], 0) + int(found[2] or 1)
     files = [f"{file} ({number} changes)" if number > 1 else file for file, number in times.items()]
-    named = _newest_items(files, budget - EARLIER_EDITS_TOKENS, count) or files[-1:]
+    fitting = _newest_items(files, budget - EARLIER_EDITS_TOKENS, count)
+    named = files[-max(len(fitting), FILES_ALWAYS_NAMED) :]
     more = [f"+{len(files) - len(named)} more"] if len(named) < len(files) else []
     return f"{words}{', '.join([*more, *named])}" if files else ""
 

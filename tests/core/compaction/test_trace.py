@@ -63,6 +63,7 @@ def traced(
     *,
     part: bool = False,
     planned: tuple[str, ...] = (),
+    broken: tuple[str, ...] = (),
     written: tuple[WrittenText, ...] = (),
 ) -> str:
     return trace_text(
@@ -78,6 +79,7 @@ def traced(
         earlier=earlier,
         earlier_tokens=count(earlier),
         planned=planned,
+        broken=broken,
         written=written,
     )
 
@@ -637,6 +639,17 @@ def test_the_files_of_edits_that_are_not_listed_are_named() -> None:
     named = first.removeprefix("- edited before: ").removeprefix("- edited: ").split(", ")
     assert named[:2] == ["parser.py (9 changes)", "lexer.py"]
     assert len(named) + len(listed) == 4
+    long = replace(FACTS, edits=tuple(f"{'x' * 400}{n}.py: removed {'y' * 300}" for n in range(4)))
+    assert sections(traced(facts=long))["edits"].count(".py") == 3, "not one file and +3 more"
+
+
+@pytest.mark.rows("S0-55")
+def test_an_error_that_the_line_on_a_missing_tool_quotes_is_told_there_alone() -> None:
+    facts = replace(FACTS, errors=(*FACTS.errors, "python: No module named ruff (failed when this part ended)"))
+    told = traced(facts=facts, broken=('ruff: "python: No module named ruff"',))
+
+    assert told.count("No module named ruff") == 1
+    assert "KeyError" in sections(told)["errors"]
 
 
 @pytest.mark.rows("S0-55")

@@ -53,7 +53,7 @@ def test_the_untouched_bill_stays_and_saved_is_after_what_was_caused() -> None:
     assert row.cost_caused == balance.cost_caused == pytest.approx(caused)
     assert row.saved_after == balance.saved == pytest.approx(6.0 - caused)
     assert "read again" in format_statement(row)
-    assert "2 files were read again" in format_statement(row)
+    assert "2 reads more than where nothing is put away: $" in format_statement(row)
     assert format_balance(row.saved_after, 9.0, caused=row.cost_caused).endswith(
         f", after ${caused:.4f} for reading again what was put away"
     )
