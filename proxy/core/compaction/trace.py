@@ -397,8 +397,8 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
     if facts.told_steps and not (sources.goes_on or sources.failed):
         said = [text for text in said if outcome_part(text) or _is_plan(text)]
     floors = {"edits": MIN_SECTION_TOKENS if sources.has_texts else MIN_EDITS_TOKENS, "errors": MIN_ERRORS_TOKENS}
-    errors = [error for error in facts.errors if not any(_quotes(line, error) for line in sources.broken)]
     for_steps = MIN_SECTION_TOKENS if facts.told_steps else 0
+    parts: dict[str, str] = {}
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
         "results": (
             RESULTS_SHARE,
@@ -410,10 +410,12 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
         "edits": (EDITS_SHARE, lambda left: _edits_section(facts.edits, left, count)),
         "next": (NEXT_SHARE, lambda left: _next_section(sources.planned, left, count)),
         "decisions": (DECISIONS_SHARE, lambda left: _list_section(facts.decisions, left, count)),
-        "errors": (ERRORS_SHARE * factor, lambda left: _errors_section(errors, left, count)),
+        "errors": (
+            ERRORS_SHARE * factor,
+            lambda left: _errors_section(_not_quoted(facts.errors, parts[BROKEN_SECTION]), left, count),
+        ),
         "steps": (STEPS_SHARE, lambda left: _steps_section(facts.told_steps, left, count)),
     }
-    parts: dict[str, str] = {}
     left = room
     for name, (share, write) in writers.items():
         least = min(floors.get(name, MIN_SECTION_TOKENS), left - MIN_SECTION_TOKENS)
@@ -423,10 +425,10 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
     return parts
 
 
-def _quotes(broken: str, error: str) -> bool:
-    """Whether a line on what does not work has the words of an error: `ruff: "No module named ruff"`."""
-    words = broken.partition(': "')[2].rpartition('"')[0].rstrip("…")
-    return bool(words) and words in error
+def _not_quoted(errors: Iterable[str], broken: str) -> Sequence[str]:
+    """The errors of which no line on what does not work has the words: `ruff: "No module named ruff"`."""
+    words = [line.partition(': "')[2].rpartition('"')[0].rstrip("…") for line in broken.splitlines()]
+    return [error for error in errors if not any(each and each in error for each in words)]
 
 
 def _with_earlier_results(new: str, earlier: str) -> str:

@@ -429,7 +429,7 @@ def _render_pages(  # noqa: PLR0913  what is shown, what is named, and what of i
     of `hits`, the header says how many."""
     visible_note = _still_in_context_note(visible)
     if not removed:
-        return "\n".join([title, visible_note or "It has no stored text."])
+        return "\n".join(filter(None, (title, visible_note or "It has no stored text.")))
     first, last = _parse_page_range(page)
     all_pages = pages_of(removed, _page_size(tool_context), tool_context.nonce, tool_context.count_tokens)
     # Of a range no more is made than one call may give: everything takes as long as there are pages.

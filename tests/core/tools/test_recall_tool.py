@@ -554,7 +554,9 @@ def test_a_query_points_at_what_the_model_still_has() -> None:
     told = recall(talk.desk(frozenset(talk.ledger.entries)), "froot", query="port")
 
     assert texts(told) == []
-    assert "Still in your context, so not repeated: 1 text (assistant)." in told
+    in_view = "Still in your context, so not repeated: 1 text (assistant)."
+    assert in_view in told
+    assert recall(talk.desk(frozenset(talk.ledger.entries)), "", query="port") == in_view, "no empty line for a heading"
 
 
 @pytest.mark.rows("S0-09")
