@@ -63,7 +63,7 @@ from proxy.exchange.thread.choose_thread import (
 )
 from proxy.exchange.thread.context_policy import ContextPolicy, PolicyDecision
 from proxy.exchange.thread.conversation_origin import Origin, OriginFinder, fork_point, opening_prompts
-from proxy.exchange.thread.follow_path import KEYWORD_SCAN_BATCH, PathFollower
+from proxy.exchange.thread.follow_path import KEYWORD_SCAN_BATCH, NewHistory, PathFollower
 from proxy.exchange.thread.holdout import HELD_OUT_MODE, HELD_OUT_REASON, HELD_OUT_STATUS, NO_HOLDOUT, Holdout
 from proxy.exchange.thread.placement import Headers, ParsedRequest, Placement, policy_input_of
 from proxy.store import AnchorRecord, CachedConversation, ConversationCache, ConversationQuery, Record
@@ -350,9 +350,8 @@ class Resolver:
         change = changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
         mode = self._effective_mode(parsed, asked_mode, ledger.conversation.chosen_mode)
         look = fingerprint_of(before) if new and _may_act(request, mode) else None
-        path_state, earlier, seen = await in_slices(
-            self.path_follower.follow(parsed, cached, found, new, events, change, look, infers=not taken.directive)
-        )
+        history = NewHistory(parsed, cached, found, new, events, change, look, infers=not taken.directive)
+        path_state, earlier, seen = await in_slices(self.path_follower.follow(history))
         values: list[Entry | LedgerEvent | Thread] = [*new, *seen]
         if change:
             values.append(change)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -22,7 +22,6 @@ from proxy.core.frames import (
     PathState,
     RequestFingerprint,
     RootStarted,
-    Tree,
     as_ledger_event,
     reduce,
     switch_branch,
@@ -63,6 +62,48 @@ ENTRIES_PER_SLICE = 500
 """Entries of one run, which may be the results of thousands of calls, that are followed in one go."""
 
 
+@dataclass(frozen=True, slots=True)
+class NewHistory:
+    """Where a request stands, and its `entries` that are new there. `rooted` are events on them that are decided
+    already; `fingerprint` is the previous request's, to detect a branch switch, None where there can be none."""
+
+    parsed: ParsedRequest
+    cached: CachedConversation
+    found: Match
+    entries: Sequence[Entry]
+    rooted: Sequence[LedgerEvent]
+    thread: Thread | None
+    fingerprint: RequestFingerprint | None
+    infers: bool
+
+    @property
+    def is_watched(self) -> bool:
+        """Frames are inferred from it: never where no tool is offered."""
+        has_tools = self.parsed.request.tool_names or (self.thread and self.thread.tool_names)
+        return self.infers and bool(has_tools) and self.found.kind is not MatchKind.COMPACTED
+
+
+class FollowedPath(NamedTuple):
+    """The path with what is new, the same before its newest entry, and all events on what is new."""
+
+    path_state: PathState
+    before: PathState
+    events: list[LedgerEvent]
+
+
+@dataclass(slots=True)
+class _Walk:
+    """How far a history is followed: the path so far in `builder`, and it before the entry that frames were inferred at
+    last. `said` is the model's newest message, `has_calls` whether a tool was ever called."""
+
+    history: NewHistory
+    decided: _PathEvents
+    builder: PathBuilder
+    before: PathState
+    said: Message | None
+    has_calls: bool
+
+
 @dataclass(frozen=True)
 class PathFollower:
     """`policy` has the rules for inferred frames."""
@@ -70,75 +111,58 @@ class PathFollower:
     config: Config
     policy: ContextPolicy
 
-    def follow(  # noqa: PLR0913  where the request stands, and what is new in it
-        self,
-        parsed: ParsedRequest,
-        cached: CachedConversation,
-        found: Match,
-        new: Sequence[Entry],
-        rooted: Sequence[LedgerEvent],
-        thread: Thread | None,
-        look: RequestFingerprint | None,
-        *,
-        infers: bool,
-    ) -> Generator[Callable[[], bool] | None, Any, tuple[PathState, PathState, list[LedgerEvent]]]:
-        """In slices: the path state with what is new, the one before its newest entry, and all events on it: the root's
-        and inferred frames. Rewritten forms of known entries infer nothing again, and neither does a thread without
-        tools or tool calls, or where it `infers` nothing. `look`: the previous request's fingerprint, to detect a
-        branch switch; None where there can be none."""
-        ledger = cached.ledger
-        path_state = cached.path_state(found.path[-1].id) if found.path else PathState()
-        if not new:
-            return path_state, path_state, []
-        decided = _PathEvents(ledger, ledger.next_seq + len(new), parsed.now, rooted)
-        watched = infers and (
-            bool(parsed.request.tool_names or (thread and thread.tool_names)) and found.kind is not MatchKind.COMPACTED
-        )
-        if watched and found.path:
-            cache_names(entry.message for entry in new[-KEYWORD_SCAN_BATCH:] if entry.message)
-        known = max((at for at, entry in enumerate(new, 1) if entry.alias), default=0)
-        if known:
-            decided.add(HistoryRewritten(), new[0].id)
-        builder = decided.extend(PathBuilder(ledger, path_state, {}), new[:known])
-        before = path_state = builder.build() if known else path_state
-        called = watched and has_tool_calls(message_of(path_entry) for path_entry in path_state.entries)
-        spoken = newest_assistant_entry(path_state.entries) if called else None
-        said = message_of(spoken) if spoken else None
-        for step, run in enumerate(_split_at_assistant(new[known:]), 1):
+    def follow(self, history: NewHistory) -> Generator[Callable[[], bool] | None, Any, FollowedPath]:
+        """In slices. Rewritten forms of known entries infer nothing again."""
+        found, entries = history.found, history.entries
+        known = history.cached.path_state(found.path[-1].id) if found.path else PathState()
+        if not entries:
+            return FollowedPath(known, known, [])
+        rewritten = max((at for at, entry in enumerate(entries, 1) if entry.alias), default=0)
+        walk = _begin_walk(history, known, entries[:rewritten])
+        for step, run in enumerate(_split_at_assistant(entries[rewritten:]), 1):
             if step % RUNS_PER_SLICE == 0:
                 yield None
-            last = run[-1]
-            called = called or (watched and has_tool_calls(entry.message for entry in run))
-            is_newest = last is new[-1]
-            if look and is_newest and (turns := self._find_branch_switch(parsed, ledger, builder.build(), run, look)):
-                decided.add(turns[0], run[0].id)
-                builder = PathBuilder(ledger, turns[1], {})
-            tree = cached.path_state(run[0].adopts).tree if run[0].adopts else builder.tree
-            compacted = found.kind is MatchKind.COMPACTED
-            if root := find_new_root(tree, new if compacted else run, newest=compacted):
-                decided.add(root[1], root[0])
-            yield from decided.extend_in_slices(builder, run[:-1])
-            speaks = last.message is not None and last.message.role == "assistant"
-            looks = called or (watched and bool(builder.tree.active) and builder.tree.root.has_no_task)
-            may_infer = looks and not speaks and (yield from self._may_infer_frames(builder.tree, said, run))
-            if may_infer or is_newest:
-                before = builder.build()
-            if may_infer:
-                at = _with_new_root(last, before, root, parsed.now)
-                for ended in self._end_forgotten_frames(ledger, at, run, parsed.now) if is_newest else ():
-                    decided.add(ended, last.id)
-                    at = replace(at, tree=reduce(at.tree, ended, parsed.now))
-                for event in self._infer_frames(at, run, parsed.now):
-                    decided.add(event, last.id)
-            decided.extend(builder, run[-1:])
-            said = last.message if speaks else said
-        return builder.build(), before, decided.events
+            yield from self._add_run(walk, run)
+        return FollowedPath(walk.builder.build(), walk.before, walk.decided.events)
 
-    def _may_infer_frames(
-        self, tree: Tree, said: Message | None, run: Sequence[Entry]
-    ) -> Generator[Callable[[], bool], bool, bool]:
+    def _add_run(self, walk: _Walk, run: Sequence[Entry]) -> Generator[Callable[[], bool] | None, Any, None]:
+        history, decided, last = walk.history, walk.decided, run[-1]
+        walk.has_calls = walk.has_calls or (history.is_watched and has_tool_calls(entry.message for entry in run))
+        is_newest = last is history.entries[-1]
+        if is_newest and (turns := self._find_branch_switch(history, walk.builder, run)):
+            decided.add(turns[0], run[0].id)
+            walk.builder = PathBuilder(history.cached.ledger, turns[1], {})
+        tree = history.cached.path_state(run[0].adopts).tree if run[0].adopts else walk.builder.tree
+        compacted = history.found.kind is MatchKind.COMPACTED
+        if root := find_new_root(tree, history.entries if compacted else run, newest=compacted):
+            decided.add(root[1], root[0])
+        yield from decided.extend_in_slices(walk.builder, run[:-1])
+        may_infer = yield from self._may_infer_frames(walk, run)
+        if may_infer or is_newest:
+            walk.before = walk.builder.build()
+        if may_infer:
+            self._decide_frames(walk, run, _with_new_root(last, walk.before, root, history.parsed.now))
+        decided.extend(walk.builder, run[-1:])
+        if _speaks(last):
+            walk.said = last.message
+
+    def _decide_frames(self, walk: _Walk, run: Sequence[Entry], at: PathState) -> None:
+        """What the newest entry of `run` ends and begins, `at` the path before it."""
+        last, now = run[-1], walk.history.parsed.now
+        if last is walk.history.entries[-1]:
+            for ended in self._end_forgotten_frames(walk.history.cached.ledger, at, run, now):
+                walk.decided.add(ended, last.id)
+                at = replace(at, tree=reduce(at.tree, ended, now))
+        for event in self._infer_frames(at, run, now):
+            walk.decided.add(event, last.id)
+
+    def _may_infer_frames(self, walk: _Walk, run: Sequence[Entry]) -> Generator[Callable[[], bool], bool, bool]:
         """A long run is looked at in a thread."""
-        look = partial(has_frames_to_infer, tree, said, run, self.policy.inference_rules)
+        tree = walk.builder.tree
+        looks = walk.has_calls or (walk.history.is_watched and bool(tree.active) and tree.root.has_no_task)
+        if not looks or _speaks(run[-1]):
+            return False
+        look = partial(has_frames_to_infer, tree, walk.said, run, self.policy.inference_rules)
         try:
             return (yield look) if len(run) > ENTRIES_PER_SLICE else look()
         except Exception:  # the edge of our own observers, as in `_infer_frames`
@@ -146,16 +170,14 @@ class PathFollower:
             return False
 
     def _find_branch_switch(
-        self,
-        parsed: ParsedRequest,
-        ledger: Ledger,
-        path_state: PathState,
-        run: Sequence[Entry],
-        look: RequestFingerprint,
+        self, history: NewHistory, builder: PathBuilder, run: Sequence[Entry]
     ) -> tuple[BranchSwitched, PathState] | None:
         """The branch that `run`, the newest messages, turns to, and its path state; None if there is none. Not every
         model takes a user message after results."""
-        turns = due_branch_switch(path_state, ledger, run, parsed.request, look)
+        if history.fingerprint is None:
+            return None
+        parsed, ledger, path_state = history.parsed, history.cached.ledger, builder.build()
+        turns = due_branch_switch(path_state, ledger, run, parsed.request, history.fingerprint)
         there = switch_branch(ledger, path_state, turns, parsed.now) if turns else None
         if turns is None or there is None:
             return None
@@ -186,16 +208,35 @@ class PathFollower:
             return ()
 
 
+def _speaks(entry: Entry) -> bool:
+    """Whether the model said this."""
+    return entry.message is not None and entry.message.role == "assistant"
+
+
+def _begin_walk(history: NewHistory, known: PathState, rewritten: Sequence[Entry]) -> _Walk:
+    """The walk behind the `known` path and the new forms of its entries."""
+    entries, ledger = history.entries, history.cached.ledger
+    decided = _PathEvents(ledger, ledger.next_seq + len(entries), history.parsed.now, history.rooted)
+    if history.is_watched and history.found.path:
+        cache_names(entry.message for entry in entries[-KEYWORD_SCAN_BATCH:] if entry.message)
+    if rewritten:
+        decided.add(HistoryRewritten(), entries[0].id)
+    builder = decided.extend(PathBuilder(ledger, known, {}), rewritten)
+    before = builder.build() if rewritten else known
+    has_calls = history.is_watched and has_tool_calls(message_of(path_entry) for path_entry in before.entries)
+    spoken = newest_assistant_entry(before.entries) if has_calls else None
+    return _Walk(history, decided, builder, before, message_of(spoken) if spoken else None, has_calls)
+
+
 def _split_at_assistant(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     """New entries, split before and after each assistant turn: frames are inferred at the last entry of a run."""
     run: list[Entry] = []
     for entry in new:
-        speaks = entry.message is not None and entry.message.role == "assistant"
-        if run and speaks:
+        if run and _speaks(entry):
             yield run
             run = []
         run.append(entry)
-        if speaks:
+        if _speaks(entry):
             yield run
             run = []
     if run:
