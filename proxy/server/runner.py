@@ -427,6 +427,8 @@ class _ClientConnection(HttpToolsProtocol):
             self._is_other_user = asked is not None and asked.is_other_user(self.client, self.server)
         if self._is_other_user:
             self.scope[OTHER_USER_KEY] = True  # type: ignore[literal-required] # ours
+        if self.parser.get_http_version() == "1.0":  # RFC 9110, 10.1.1
+            self.expect_100_continue = False
         super().on_headers_complete()
         self.headers = deque(maxlen=0)  # type: ignore[assignment] # of what comes now, which are trailers, nothing stays
         # The library has no seam for this; the cycle has not begun to run yet.
