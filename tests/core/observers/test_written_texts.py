@@ -10,6 +10,8 @@ import pytest
 from proxy.core.ledger.messages import Call
 from proxy.core.observers import DEFAULT_TOOL_ROLES, FileTexts, written_texts
 from proxy.core.observers.step import Step, ToolExecution
+from proxy.core.observers.work_log import edit_lines
+from tests.pace import within
 
 LIMIT = "def limit(calls):\n    return calls < 10"
 
@@ -109,3 +111,15 @@ def test_a_text_of_a_method_is_told_with_its_class() -> None:
     (written,) = written_texts(steps, DEFAULT_TOOL_ROLES, FileTexts(steps, DEFAULT_TOOL_ROLES))
 
     assert written.place == "B.size"
+
+
+def test_a_patch_of_thousands_of_changes_is_told_at_once() -> None:
+    """Each looked for its place in all lines above: 0.8 s for 60 KB."""
+    patch = "\n".join(["*** Begin Patch", "*** Update File: a.py", *["+a", " b = 1"] * 6_000, "*** End Patch"])
+    work = step("apply_patch", {"input": patch})
+
+    with within(0.1):
+        told = edit_lines(work, DEFAULT_TOOL_ROLES, texts=FileTexts((work,)))
+
+    assert set(told) == {"a.py: added a"}
+    assert len(told) == 6_000
