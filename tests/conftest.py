@@ -113,6 +113,7 @@ FIRST = (
     "clients/",
     "test_recipes.py",
     "packaging/",
+    "replay/test_recorded_sessions.py",
 )
 """Places whose tests take a minute each, the longest first: at the end of a run they would leave the other cores
 idle."""
