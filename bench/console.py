@@ -3,9 +3,11 @@
 python bench/console.py            # several minutes; needs Chromium on the PATH
 python bench/console.py --watched  # only what watching costs; four minutes
 
-Fills a proxy with small conversations, with one of 3,000 messages over 300 requests and with one that has a frame of
-10 MB; then opens each page several times, cold, and prints the median. `refresh` is from an event to the page as it
-stands then, `scrub` from a step of the slider to its picture.
+Fills a proxy with small conversations, with one of 2,000 requests and with one that has a frame of 10 MB; then opens
+each page several times, and prints medians: until something is painted, until the page is loaded, and the CPU of the
+proxy. The page that asks to sign in has nothing to read: what another one takes above it is ours, and the rest is the
+browser's and the machine's. `refresh` is from an event to the page as it stands then, `scrub` from a step of the slider
+to its picture, `live` the longest from the answer to a request of an agent to its row on the page.
 
 `watched` compares the time of a small request with ten open overviews to the time without, in turns, over the first
 half minute that they are open. On a machine of two cores the browser draws on the cores that proxy and agents need.
@@ -22,6 +24,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -34,9 +37,11 @@ import processes
 import run
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-MESSAGES, REQUESTS, SMALL_CONVERSATIONS = 3_000, 300, 2_000
+OPENING_MESSAGES, REQUESTS, SMALL_CONVERSATIONS = 20, 2_000, 2_000
 FRAME_BYTES, RESULT_BYTES = 10_000_000, 50_000
-PAGES_OPEN, SETTLING_MS = 10, 2_000
+PAGES_OPEN, SETTLING_MS, PAINTED_MS = 10, 2_000, 200
+OPENED = """() => [performance.getEntriesByName('first-contentful-paint')[0].startTime,
+  performance.getEntriesByType('navigation')[0].loadEventEnd]"""
 BURSTS, BURST_REQUESTS, BURST_INTERVAL_S = 10, 60, 3.0
 ALONE, DRAWN, NOT_DRAWN = WATCHED = ("alone", "watched", "watched, not drawn")
 REFRESH_S, SHARE = 1.0, 20
@@ -58,15 +63,32 @@ SCRUB = """const slider = document.getElementById("at");
 REFRESH = "document.body.dispatchEvent(new Event('news'));"
 
 
-async def fill_large(base: str) -> tuple[str, str]:
+class LongConversation:
+    """An agent in a conversation that grows, whose tools say little."""
+
+    def __init__(self) -> None:
+        self._writer = payloads.Writer(7)
+        self._history = payloads.conversation(OPENING_MESSAGES, 7)
+
+    async def ask(self, connection: load.Connection) -> None:
+        answer = await connection.send(payloads.body(self._history, "bench-call"))
+        said = json.loads(answer.body)["choices"][0]["message"]
+        results = [
+            {"role": "tool", "tool_call_id": call["id"], "content": self._writer.code(200)}
+            for call in said["tool_calls"]
+        ]
+        self._history += [said, *results]
+
+    async def ask_once(self, base: str) -> None:
+        async with load.Connection(base) as connection:
+            await self.ask(connection)
+
+
+async def fill_large(base: str, conversation: LongConversation) -> tuple[str, str]:
     """Sends the long conversation and the one with the large frame; their ids."""
-    writer = payloads.Writer(7)
-    history = payloads.conversation(MESSAGES - 2 * REQUESTS, 7)
     async with load.Connection(base) as connection:
-        for turn in range(REQUESTS):
-            answer = await connection.send(payloads.body(history, "bench-call"))
-            said = json.loads(answer.body)["choices"][0]["message"]
-            history = payloads.follow_up(history, said, turn, writer)
+        for _ in range(REQUESTS):
+            await conversation.ask(connection)
         long = await _newest(connection)
         await connection.send(payloads.body(_large_frame(), "bench-text"))
         large = await _newest(connection)
@@ -94,13 +116,28 @@ def _small_request(number: int) -> bytes:
     return payloads.body([{"role": "user", "content": f"Where is parcel {number}?"}], "bench-text", offered=False)
 
 
-def opening_ms(page: Page, address: str) -> float:
-    """Median time until the page is loaded and drawn."""
+def opening_ms(page: Page, address: str, pid: int) -> tuple[float, ...]:
+    """Medians: until something is painted, until the page is loaded and drawn, and the CPU of the proxy."""
+    times: list[tuple[float, float, float]] = []
+    for _ in range(REPEATS):
+        before = processes.cpu_s(pid)
+        page.goto(address, wait_until="load")
+        page.wait_for_timeout(PAINTED_MS)
+        times.append((*page.evaluate(OPENED), 1000 * (processes.cpu_s(pid) - before)))
+    return tuple(map(statistics.median, zip(*times, strict=True)))
+
+
+def live_ms(page: Page, base: str, conversation: LongConversation) -> float:
+    """The longest of several, each behind a page that has settled."""
     times: list[float] = []
     for _ in range(REPEATS):
-        page.goto(address, wait_until="load")
-        times.append(page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
-    return statistics.median(times)
+        page.wait_for_timeout(SETTLING_MS)
+        number = int(page.locator("#at").get_attribute("max") or 0) + 1
+        _elsewhere(conversation.ask_once(base))
+        began = time.perf_counter()
+        page.wait_for_selector(f'#at[max="{number}"]')
+        times.append(1000 * (time.perf_counter() - began))
+    return max(times)
 
 
 def settling_ms(page: Page, change: str) -> float:
@@ -109,20 +146,27 @@ def settling_ms(page: Page, change: str) -> float:
     return statistics.median(times)
 
 
-def page_times(context: BrowserContext, origin: str, long: str, large: str) -> list[tuple[str, float]]:
-    page = context.new_page()
+Row = tuple[str, tuple[float, ...]]
+
+
+def page_times(
+    context: BrowserContext, proxy: processes.Running, conversation: LongConversation, long: str, large: str
+) -> Iterator[Row]:
+    page, origin, pid = context.new_page(), proxy.base, proxy.pid
     page.set_default_timeout(120_000)
-    rows = [(name, opening_ms(page, f"{origin}/console{path}")) for name, path in PLAIN_PAGES]
-    rows.append(("conversation", opening_ms(page, f"{origin}/console/conversations/{long}")))
-    rows.append(("  scrub", settling_ms(page, SCRUB)))
-    rows.append(("  refresh", settling_ms(page, REFRESH)))
+    yield "signed out", opening_ms(page, f"{origin}/console/sign-in", pid)
+    for name, path in PLAIN_PAGES:
+        yield name, opening_ms(page, f"{origin}/console{path}", pid)
+    yield "conversation", opening_ms(page, f"{origin}/console/conversations/{long}", pid)
+    yield "  scrub", (settling_ms(page, SCRUB),)
+    yield "  refresh", (settling_ms(page, REFRESH),)
+    yield "  live", (live_ms(page, origin, conversation),)
     request = page.locator("table tbody a").first.get_attribute("href") or ""
-    rows.append(("request", opening_ms(page, origin + request)))
+    yield "request", opening_ms(page, origin + request, pid)
     page.goto(f"{origin}/console/conversations/{large}")
     frame = page.locator(".tree a").last.get_attribute("href") or ""
-    rows.append(("frame of 10 MB", opening_ms(page, origin + frame)))
+    yield "frame of 10 MB", opening_ms(page, origin + frame, pid)
     page.close()
-    return rows
 
 
 async def bursts(base: str, numbers: Iterator[int]) -> tuple[float, ...]:
@@ -223,13 +267,14 @@ def main() -> int:
             serve = run.command("proxy", ports[1], behind.base, place / "data", [])
             with processes.started(serve, ports[1], place / "proxy.log") as proxy:
                 link = next(word for word in (place / "proxy.log").read_text().split() if "/console?code=" in word)
-                measure(program, proxy.base, link, only_watched=asked.watched)
+                measure(program, proxy, link, only_watched=asked.watched)
     return 0
 
 
-def measure(program: str, base: str, link: str, *, only_watched: bool) -> None:
+def measure(program: str, proxy: processes.Running, link: str, *, only_watched: bool) -> None:
     """Prints what it finds, row by row."""
-    large = None if only_watched else asyncio.run(fill_large(base))
+    base, conversation = proxy.base, LongConversation()
+    large = None if only_watched else asyncio.run(fill_large(base, conversation))
     asyncio.run(load.repeat(base, _small_request, SMALL_CONVERSATIONS, concurrency=4))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
@@ -237,8 +282,9 @@ def measure(program: str, base: str, link: str, *, only_watched: bool) -> None:
         if large is not None:
             context = browser.new_context()
             context.new_page().goto(link)
-            for name, took in page_times(context, base, *large):
-                print(f"{name:20}{took:8.0f} ms")
+            print(f"{'ms':20}  painted  loaded    CPU")
+            for name, took in page_times(context, proxy, conversation, *large):
+                print(f"{name:20}" + "".join(f"{each:9.0f}" for each in took), flush=True)
         browser.close()
 
 

@@ -68,12 +68,15 @@ SESSION_AGENTS = {
 
 @dataclass(frozen=True)
 class PlayedSession:
-    """Bills in USD: what the provider charged. `told` is the total of `callstack report`."""
+    """Bills in USD: what the provider charged. `told` is the total of `callstack report`. `first_line` is what `wrap`
+    said after the first request of the user, and `first_saved` what that one saved by the bills."""
 
     requests: int
     direct: float
     proxied: float
     told: dict[str, Any]
+    first_line: str
+    first_saved: float
 
     @property
     def share(self) -> float:
@@ -106,15 +109,17 @@ def answers_to(agent: SessionAgent, requests: int) -> Iterator[list[ScriptedAnsw
 def play_session(name: str, program: Path, requests: int, folder: Path) -> PlayedSession:
     real = AGENTS[name]
     wrap = [sys.executable, "-P", "-m", "callstack_proxy", "wrap", "--data", str(folder / "data"), str(program), "--"]
-    direct = _play(name, [str(program)], requests, folder / "direct")
-    proxied = _play(name, wrap, requests, folder / "proxied")
+    direct, before, _ = _play(name, [str(program)], requests, folder / "direct")
+    proxied, after, first_line = _play(name, wrap, requests, folder / "proxied")
     report = subprocess.run(
         [sys.executable, "-m", "callstack_proxy", "report", "--json", "--data", str(folder / "data")],
         cwd=ROOT, capture_output=True, text=True, check=True,
     )  # fmt: skip
     row = tariff_for(real.model)
     told = json.loads(report.stdout)["total"]
-    return PlayedSession(len(main(direct)), sum_charged(direct, row), sum_charged(proxied, row), told)
+    first_saved = sum_charged(direct[:before], row) - sum_charged(proxied[:after], row)
+    bills = sum_charged(direct, row), sum_charged(proxied, row)
+    return PlayedSession(len(main(direct)), *bills, told, first_line, first_saved)
 
 
 def main(asked: Sequence[ReceivedRequest]) -> list[ReceivedRequest]:
@@ -122,17 +127,20 @@ def main(asked: Sequence[ReceivedRequest]) -> list[ReceivedRequest]:
     return [each for each in asked if each.tool_names]
 
 
-def _play(name: str, command: Sequence[str], requests: int, kept: Path) -> list[ReceivedRequest]:
-    """What a provider received, whose cache is cold at first. Always in the same place, which then becomes the folder
-    `kept`: paths stand in what an agent sends."""
+def _play(name: str, command: Sequence[str], requests: int, kept: Path) -> tuple[list[ReceivedRequest], int, str]:
+    """What a provider received, whose cache is cold at first; how much of that came for the first request of the user,
+    and the last line that stood on the screen then. Always in the same place, which then becomes the folder `kept`:
+    paths stand in what an agent sends."""
     real, agent = AGENTS[name], SESSION_AGENTS[name]
     with ScriptedProvider(models=[Model(real.model, cache=agent.cache)]) as provider:
         provider.when(lambda received: not received.tool_names, says("Invoices"), loop=True)
-        _play_at(provider, name, command, requests, kept)
-        return list(provider.asked)
+        count, line = _play_at(provider, name, command, requests, kept)
+        return list(provider.asked), count, line
 
 
-def _play_at(provider: ScriptedProvider, name: str, command: Sequence[str], requests: int, kept: Path) -> None:
+def _play_at(
+    provider: ScriptedProvider, name: str, command: Sequence[str], requests: int, kept: Path
+) -> tuple[int, str]:
     real, agent = AGENTS[name], SESSION_AGENTS[name]
     here = kept.parent / "here"
     repository, home = make_repository(here / "repository"), here / "home"
@@ -143,6 +151,7 @@ def _play_at(provider: ScriptedProvider, name: str, command: Sequence[str], requ
         settings.write_text(settings.read_text().replace("scripted", real.model).replace(f"sk-{real.model}", KEY))
     urls = {"url": provider.url, "origin": provider.url.removesuffix("/v1")}
     environ = {key: value.format(**urls) for key, value in real.environ.items()}
+    first_count, first_line = 0, ""
     for number, answers in enumerate(answers_to(agent, requests)):
         provider.will(*answers)
         first = [PROMPTS[0] if word == PROMPT else word for word in real.words]
@@ -150,7 +159,11 @@ def _play_at(provider: ScriptedProvider, name: str, command: Sequence[str], requ
         done = run_client(home, [*command, *words], repository, PYTHONPATH=str(ROOT), **environ)
         assert done.returncode == 0, done.stdout
         assert provider.script.left == 0, done.stdout
+        if not number:
+            lines = [line for line in done.stdout.splitlines() if not line.startswith("note: ")]
+            first_count, first_line = len(provider.asked), lines[-1] if lines else ""
     here.rename(kept)
+    return first_count, first_line
 
 
 def print_session(name: str, requests: int) -> None:

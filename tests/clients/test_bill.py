@@ -3,6 +3,7 @@
 Default settings, and what `callstack wrap` sets. A provider of Anthropic's kind charges what is written to its cache.
 """
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from tests.clients.test_wrap import AGENTS
 
 CLOSE = 0.02
 """Share by which the report may be off the bill."""
+EXACT = 0.002
+"""Share of the bill by which the line of `wrap` may be off, whose whole amount may be a hundredth of it."""
 NEVER_BEHIND = 1.01
 """What a session may cost at most, as a share of the run without the proxy."""
 LONG_IN_CI = ("claude", "codex")
@@ -24,6 +27,13 @@ PLAYED = [
     for name in SESSION_AGENTS
     for requests in REQUESTS_BY_PROMPT
 ]
+
+
+def told_saving(line: str) -> float:
+    """USD that the line of `wrap` says were saved, negative for lost ones."""
+    found = re.search(r"requests?, (?:(saved|lost) \$([0-9.]+)|nothing saved)", line)
+    assert found, line
+    return float(found[2] or 0) * (-1 if found[1] == "lost" else 1)
 
 
 @pytest.mark.rows("X-41")
@@ -39,3 +49,4 @@ def test_a_session_is_never_dearer_and_the_report_is_the_bill(
     assert played.share <= NEVER_BEHIND
     assert played.told["cost"] == pytest.approx(played.proxied, rel=CLOSE)
     assert played.told["cost_untouched"] == pytest.approx(played.direct, rel=CLOSE)
+    assert told_saving(played.first_line) == pytest.approx(played.first_saved, abs=EXACT * played.direct), played

@@ -55,12 +55,12 @@ class KnownReceipts(NamedTuple):
         self, newest_first: Sequence[RequestRecord], given_up_before: int
     ) -> tuple[KnownReceipts, Sequence[KnownRequest]]:
         """With those up to the first that is under way; and the rest."""
-        came = [
+        requests = [
             KnownRequest(each.id, each.created, each.entry, decode_receipt(each)) for each in reversed(newest_first)
         ]
-        settled = [each.receipt is not None or each.created < given_up_before for each in came]
-        count = settled.index(False) if False in settled else len(came)
-        return KnownReceipts((*self.requests, *came[:count])), came[count:]
+        settled = [each.receipt is not None or each.created < given_up_before for each in requests]
+        count = settled.index(False) if False in settled else len(requests)
+        return KnownReceipts((*self.requests, *requests[:count])), requests[count:]
 
 
 @dataclass(slots=True)
