@@ -148,10 +148,14 @@ def _others() -> list[str]:
 
 
 def _nearest(typed: str, names: Iterable[str]) -> list[str]:
-    """The one name that begins so, else the one that is most alike; empty without any."""
+    """The one name that begins so, else the one that is most alike, of several one with the same two first letters;
+    empty without any."""
     known = list(names)
     begun = [name for name in known if typed and name.startswith(typed)]
-    return begun if len(begun) == 1 else get_close_matches(typed, begun or known, 1)
+    if len(begun) == 1:
+        return begun
+    alike = get_close_matches(typed, begun or known)
+    return sorted(alike, key=lambda name: name[:2] != typed[:2])[:1]  # "clod" is rather claude than codex
 
 
 class LazyCommands(TyperGroup):
@@ -171,8 +175,10 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in {*COMMANDS, *GROUPS} and not args[0].startswith("-") and args[0] not in _others():
-            near = _nearest(args[0], [*COMMANDS, *GROUPS, *_others()])
-            _fail_unknown(ctx, args[0], [GROUP_OF.get(name, name) for name in near], "callstack")
+            agents = entry_points.entry_points("callstack.agents")
+            words = GROUP_OF | {name: f"wrap {name}" for name in agents}
+            near = _nearest(args[0], [*COMMANDS, *GROUPS, *_others(), *agents])
+            _fail_unknown(ctx, args[0], [words.get(name, name) for name in near], "callstack")
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -40,7 +40,13 @@ def test_a_group_lists_its_commands_with_an_example(shell: Shell, group: str) ->
     assert len(done.out.splitlines()) <= 24
 
 
-NEAREST = {"reprt": "report", "unfol": "frame unfold", "frame psh": "frame push", "sav": "savings"}
+NEAREST = {
+    "reprt": "report",
+    "unfol": "frame unfold",
+    "frame psh": "frame push",
+    "sav": "savings",
+    "clod": "wrap claude",
+}
 
 
 @pytest.mark.parametrize(("typed", "meant"), NEAREST.items())
