@@ -304,7 +304,7 @@ SESSIONS = {
               edit src/theme.css
               run npm test
               says: There is a dark theme with a toggle on t
-          request completed: Next task: the websocket reconnect loop
+          request completed: The websocket reconnect loop burns the C
               user: Next task: the websocket reconnect loop
               read src/socket.ts
               run node --prof server.js

@@ -351,12 +351,12 @@ def test_items_that_a_request_leaves_open_stand_under_it_until_another_takes_the
     watched.does(bash("write"), results=["written"]).says("There.")
     tops |= {
         "Unrelated: translate it.": "completed in Conversation",
-        "Next task: draw a logo": "in_progress in Conversation",
+        "Draw a logo": "in_progress in Conversation",
     }
     assert {"made", "tr", "printed", "drawn", "written"} <= set(watched.texts), "nothing left the line"
-    taken = {"Printer": "completed in Unrelated: translate it.", "Writer": "in_progress in Next task: draw a logo"}
+    taken = {"Printer": "completed in Unrelated: translate it.", "Writer": "in_progress in Draw a logo"}
     assert told(watched) == ticked | taken | tops
-    assert owner(watched, "drawn") == "Next task: draw a logo"
+    assert owner(watched, "drawn") == "Draw a logo"
     assert owner(watched, "written") == "Writer"
 
 
@@ -390,7 +390,7 @@ def test_an_order_that_was_typed_while_the_agent_worked_is_a_request(form: str, 
     watched.user("Next task: draw a logo").does(bash("draw"), results=["drawn"]).says("There.")
     ended = {first: "completed in Conversation", second: "completed in Conversation"}
     items = {"Lexer": f"completed in {first}", "Parser": f"blocked in {first}"}
-    assert told(watched) == ended | items | {"Next task: draw a logo": "in_progress in Conversation"}
+    assert told(watched) == ended | items | {"Draw a logo": "in_progress in Conversation"}
     assert watched.again.tree.frames == watched.story.tree.frames
 
 
