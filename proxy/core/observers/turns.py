@@ -366,7 +366,7 @@ def task_text_of(text: str) -> str:
     text = said = _NO_TASK.sub("", _WRAPPER.sub("", _CLIENT_ELEMENT.sub("", text))).strip()
     if _CLIENT_TEXT.match(text):
         return ""
-    while courtesy := _COURTESY.match(said):
+    while courtesy := _COURTESY.match(said) or _PRAISE.match(said):
         said = said[courtesy.end() :].strip()
     if (further := _further_order(said)) and not _WANT.match(further):
         return _as_sentence(further)
@@ -415,6 +415,11 @@ _COURTESY = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """A few words that end with a mark or a line."""
+_PRAISE = re.compile(
+    r"(?:it['\u2019]?s|that['\u2019]?s|this\sis|looks|sounds)\s(?:\w+\s)?"
+    r"(?:perfect|great|good|fine|ok(?:ay)?|nice|excellent|awesome)[ \t]*(?:[.!,;]+|\n|\Z)",
+    re.IGNORECASE,
+)
 _TRANSITION = re.compile(
     r"\A(?:(?:now|then|next|so|and|please|jetzt|nun|bitte|maintenant|ahora)\b[\s,:]*)+", re.IGNORECASE
 )

@@ -416,7 +416,10 @@ def _first_code(lines: Sequence[str]) -> int:
 
 def _described(name: str, place: str, gone: Sequence[str], come: Sequence[str]) -> str:
     stayed = {line.strip() for line in gone} & {line.strip() for line in come}
-    old, new = (_code_in([line for line in lines if line.strip() not in stayed]) for lines in (gone, come))
+    sides = [[line for line in lines if line.strip() not in stayed] for lines in (gone, come)]
+    old, new = map(_code_in, sides)
+    if old and old == new:  # they differ behind the cut
+        old, new = map(_code_in, _from_difference(*sides))
     owner, _, own = place.rpartition(".")
     if not old and re.search(rf"\b{own}\b", new):
         place = owner  # what was added names itself
@@ -426,6 +429,14 @@ def _described(name: str, place: str, gone: Sequence[str], come: Sequence[str]) 
     return (
         f"{where}: added {new}" if new else f"{where}: removed {old}" if old else f"{where}: {_rearranged(gone, come)}"
     )
+
+
+def _from_difference(gone: Sequence[str], come: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The first code of both sides from some words before the place where it differs."""
+    old, new = (_code_lines(lines) for lines in (gone, come))
+    same = next((at for at, (a, b) in enumerate(zip(old[0], new[0], strict=False)) if a != b), len(old[0]))
+    start = old[0].rfind(" ", 0, max(0, same - CODE_CHARACTERS // 3)) + 1
+    return [f"…{old[0][start:]}", *old[1:]], [f"…{new[0][start:]}", *new[1:]]
 
 
 def _rearranged(gone: Sequence[str], come: Sequence[str]) -> str:
@@ -438,12 +449,16 @@ def _rearranged(gone: Sequence[str], come: Sequence[str]) -> str:
 
 def _code_in(lines: Sequence[str]) -> str:
     """The first line with code, and how many more there are."""
-    written = [line.strip() for line in lines if line.strip()]
-    code = [line for line in written if not line.startswith(_COMMENT_STARTS)] or written
+    code = _code_lines(lines)
     if not code:
         return ""
     more = f" (and {len(code) - 1} more line{'s' if len(code) > 2 else ''})" if len(code) > 1 else ""
     return cut_code(code[0], CODE_CHARACTERS) + more
+
+
+def _code_lines(lines: Sequence[str]) -> list[str]:
+    written = [line.strip() for line in lines if line.strip()]
+    return [line for line in written if not line.startswith(_COMMENT_STARTS)] or written
 
 
 def _edits_of_patch(text: str, names: Mapping[str, str], texts: FileTexts) -> Iterator[str]:

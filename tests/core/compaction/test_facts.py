@@ -408,6 +408,11 @@ def test_steps_are_told_in_order_and_edits_with_the_check_after_them() -> None:
         ("x = 1\ny = 2", "    x = 1\n    y = 2", "other blanks around x = 1 (and 1 more line)"),
         ("x = 1\ny = 2", "y = 2\nx = 1", "the same lines in other places or numbers: y = 2 (and 1 more line)"),
         ("x = 1\n\ny = 2", "x = 1\ny = 2", "blank lines"),
+        (
+            f"call({'first_argument, ' * 6}old)",
+            f"call({'first_argument, ' * 6}new)",
+            "…first_argument, first_argument, old) -> …first_argument, first_argument, new)",
+        ),
     ],
 )
 def test_an_edit_is_quoted_with_the_blanks_of_the_file(old: str, new: str, told: str) -> None:

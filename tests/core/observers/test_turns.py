@@ -60,6 +60,8 @@ def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
         ("/compact", "/compact"),
         ("(conversation starts)", ""),
         ("Hi there!", ""),
+        ("its perfect", ""),
+        ("That's good. Now add a test for it", "Add a test for it"),
         ("Good morning!\n\n(new session)\nPlease add a login page", "Add a login page"),
         (
             "<uploaded_files>\n/srv/shop\n</uploaded_files>\nI've uploaded a shop. Fix the tax of orders.",
