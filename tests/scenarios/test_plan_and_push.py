@@ -142,6 +142,7 @@ def test_an_item_that_ends_in_the_message_of_a_push_has_ended_before_it(
     (ancestors,) = re.findall(r"<ancestors.*?</ancestors>", block[-1], re.DOTALL)
     assert "Lexer" not in ancestors
     assert above in ancestors
+    assert "success-criteria" not in ancestors, "the request and the plan are in view"
     assert titles(chat) == sorted(set(titles(chat))), "no item is made twice"
 
     chat.returns("def test(): ...")

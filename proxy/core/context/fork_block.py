@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from proxy.core.context.message_list import context_entries
 from proxy.core.context.relatives import FrameSurroundings, finished_siblings
-from proxy.core.frames import PathState, Tree, path_to
+from proxy.core.frames import Frame, PathState, Tree, path_to
 from proxy.core.observers import decode_json_or_text, messages_of, texts_in
 from proxy.core.text import cut_for_display, element, quoted, text_element
 
@@ -30,7 +30,8 @@ def without_texts_in_view(
     frames = dict(tree.frames)
     for frame in path_to(tree, frame_id):
         own = frame.id == frame_id
-        is_seen = frame.criteria in said if own else _on_one_line(frame.criteria) in in_view
+        is_told = frame.criteria == frame.title or _on_one_line(frame.criteria) in in_view
+        is_seen = frame.criteria in said if own else is_told
         bare = replace(frame, criteria="", criteria_compacted="") if is_seen else frame
         frames[frame.id] = bare if own else replace(bare, artifacts=())
     finished = (frame for level in finished_siblings(tree, path_to(tree, frame_id)) for frame in level)
@@ -40,6 +41,15 @@ def without_texts_in_view(
         if (not f.opening and f.origin != "subagent") or f'ref="{f.id}"' in in_view or f"({f.id}, " in in_view
     )
     return replace(tree, frames=frames), frozenset(seen)
+
+
+def words_seen_by(tree: Tree, frame: Frame) -> tuple[str, ...] | None:
+    """What a fork sees of the call that began it; None for a frame that does not see all of its parents' context.
+    Behind a pop the call leaves with its message, and one that activates a planned frame has other words."""
+    if any(f.opening and f.opening.view != "fork" for f in path_to(tree, frame.id)):
+        return None
+    says_more = frame.opening is not None and not frame.opening.preceding_text and not frame.was_planned
+    return (frame.criteria,) if says_more else ()
 
 
 def without_words_beside(tree: Tree, frame_id: str, beside: Sequence[str]) -> Tree:

@@ -43,6 +43,7 @@ from proxy.core.context import (
     replace_block,
     uncalled_frame,
     unsent_stale_frames,
+    words_seen_by,
 )
 from proxy.core.frames import (
     BlockRenewed,
@@ -387,9 +388,11 @@ class ContextPolicy:
         moved = structs.replace(self._leading_wake_event(here), at=here.entry_id, frame=due)
         return (moved, *self.reasoning.drop_all(here))
 
-    def render_block(self, here: PolicyInput, most: int | None = None, frame: str = "") -> str:
+    def render_block(
+        self, here: PolicyInput, most: int | None = None, frame: str = "", said: Sequence[str] | None = None
+    ) -> str:
         """The block of a frame (default: the active one); of at most `most` tokens where it stands behind the newest
-        message, whose words it does not repeat."""
+        message, whose words it does not repeat. `said` as in `block_of`."""
         newest = takewhile(lambda message: message.role != "assistant", reversed(here.request.messages))
         beside = [message.text for message in newest if most is not None and message.role == "user"]
         tree, budgets = here.path_state.tree, self.settings.budgets
@@ -408,6 +411,7 @@ class ContextPolicy:
             now=here.now,
             budgets=budgets,
             count=self.count_tokens,
+            said=said,
             beside=beside[::-1],
         )
 
@@ -524,7 +528,9 @@ class ContextPolicy:
 
     def _renew_block(self, here: PolicyInput, frame: Frame) -> BlockRenewed:
         if frame.opening is not None:
-            return BlockRenewed(frame.id, replace_block(frame.opening.block, self.render_block(here, frame=frame.id)))
+            said = words_seen_by(here.path_state.tree, frame)
+            block = self.render_block(here, frame=frame.id, said=said)
+            return BlockRenewed(frame.id, replace_block(frame.opening.block, block))
         how, in_front = self._appended_tools(here), self._leading_wake_event(here)
         active = here.path_state.tree.active
         due = active if uncalled_frame(here.path_state.tree).id == active else ""  # a pushed frame has its own block
