@@ -20,7 +20,7 @@ def test_s1_78_invalidation_reaches_every_planned_descendant_and_says_why(
         does(op("invalidate", sessionID="A", reason="the design changed")),
         says("ok"),
     )
-    chat.says("hello")
+    chat.says("Mend it.")
 
     frames = chat.proxy.frames()
     assert [frames[title]["status"] for title in "ABC"] == ["invalidated"] * 3
@@ -39,16 +39,16 @@ def test_s1_80_what_ended_below_an_invalidated_frame_stays_so(stage: Stage, prov
     for status in ("completed", "failed", "blocked"):
         provider.will(does(push(status)), does(pop("x", status)))
     provider.will(does(op("invalidate", reason="no longer needed")), says("ok"), says("on"))
-    chat.says("hello")
+    chat.says("Mend it.")
 
     assert chat.proxy.statuses() == {
-        "hello": "in_progress",
+        "Mend it.": "in_progress",
         "A": "invalidated",
         "completed": "completed",
         "failed": "failed",
         "blocked": "blocked",
     }
-    assert chat.proxy.active() == "hello"
+    assert chat.proxy.active() == "Mend it."
     chat.says("go on")
 
 
@@ -57,7 +57,7 @@ def test_s1_125_the_reason_is_required(stage: Stage, provider: ScriptedProvider)
     """S1-77: without one nothing changes, and the model is told what is missing."""
     chat = stage.chat()
     provider.will(does(plan("A")), does(op("invalidate", sessionID="A")), says("ok"))
-    chat.says("hello")
+    chat.says("Mend it.")
 
     assert chat.proxy.statuses()["A"] == "planned"
     assert stage.lines()[-1][-1]["content"].startswith("Error: reason is missing")
@@ -74,11 +74,11 @@ def test_s1_123_plan_children_needs_children(stage: Stage, provider: ScriptedPro
         does(call("stack_frame_plan_children", children=[{**good, "title": t} for t in ("Z", "Y", "X")])),
         says("ok"),
     )
-    chat.says("hello")
+    chat.says("Mend it.")
 
     told = [m["content"] for m in stage.lines()[-1] if m["role"] == "tool"]
     assert [text.split(":")[0] for text in told[:2]] == ["Error", "Error"]
-    assert list(chat.proxy.statuses()) == ["hello", "Z", "Y", "X"]
+    assert list(chat.proxy.statuses()) == ["Mend it.", "Z", "Y", "X"]
 
 
 @pytest.mark.rows("S0-30", "S0-31", "S1-37", "S1-75", "S0-41", "S2-34", "C23")
@@ -86,9 +86,9 @@ def test_s0_31_one_frame_at_a_time_is_at_work_below_its_open_parents(stage: Stag
     """S0-30, S0-31, S1-37, S1-75: planned frames begin nothing; what is active, and its parents, are in progress."""
     chat = stage.chat()
     provider.will(does(plan("A", "B")), does(activate("A")), does(push("A1")), says("ok"))
-    chat.says("hello")
+    chat.says("Mend it.")
 
-    assert chat.proxy.statuses() == {"hello": "in_progress", "A": "in_progress", "B": "planned", "A1": "in_progress"}
+    assert chat.proxy.statuses() == {"Mend it.": "in_progress", "A": "in_progress", "B": "planned", "A1": "in_progress"}
     assert chat.proxy.active() == "A1"
 
 
@@ -97,7 +97,7 @@ def test_s4_01_calls_stand_before_their_results_in_log_and_line(stage: Stage, pr
     """S4-01, X-13: hidden results too, although the client's came later; all in call order."""
     chat = stage.chat()
     provider.will(does(push("Auth")), does(bash("one"), op("status"), bash("two")), says("ok"))
-    chat.says("hello")
+    chat.says("Mend it.")
     chat.returns("1", "2")
 
     line = stage.lines()[-1]
@@ -114,7 +114,7 @@ def test_s4_18_the_end_of_a_turn_tells_its_finish_and_its_usage(stage: Stage, pr
     """S4-02, S4-16, S4-18: one row a request; the usage of the last round is told apart from the sum."""
     chat = stage.chat()
     provider.will(does(push("Auth")), says("ok"))
-    chat.says("hello")
+    chat.says("Mend it.")
 
     receipt = chat.proxy.receipts()[-1]
     assert (receipt["finish_reason"], receipt["rounds"], receipt["hidden_calls"]) == ("stop", 2, 1)
@@ -132,7 +132,7 @@ def test_x_24_where_parallel_calls_are_off_every_message_has_one_call(stage: Sta
         does(bash("two")),
         says("ok"),
     )
-    chat.says("hello")
+    chat.says("Mend it.")
     chat.returns("1")
     chat.returns("2")
 
@@ -146,7 +146,7 @@ def test_s1_64_a_pop_asks_nobody_for_a_summary(stage: Stage, provider: ScriptedP
     """The model's own text is what returns; between the pop and the next round nothing leaves."""
     chat = stage.chat()
     provider.will(does(push("Auth")), does(pop("Tokens, hashed.")), says("ok"))
-    chat.says("hello")
+    chat.says("Mend it.")
 
     assert len(provider.received) == 3
     assert "Tokens, hashed." in stage.lines()[-1][-1]["content"]

@@ -174,7 +174,7 @@ def test_three_questions_are_answered_in_a_line_each(tmp_path: Path) -> None:
         provider.will(calls("bash", command="pytest -q"))
         ask(running.origin, body_of("Hello! Run the tests."))
         told = answers(page_of(person))
-        assert re.match(r"Run the tests\. the agent runs bash pytest -q since .* Stop$", told["Running now"])
+        assert re.match(r"Run the tests\. the agent runs since .* : bash pytest -q Stop$", told["Running now"])
         [path] = re.findall(r'action="(/console/conversations/\w+/stop)"', person.get("/console/running").body.decode())
         stopped = person.send("/console", path, **{"from": "overview"})
         assert stopped.header("location").startswith("/console?done=Stopped")
