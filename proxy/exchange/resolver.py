@@ -424,6 +424,7 @@ class Resolver:
             placement = replace(placement, decisions=acted.decisions)
         if acted.events:
             placement = self.note_writer.record_events(placement, acted.events)
+            await pause_after(placement.request)
         if not placement.path_state.tree.is_awake:
             return replace(placement, status="asleep", reason=acted.reason)
         placement = replace(self._restore_reread_files(placement, acted.events), status="full")

@@ -356,7 +356,7 @@ def test_a3_more_messages_than_any_conversation_has_pass_as_they_came(
     proxy: ServedProxy, provider: ScriptedProvider, *, awake: bool
 ) -> None:
     """To place them would hold up everybody else for as long as there are messages."""
-    body = json.dumps(body_of(awake=awake, messages=[{"role": "user", "content": "a"}] * 12_001)).encode()
+    body = json.dumps(body_of(awake=awake, messages=[{"role": "user", "content": "a"}] * 10_501)).encode()
 
     told = ask(proxy.origin, body)
 

@@ -174,7 +174,7 @@ def test_s13_who_passes_unread_is_told_as_well(provider: ScriptedProvider, tmp_p
     process, origin = serve(provider, tmp_path / "data", "drain_s=1")
     provider.when(lambda got: "stream" in got.body, stall(says("never to be whole " * 9), after_events=6), loop=True)
     provider.when(lambda _: True, says("never", delay_s=60), loop=True)
-    unread = body_of(messages=[{"role": "user", "content": "a"}] * 12_001)
+    unread = body_of(messages=[{"role": "user", "content": "a"}] * 10_501)
     with ThreadPoolExecutor(2) as clients:
         streamed, plain = (clients.submit(ask, origin, unread | more) for more in ({"stream": True}, {}))
         provider.wait_for(2, timeout=20)

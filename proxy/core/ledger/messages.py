@@ -107,7 +107,9 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     def memory_bytes(self) -> int:
         """Estimated bytes in memory, always the same for the same message."""
         size = MESSAGE_BYTES + len(self.wire) + _text_bytes(self.text)
-        return size + sum(CALL_BYTES + _text_bytes(c.arguments) for c in self.calls) if self.calls else size
+        for call in self.calls:
+            size += CALL_BYTES + _text_bytes(call.arguments)
+        return size
 
 
 def _text_bytes(text: str) -> int:

@@ -22,7 +22,7 @@ from proxy.core.matching import MatchKind
 from proxy.core.observers import ends_with_user_message
 from proxy.dialects import DialectComposer
 from proxy.errors import StoreError
-from proxy.exchange.background.scheduler import pause_after
+from proxy.exchange.background.scheduler import is_long, pause_after
 from proxy.exchange.thread.context_policy import MAX_COMPACTED_BLOCK_TOKENS, ContextPolicy
 from proxy.exchange.thread.placement import Placement, policy_input_of
 from proxy.store import ConversationCache
@@ -129,5 +129,8 @@ class IntroductionNote:
 
 
 def _with_new_path_state(placement: Placement) -> Placement:
-    placement.cached_conversation.forget_path_state(placement.entry_id)
-    return replace(placement, path_state=placement.cached_conversation.path_state(placement.entry_id))
+    cached, at = placement.cached_conversation, placement.entry_id
+    cached.forget_path_state(at)
+    if is_long(placement.request) and (before := placement.ledger.entries[at].parent):
+        cached.path_state(before)  # kept, so that the next note replays one entry, and not all of the path: 30 ms
+    return replace(placement, path_state=cached.path_state(at))

@@ -46,7 +46,7 @@ from proxy.upstream import (
 HUGE_BODY_BYTES = 24 << 20
 """Bodies from this size are parsed in a thread and not cached: 60 MiB on the event loop would block everybody for 0.4
 s, and two such bodies would push all else out of the cache."""
-MAX_MESSAGES = 12_000
+MAX_MESSAGES = 10_500
 """Messages of a request that is placed. Placing a new message blocks for 40 us, and a body may hold two million; the
 longest conversation in a window of a million tokens has 5,000."""
 MAX_PLACED_TEXT_BYTES = 8 << 20
