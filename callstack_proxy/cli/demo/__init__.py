@@ -10,5 +10,3 @@ screen.py         rows, tree and sums on the terminal
 """
 
 from callstack_proxy.cli.demo.run import DemoOptions, run_demo
-
-__all__ = ["DemoOptions", "run_demo"]

@@ -2,5 +2,3 @@
 have saved."""
 
 from callstack_proxy.cli.savings.command import savings
-
-__all__ = ["savings"]

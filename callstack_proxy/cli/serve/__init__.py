@@ -5,5 +5,3 @@ workers.py  several processes behind one port, on a store that they share
 """
 
 from callstack_proxy.cli.serve.command import console, reachable_url, serve, welcome_lines
-
-__all__ = ["console", "reachable_url", "serve", "welcome_lines"]

@@ -12,5 +12,3 @@ PRINTED: Mapping[str, Callable[[Options], None]] = {
     "hook": hook.print_hook_answer,
 }
 """Command -> what prints its output."""
-
-__all__ = ["PRINTED", "read_options"]

@@ -6,5 +6,3 @@ keyboard.py  single keys from the terminal
 """
 
 from callstack_proxy.cli.top.command import top
-
-__all__ = ["top"]

@@ -8,5 +8,3 @@ write, `settings_text` changes a value in a text and leaves the rest.
 
 from callstack_proxy.cli.wrap.agents import Agent, Launch, LaunchSettings, any_command
 from callstack_proxy.cli.wrap.own_settings import OwnProvider, Surroundings
-
-__all__ = ["Agent", "Launch", "LaunchSettings", "OwnProvider", "Surroundings", "any_command"]

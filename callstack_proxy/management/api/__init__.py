@@ -8,24 +8,3 @@ from callstack_proxy.management.api.limits import LimitsMiddleware, RequestRateL
 from callstack_proxy.management.api.messages import MessageBody
 from callstack_proxy.management.api.operation_routes import carry_out, find_target, perform
 from callstack_proxy.management.api.usage import KeyRow, UserRow, key_rows, user_rows
-
-__all__ = [
-    "EVENT_STREAM_TYPE",
-    "OPERATOR_TENANT",
-    "STREAM_HEADERS",
-    "ApiContext",
-    "JsonResponse",
-    "KeyRow",
-    "LimitsMiddleware",
-    "MessageBody",
-    "RequestRateLimiter",
-    "UserRow",
-    "build_api",
-    "carry_out",
-    "find_target",
-    "key_rows",
-    "now_ms",
-    "perform",
-    "stream_events_to",
-    "user_rows",
-]

@@ -3,5 +3,3 @@ from the views that `/stack` uses, and keep no state of their own."""
 
 from callstack_proxy.management.console.app import build_console
 from callstack_proxy.management.console.sessions import EndedSessions, Sessions
-
-__all__ = ["EndedSessions", "Sessions", "build_console"]

@@ -11,18 +11,3 @@ from callstack_proxy.management.export.export_formats import export_formats, for
 from callstack_proxy.management.export.flamegraph import MEASURES
 from callstack_proxy.management.export.importer import ImportResult, import_conversation
 from callstack_proxy.management.export.source import ExportInput, load_export_input
-
-__all__ = [
-    "MEASURES",
-    "ExportFile",
-    "ExportFormat",
-    "ExportInput",
-    "ExportOptions",
-    "ImportResult",
-    "export_formats",
-    "files",
-    "format_named",
-    "import_conversation",
-    "load_export_input",
-    "measure_named",
-]

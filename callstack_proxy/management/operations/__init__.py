@@ -40,32 +40,3 @@ OPERATIONS = (
     loops.CLEAR_LOOPS,
 )
 """All of them; each is a route of the API."""
-
-__all__ = [
-    "OPERATIONS",
-    "AutonomyView",
-    "BranchDetail",
-    "BranchMessage",
-    "BranchRow",
-    "BranchSwitchView",
-    "CheckpointDetail",
-    "CheckpointRow",
-    "Decision",
-    "EndStatus",
-    "FrameCommandView",
-    "InjectionView",
-    "Input",
-    "Operation",
-    "StopView",
-    "Target",
-    "autonomy",
-    "autonomy_view",
-    "branches",
-    "end_subagent",
-    "frames",
-    "loops",
-    "resume_agent",
-    "stop_agent",
-    "stop_all",
-    "store_mode",
-]

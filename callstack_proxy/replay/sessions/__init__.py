@@ -16,22 +16,3 @@ from callstack_proxy.replay.sessions.base import (
 )
 from callstack_proxy.replay.sessions.finder import FoundLogs, find_logs, format_of, session_formats
 from callstack_proxy.replay.sessions.recordings import SessionConverter
-
-__all__ = [
-    "FoundLogs",
-    "LogSample",
-    "LoggedAnswer",
-    "Session",
-    "SessionConverter",
-    "SessionFormat",
-    "ThreadBuilder",
-    "call_of",
-    "find_logs",
-    "format_of",
-    "from_threads",
-    "json_lines",
-    "json_object",
-    "seconds",
-    "session_formats",
-    "text_in",
-]

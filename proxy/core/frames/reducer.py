@@ -10,48 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from proxy.core.frames import suggestion_log
-from proxy.core.frames.events import (
-    ArtifactAdded,
-    AutonomySet,
-    BlockRenewed,
-    BlockStale,
-    ContextPressureRelieved,
-    ContextPressureWarned,
-    ContextTrimmed,
-    DecisionAdded,
-    FoldSummarized,
-    FrameActivated,
-    FrameEntered,
-    FrameEvent,
-    FrameFolded,
-    FrameInvalidated,
-    FrameKept,
-    FrameMoved,
-    FramePlanned,
-    FramePopped,
-    FramePushed,
-    FrameReplanned,
-    FrameSplit,
-    FrameUnfolded,
-    InterimSummaryAdded,
-    LoopDetected,
-    LoopWarningsCleared,
-    ParentsAnnounced,
-    PopDeferred,
-    ProviderCompacted,
-    ProviderEditedContext,
-    ReasoningRemoved,
-    ResultReplaced,
-    RootAnnounced,
-    RootStarted,
-    SubagentStarted,
-    SuggestionMade,
-    SuggestionsCleared,
-    ThreadWoken,
-    UserCommandApplied,
-    UserCommandsAnnounced,
-)
+from proxy.core.frames import events, suggestion_log
 from proxy.core.frames.tree import (
     ALLOWED,
     FINAL_STATUSES,
@@ -71,49 +30,51 @@ from proxy.core.frames.tree import (
 )
 
 
-def reduce(tree: Tree, event: FrameEvent, now: int) -> Tree:
+def reduce(tree: Tree, event: events.FrameEvent, now: int) -> Tree:
     """The tree after `event`. A change that `ALLOWED` forbids is ignored: of two writers that decided at once the first
     wins."""
     return _mark_suggestions_acted_upon(tree, _apply_event(tree, event, now), event, now)
 
 
-def _apply_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
+def _apply_event(tree: Tree, event: events.FrameEvent, now: int) -> Tree:
     match event:
-        case RootStarted():
+        case events.RootStarted():
             return _start_root(tree, event, now)
-        case FramePlanned():
+        case events.FramePlanned():
             return _with_frames(tree, _new_frame(tree, event, Status.PLANNED, now))
-        case FrameReplanned():
+        case events.FrameReplanned():
             return _replan_frame(tree, event, now)
-        case FramePushed():
+        case events.FramePushed():
             return _push_frame(tree, event, now)
-        case FrameActivated():
+        case events.FrameActivated():
             return _activate_frame(tree, event, now)
-        case FramePopped():
+        case events.FramePopped():
             return _pop_frame(tree, event, now)
-        case FrameInvalidated():
+        case events.FrameInvalidated():
             return _invalidate_frames(tree, event, now)
-        case FrameEntered() | FrameMoved():
-            return _enter_frame(tree, event, now) if isinstance(event, FrameEntered) else _move_frame(tree, event)
-        case FrameSplit():
+        case events.FrameEntered() | events.FrameMoved():
+            return (
+                _enter_frame(tree, event, now) if isinstance(event, events.FrameEntered) else _move_frame(tree, event)
+            )
+        case events.FrameSplit():
             return _split_frame(tree, event, now)
-        case SubagentStarted():
+        case events.SubagentStarted():
             return _start_subagent(tree, event, now)
         case (
-            FrameFolded()
-            | FoldSummarized()
-            | InterimSummaryAdded()
-            | FrameKept()
-            | FrameUnfolded()
-            | BlockStale()
-            | BlockRenewed()
+            events.FrameFolded()
+            | events.FoldSummarized()
+            | events.InterimSummaryAdded()
+            | events.FrameKept()
+            | events.FrameUnfolded()
+            | events.BlockStale()
+            | events.BlockRenewed()
         ):
             return _apply_context_event(tree, event, now)
         case _:
             return _apply_other_event(tree, event, now)
 
 
-def _start_root(tree: Tree, event: RootStarted, now: int) -> Tree:
+def _start_root(tree: Tree, event: events.RootStarted, now: int) -> Tree:
     """Another root begins beside the last one, once that has ended."""
     if tree.frames and tree.root.status not in FINAL_STATUSES:
         return tree
@@ -121,8 +82,8 @@ def _start_root(tree: Tree, event: RootStarted, now: int) -> Tree:
     return replace(started, unannounced_frame=event.frame) if tree.is_awake else started
 
 
-def _update_block(tree: Tree, event: BlockStale | BlockRenewed) -> Tree:
-    if isinstance(event, BlockStale):
+def _update_block(tree: Tree, event: events.BlockStale | events.BlockRenewed) -> Tree:
+    if isinstance(event, events.BlockStale):
         return replace(tree, stale_blocks=tree.stale_blocks | set(event.frames))
     frame = tree.frames.get(event.frame)
     updated = replace(tree, stale_blocks=tree.stale_blocks - {event.frame})
@@ -136,71 +97,77 @@ def _update_block(tree: Tree, event: BlockStale | BlockRenewed) -> Tree:
 
 
 ContextEvent = (
-    FrameFolded | FoldSummarized | InterimSummaryAdded | FrameKept | FrameUnfolded | BlockStale | BlockRenewed
+    events.FrameFolded
+    | events.FoldSummarized
+    | events.InterimSummaryAdded
+    | events.FrameKept
+    | events.FrameUnfolded
+    | events.BlockStale
+    | events.BlockRenewed
 )
 
 
 def _apply_context_event(tree: Tree, event: ContextEvent, now: int) -> Tree:
     """Events that change the context, now or later, and no frame."""
     match event:
-        case FrameFolded():
+        case events.FrameFolded():
             removal = Removal(frozenset(event.entries), event.trace, event.at, event.frame)
             others = tuple(t for t in tree.removals if not (t.frame and t.entries <= removal.entries))
             return replace(
                 tree, removals=(*others, removal), without_reasoning=tree.without_reasoning | set(event.muted)
             )
-        case FoldSummarized():
+        case events.FoldSummarized():
             newest = next((t for t in reversed(tree.removals) if t.frame == event.frame), None)
             return replace(
                 tree, removals=tuple(replace(t, summary=event.text) if t is newest else t for t in tree.removals)
             )
-        case InterimSummaryAdded():
+        case events.InterimSummaryAdded():
             summary = FrameInterimSummary(event.at, event.words, event.text, now)
             return replace(tree, interim_summaries={**tree.interim_summaries, event.frame: summary})
-        case FrameKept():
+        case events.FrameKept():
             return replace(
                 tree,
                 kept_frames={**tree.kept_frames, event.frame: event.now or tree.kept_frames.get(event.frame, False)},
             )
-        case FrameUnfolded():
+        case events.FrameUnfolded():
             return replace(tree, removals=tuple(t for t in tree.removals if t.frame != event.frame))
-        case BlockStale() | BlockRenewed():
+        case events.BlockStale() | events.BlockRenewed():
             return _update_block(tree, event)
 
 
 def _update_announcements(
     tree: Tree,
-    event: LoopDetected
-    | LoopWarningsCleared
-    | UserCommandApplied
-    | UserCommandsAnnounced
-    | RootAnnounced
-    | ParentsAnnounced
-    | PopDeferred,
+    event: events.LoopDetected
+    | events.LoopWarningsCleared
+    | events.UserCommandApplied
+    | events.UserCommandsAnnounced
+    | events.RootAnnounced
+    | events.ParentsAnnounced
+    | events.PopDeferred,
 ) -> Tree:
     """Events about what the model was told, or has yet to be told."""
     match event:
-        case LoopDetected():
+        case events.LoopDetected():
             return replace(tree, loops=(*tree.loops, event.loop))
-        case LoopWarningsCleared():
+        case events.LoopWarningsCleared():
             return replace(tree, loops=(), loops_cleared_at=event.at)
-        case UserCommandApplied():
+        case events.UserCommandApplied():
             return replace(tree, unannounced_commands=tuple(filter(None, (*tree.unannounced_commands, event.words))))
-        case UserCommandsAnnounced():
+        case events.UserCommandsAnnounced():
             return replace(tree, unannounced_commands=())
-        case RootAnnounced():
+        case events.RootAnnounced():
             return replace(tree, unannounced_frame="")
-        case ParentsAnnounced():
+        case events.ParentsAnnounced():
             return replace(tree, parents_announced=True)
-        case PopDeferred():
+        case events.PopDeferred():
             pop = DeferredPop(event.turn, event.status, event.results, event.compacted)
             return replace(tree, deferred_pops={**tree.deferred_pops, event.frame: pop})
 
 
-def _apply_other_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
+def _apply_other_event(tree: Tree, event: events.FrameEvent, now: int) -> Tree:
     """Events that change no status."""
     match event:
-        case ArtifactAdded() if event.frame in tree.frames:
+        case events.ArtifactAdded() if event.frame in tree.frames:
             frame = tree.frames[event.frame]
             is_known = event.artifact in frame.artifacts
             return (
@@ -208,86 +175,90 @@ def _apply_other_event(tree: Tree, event: FrameEvent, now: int) -> Tree:
                 if is_known
                 else _with_frames(tree, replace(frame, artifacts=(*frame.artifacts, event.artifact), updated_at=now))
             )
-        case DecisionAdded() if event.frame in tree.frames:
+        case events.DecisionAdded() if event.frame in tree.frames:
             frame = tree.frames[event.frame]
             remaining = (d for d in frame.decisions if d != event.supersedes)
             return _with_frames(tree, replace(frame, decisions=(*remaining, event.decision), updated_at=now))
-        case ThreadWoken():
+        case events.ThreadWoken():
             wake_state = WakeState(event.guidance, event.tools, event.appended, event.at, event.brief)
             return replace(tree, wake_state=wake_state, unannounced_frame=event.frame)
-        case ContextTrimmed():
+        case events.ContextTrimmed():
             return _trim_context(tree, event)
-        case ReasoningRemoved():
+        case events.ReasoningRemoved():
             return replace(tree, without_reasoning=tree.without_reasoning | set(event.turns))
-        case ResultReplaced():
+        case events.ResultReplaced():
             texts = {**tree.replaced_results, event.entry: event.text}
             return replace(tree, replaced_results={entry: text for entry, text in texts.items() if text})
-        case ProviderCompacted():
+        case events.ProviderCompacted():
             return replace(tree, provider_compactions=tree.provider_compactions | set(event.entries))
-        case ProviderEditedContext():
+        case events.ProviderEditedContext():
             return replace(tree, provider_edited_context=True)
-        case ContextPressureWarned() | ContextPressureRelieved():
-            return replace(tree, is_pressure_warned=isinstance(event, ContextPressureWarned))
+        case events.ContextPressureWarned() | events.ContextPressureRelieved():
+            return replace(tree, is_pressure_warned=isinstance(event, events.ContextPressureWarned))
         case (
-            LoopDetected()
-            | LoopWarningsCleared()
-            | UserCommandApplied()
-            | UserCommandsAnnounced()
-            | RootAnnounced()
-            | ParentsAnnounced()
-            | PopDeferred()
+            events.LoopDetected()
+            | events.LoopWarningsCleared()
+            | events.UserCommandApplied()
+            | events.UserCommandsAnnounced()
+            | events.RootAnnounced()
+            | events.ParentsAnnounced()
+            | events.PopDeferred()
         ):
             return _update_announcements(tree, event)
-        case SuggestionMade() | SuggestionsCleared() | AutonomySet():
+        case events.SuggestionMade() | events.SuggestionsCleared() | events.AutonomySet():
             return replace(tree, suggestion_state=_update_suggestions(tree.suggestion_state, event, now))
         case _:
             return tree
 
 
-def _trim_context(tree: Tree, event: ContextTrimmed) -> Tree:
+def _trim_context(tree: Tree, event: events.ContextTrimmed) -> Tree:
     updated = _with_frames(tree, results=dict.fromkeys(event.answers, event.words))
     removals = (Removal(frozenset(event.entries), event.trace, event.at),) if event.trace else ()
     return replace(updated, removals=(*tree.removals, *removals))
 
 
 def _update_suggestions(
-    state: suggestion_log.SuggestionState, event: SuggestionMade | SuggestionsCleared | AutonomySet, now: int
+    state: suggestion_log.SuggestionState,
+    event: events.SuggestionMade | events.SuggestionsCleared | events.AutonomySet,
+    now: int,
 ) -> suggestion_log.SuggestionState:
     match event:
-        case SuggestionMade():
+        case events.SuggestionMade():
             return suggestion_log.add_suggestion(state, event.suggestion, now)
-        case SuggestionsCleared():
+        case events.SuggestionsCleared():
             return suggestion_log.clear_suggestions(state, waiting=event.waiting, counts=event.counts, now=event.at)
-        case AutonomySet():
+        case events.AutonomySet():
             return suggestion_log.set_autonomy(state, event.chosen)
 
 
-def _mark_suggestions_acted_upon(before: Tree, after: Tree, event: FrameEvent, now: int) -> Tree:
+def _mark_suggestions_acted_upon(before: Tree, after: Tree, event: events.FrameEvent, now: int) -> Tree:
     """Marks waiting suggestions that this operation fulfils, and counts the proxy's own operations."""
     if after is before:
         return after
     match event:
-        case FramePushed() | FrameActivated():
+        case events.FramePushed() | events.FrameActivated():
             suggestions = suggestion_log.mark_acted_upon(
                 after.suggestion_state, suggestion_log.PUSH, before.active, now
             )
-        case FrameEntered(origin="auto") if event.frame not in before.frames:
+        case events.FrameEntered(origin="auto") if event.frame not in before.frames:
             suggestions = suggestion_log.count_automatic_operation(after.suggestion_state, suggestion_log.PUSH)
-        case FramePopped(call_result="", stays=False) if before.frames[event.frame].origin == "auto":
+        case events.FramePopped(call_result="", stays=False) if before.frames[event.frame].origin == "auto":
             suggestions = suggestion_log.count_automatic_operation(after.suggestion_state, suggestion_log.POP)
-        case FramePopped() | FrameInvalidated():
+        case events.FramePopped() | events.FrameInvalidated():
             suggestions = suggestion_log.mark_acted_upon(after.suggestion_state, suggestion_log.POP, event.frame, now)
         case _:
             return after
     return replace(after, suggestion_state=suggestions)
 
 
-def _new_frame(tree: Tree, event: RootStarted | FramePlanned | FramePushed, status: Status, now: int) -> Frame:
-    if isinstance(event, RootStarted):
+def _new_frame(
+    tree: Tree, event: events.RootStarted | events.FramePlanned | events.FramePushed, status: Status, now: int
+) -> Frame:
+    if isinstance(event, events.RootStarted):
         return Frame(event.frame, "", event.title, event.criteria, "", status, len(tree.frames), "root", now, now)
     fields = (event.frame, event.parent, event.title, event.criteria, event.compacted)
-    key = event.key if isinstance(event, FramePlanned) else ""
-    planned = isinstance(event, FramePlanned)
+    key = event.key if isinstance(event, events.FramePlanned) else ""
+    planned = isinstance(event, events.FramePlanned)
     return Frame(*fields, status, len(tree.frames), event.origin, now, now, client_key=key, was_planned=planned)
 
 
@@ -302,7 +273,7 @@ def _with_frames(
     )
 
 
-def _enter_frame(tree: Tree, event: FrameEntered, now: int) -> Tree:
+def _enter_frame(tree: Tree, event: events.FrameEntered, now: int) -> Tree:
     existing = tree.frames.get(event.frame)
     if existing is None:
         fields = (event.frame, event.parent, event.title, event.criteria, "")
@@ -337,7 +308,7 @@ def _put_under(tree: Tree, frame: str, parent: str) -> Tree:
     return replace(tree, frames={**{i: f for i, f in tree.frames.items() if i not in branch}, **branch})
 
 
-def _move_frame(tree: Tree, event: FrameMoved) -> Tree:
+def _move_frame(tree: Tree, event: events.FrameMoved) -> Tree:
     frame = tree.frames.get(event.frame)
     if frame is None or event.parent not in tree.frames or frame.status in FINAL_STATUSES:
         return tree
@@ -358,7 +329,7 @@ def _begin_for_user(frame: Frame, now: int) -> Frame:
     return replace(begun, segment=segment, opening=None)
 
 
-def _start_subagent(tree: Tree, event: SubagentStarted, now: int) -> Tree:
+def _start_subagent(tree: Tree, event: events.SubagentStarted, now: int) -> Tree:
     if event.frame in tree.frames or event.parent not in tree.frames:
         return tree
     fields = (event.frame, event.parent, event.title, event.criteria, "")
@@ -366,7 +337,7 @@ def _start_subagent(tree: Tree, event: SubagentStarted, now: int) -> Tree:
     return _with_frames(tree, replace(frame, client_key=event.call, conversation=event.conversation))
 
 
-def _split_frame(tree: Tree, event: FrameSplit, now: int) -> Tree:
+def _split_frame(tree: Tree, event: events.FrameSplit, now: int) -> Tree:
     if event.frame in tree.frames or event.parent not in tree.frames:
         return tree
     fields = (event.frame, event.parent, event.title, tree.frames[event.parent].criteria, "")
@@ -376,7 +347,7 @@ def _split_frame(tree: Tree, event: FrameSplit, now: int) -> Tree:
     return replace(updated, carried_owners={**updated.carried_owners, **dict.fromkeys(event.taking, split.owner)})
 
 
-def _replan_frame(tree: Tree, event: FrameReplanned, now: int) -> Tree:
+def _replan_frame(tree: Tree, event: events.FrameReplanned, now: int) -> Tree:
     frame = tree.frames.get(event.frame)
     if frame is None or not (frame.status is Status.PLANNED or frame.has_no_task):
         return tree
@@ -386,7 +357,7 @@ def _replan_frame(tree: Tree, event: FrameReplanned, now: int) -> Tree:
     return _with_frames(tree, replanned)
 
 
-def _push_frame(tree: Tree, event: FramePushed, now: int) -> Tree:
+def _push_frame(tree: Tree, event: events.FramePushed, now: int) -> Tree:
     opening = OpeningCall(event.turn, event.call, event.before, event.view, event.block)
     frame = replace(_new_frame(tree, event, Status.IN_PROGRESS, now), opening=opening, retry_of=event.retry_of)
     return _with_frames(tree, frame, active=frame.id, results=_opening_result(opening))
@@ -401,7 +372,7 @@ def join_texts(before: str, text: str) -> str:
     return f"{before}\n\n{text}" if before and text else before or text
 
 
-def _activate_frame(tree: Tree, event: FrameActivated, now: int) -> Tree:
+def _activate_frame(tree: Tree, event: events.FrameActivated, now: int) -> Tree:
     frame = tree.frames.get(event.frame)
     if frame is None or Status.IN_PROGRESS not in ALLOWED[frame.status]:
         return tree
@@ -452,7 +423,7 @@ def _without_deferred(tree: Tree, frame: str) -> Tree:
     return replace(tree, deferred_pops={at: pop for at, pop in tree.deferred_pops.items() if at != frame})
 
 
-def _pop_frame(tree: Tree, event: FramePopped, now: int) -> Tree:
+def _pop_frame(tree: Tree, event: events.FramePopped, now: int) -> Tree:
     frame = tree.frames.get(event.frame)
     if frame is None or event.status not in ALLOWED[frame.status]:
         return tree
@@ -525,7 +496,7 @@ def outermost_called_frame(way: Sequence[Frame]) -> Frame | None:
     return next((frame for frame in reversed(way) if not frame.leaves_only_by_fold), None)
 
 
-def _invalidate_frames(tree: Tree, event: FrameInvalidated, now: int) -> Tree:
+def _invalidate_frames(tree: Tree, event: events.FrameInvalidated, now: int) -> Tree:
     invalidated = [
         replace(
             tree.frames[i],

@@ -9,14 +9,3 @@ from callstack_proxy.management.views.project_memory.recall_view import (
     RecallSources,
     recall_text,
 )
-
-__all__ = [
-    "CommandEvidence",
-    "FrameEvidence",
-    "ProjectConversations",
-    "RecallRequest",
-    "RecallSources",
-    "RecalledText",
-    "frame_evidence",
-    "recall_text",
-]
