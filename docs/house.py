@@ -410,7 +410,7 @@ def lines_of(sources: Iterable[Source]) -> int:
 LIMITS = {
     "lines of the engine": 67_400,
     "modules of the engine": 352,
-    "lines beside it": 32_300,
+    "lines beside it": 31_900,
     "modules beside it": 216,
     "functions, p50 of lines": 7,
     "functions, p90 of lines": 18,

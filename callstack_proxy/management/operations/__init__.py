@@ -1,7 +1,7 @@
 """What people change in a conversation from outside its client. Changes are stored as events on its paths, so they hold
 in every process and after a restart, and take effect with the next request."""
 
-from callstack_proxy.management.operations import autonomy, branches, frames, loops
+from callstack_proxy.management.operations import autonomy, branches, frames
 from callstack_proxy.management.operations.autonomy import AutonomyView, autonomy_view
 from callstack_proxy.management.operations.base import Decision, Input, Operation, Target
 from callstack_proxy.management.operations.branches import (
@@ -37,6 +37,6 @@ OPERATIONS = (
     frames.UNFOLD,
     autonomy.AUTONOMY,
     autonomy.CLEAR_SUGGESTIONS,
-    loops.CLEAR_LOOPS,
+    autonomy.CLEAR_LOOPS,
 )
 """All of them; each is a route of the API."""

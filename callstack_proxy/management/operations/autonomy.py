@@ -1,4 +1,4 @@
-"""The autonomy of one conversation: rules, scores, suggestions, and how a person changes the rules.
+"""The autonomy of one conversation: rules, scores, suggestions, how a person changes the rules, and dismisses loops.
 
 Settings are stored on the first entry, so they hold on every path; withdrawn suggestions behind the newest entry of
 each path. The context window is the one of the price table: only the running proxy knows what a provider has
@@ -20,6 +20,7 @@ from proxy.core.frames import (
     POP,
     PUSH,
     AutonomySet,
+    LoopWarningsCleared,
     PathState,
     Suggestion,
     SuggestionCounts,
@@ -34,8 +35,10 @@ from proxy.core.policy import (
     AutonomyVerdict,
     HeuristicName,
     HeuristicScore,
+    LoopRules,
     ScoreCombiner,
     ScoreInput,
+    active_loops,
     clamp_threshold,
     judge,
     pending_suggestions,
@@ -268,4 +271,29 @@ CLEAR_SUGGESTIONS = Operation(
     ClearedSuggestions,
     refusal="",
     in_query=True,
+)
+
+
+# --------------------------------------------------------------------------------------------------------------- loops
+class ClearedLoopCount(TypedDict):
+    cleared: int
+
+
+def clear_loops(target: Target, _: None) -> Decision:
+    """Begin to count anew: what was done up to now is no part of a loop. The list keeps what was warned of."""
+    window = LoopRules().window
+    looping = [path_state for path_state in all_path_states(target.ledger) if active_loops(path_state, window)]
+    view: ClearedLoopCount = {
+        "cleared": len({loop.at for path_state in looping for loop in active_loops(path_state, window)})
+    }
+    return Decision(
+        view,
+        target.events_at_tips(
+            (LoopWarningsCleared(path_state.tree.active, path_state.tip), path_state) for path_state in looping
+        ),
+    )
+
+
+CLEAR_LOOPS = Operation(
+    "DELETE", "/conversations/{conversation}/loops", clear_loops, None, ClearedLoopCount, refusal=""
 )
