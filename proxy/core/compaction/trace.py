@@ -416,12 +416,20 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
         ),
         "steps": (STEPS_SHARE, lambda left: _steps_section(facts.told_steps, left, count)),
     }
+    given: dict[str, int] = {}
     left = room
     for name, (share, write) in writers.items():
         least = min(floors.get(name, MIN_SECTION_TOKENS), left - MIN_SECTION_TOKENS)
         most = max(left, for_steps) if name == "steps" else left - for_steps
-        parts[name] = write(max(0, min(max(MIN_SECTION_TOKENS, least, int(room * share)), most)))
+        given[name] = max(0, min(max(MIN_SECTION_TOKENS, least, int(room * share)), most))
+        parts[name] = write(given[name])
         left -= count(parts[name])
+    for_names = int(max(0, room - MIN_NAMES_TOKENS) * NAMES_SHARE)
+    for name in ("said", "edits", "steps"):  # what others left is theirs before it is that of names
+        used = count(parts[name])
+        if (more := used + left - for_names) > given[name]:
+            parts[name] = writers[name][1](more)
+            left -= count(parts[name]) - used
     return parts
 
 
@@ -519,13 +527,17 @@ _CHECK_ENDED = re.compile(r": (?:ok|failed) \(")
 
 
 def _errors_section(lines: Sequence[str], budget: int, count: CountTokens) -> str:
-    """The newest errors that fit, and how many lines came before."""
-    section = _list_section(lines, budget, count)
-    if section.count("\n") == len(lines) - 1 or not section:
-        return section
-    section = _list_section(lines, budget - EARLIER_EDITS_TOKENS, count) or section
-    left_out = len(lines) - section.count("\n") - 1
-    return f"({left_out} earlier line{'s' if left_out > 1 else ''})\n{section}"
+    """The errors that fit, those that nothing has mended before the others, and how many are left out."""
+    items = [f"- {line}" for line in lines]
+    by_need = sorted(items, key=lambda item: not _MENDED.search(item))  # the last ones stay
+    shown = _newest_items(by_need, budget, count)
+    if shown and len(shown) < len(items):
+        shown = _newest_items(by_need, budget - EARLIER_EDITS_TOKENS, count) or shown
+    heading = [f"({len(items) - len(shown)} left out)"] if 0 < len(shown) < len(items) else []
+    return "\n".join([*heading, *(item for item in items if item in shown)])
+
+
+_MENDED = re.compile(r" \((?:fixed|a later [a-z ]{4,12} passed)\)\Z")
 
 
 def _next_section(planned: Sequence[str], budget: int, count: CountTokens) -> str:

@@ -507,9 +507,24 @@ def test_errors_are_told_as_far_as_there_is_room_and_the_others_are_counted(toke
 
     shown = told.splitlines()
     assert two.splitlines() == [f"- {error}" for error in errors[:2]]
-    assert shown[0] == f"({len(errors) - len(shown) + 1} earlier lines)"
+    assert shown[0] == f"({len(errors) - len(shown) + 1} left out)"
     assert shown[1:] == [f"- {error}" for error in errors[1 - len(shown) :]]
     assert parse_traces(traced(facts=SpanFacts(errors=errors))).facts.errors == errors[-len(shown) + 1 :]
+    mended = tuple(f"{error} (a later test run passed)" for error in errors)
+    facts = SpanFacts(errors=("python: command not found", *mended))
+    assert (
+        "- python: command not found" in sections(traced(messages=(said("tool", "x", tokens),), facts=facts))["errors"]
+    )
+
+
+def test_a_small_note_tells_a_few_sentences_whole_before_names() -> None:
+    text = (
+        "Only the emitter knows whether an entry is None, and only the root may declare the namespace. It is declared "
+        "whenever the option is on, because to look for a None first would cost a walk through the whole input."
+    )
+    facts = SpanFacts(said=(text,), steps=2, told_steps=("edited emit.py", "pytest -q: ok (126 passed in 2.73s)"))
+
+    assert sections(traced(messages=(said("tool", "x", 1_500),), facts=facts))["said"] == text
 
 
 @pytest.mark.rows("S0-55")
