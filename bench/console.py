@@ -152,15 +152,15 @@ Row = tuple[str, tuple[float, ...]]
 def page_times(
     context: BrowserContext, proxy: processes.Running, conversation: LongConversation, long: str, large: str
 ) -> Iterator[Row]:
-    page, origin, pid = context.new_page(), proxy.base, proxy.pid
+    page, origin, pid = context.pages[0], proxy.base, proxy.pid  # alone: several visible pages ask less often
     page.set_default_timeout(120_000)
     yield "signed out", opening_ms(page, f"{origin}/console/sign-in", pid)
     for name, path in PLAIN_PAGES:
         yield name, opening_ms(page, f"{origin}/console{path}", pid)
     yield "conversation", opening_ms(page, f"{origin}/console/conversations/{long}", pid)
+    yield "  live", (live_ms(page, origin, conversation),)
     yield "  scrub", (settling_ms(page, SCRUB),)
     yield "  refresh", (settling_ms(page, REFRESH),)
-    yield "  live", (live_ms(page, origin, conversation),)
     request = page.locator("table tbody a").first.get_attribute("href") or ""
     yield "request", opening_ms(page, origin + request, pid)
     page.goto(f"{origin}/console/conversations/{large}")
