@@ -43,7 +43,7 @@ def test_x_12_a_stack_call_beside_a_client_call_is_served_past_the_bounds(
     chat.says("hello")
     chat.returns("a.py")
 
-    assert chat.proxy.statuses() == {"hello": "in_progress", "Auth": "in_progress"}
+    assert chat.proxy.statuses() == {"Conversation": "in_progress", "Auth": "in_progress"}
     assert len(provider.received) == 2
     assert "No more stack calls" not in as_one_text(provider.received[-1].messages)
     assert provider.received[-1].body.get("tool_choice") != "none"

@@ -40,7 +40,7 @@ def test_the_frame_told_is_the_one_that_was_active_when_the_first_round_left(
     provider.will(does(push("Auth")), says("ok"))
     answer = chat.says("hello")
 
-    assert answer.headers["x-stack-frame"] == chat.proxy.frames()["hello"]["sessionID"]
+    assert answer.headers["x-stack-frame"] == chat.proxy.frames()["Conversation"]["sessionID"]
 
 
 def test_none_of_our_headers_goes_upstream(stage: Stage, provider: ScriptedProvider) -> None:

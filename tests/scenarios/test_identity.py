@@ -503,7 +503,7 @@ def test_20_parallel_requests_of_one_conversation(stage: Stage, provider: Script
     assert answered == [f"answer {n:02}" for n in range(20)]
     (conversation,) = chat.proxy.conversations
     assert conversation["requests"] == 21
-    assert chat.proxy.statuses() == {"hello": "in_progress", "Auth": "in_progress"}
+    assert chat.proxy.statuses() == {"Conversation": "in_progress", "Auth": "in_progress"}
     lines = [as_one_text(r.messages) for r in provider.received[2:]]
     assert all(sum(f"branch {n:02}" in line for n in range(20)) == 1 for line in lines)
 

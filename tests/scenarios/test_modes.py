@@ -29,7 +29,7 @@ def test_a_small_thread_stays_asleep(stage: Stage, provider: ScriptedProvider) -
 
     assert "stream_options" not in provider.received[0].body
     assert names(provider) == ["bash", "read"]
-    assert chat.proxy.statuses() == {"hello": "in_progress"}
+    assert chat.proxy.statuses() == {"Conversation": "in_progress"}
     assert not chat.proxy.conversations[0]["awake"]
 
 
