@@ -562,13 +562,13 @@ def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_te
         return
     user_text = "\n".join(user_texts)
     home = _request_parent(inference.tree)
+    continues = continues_by_wording(closing.text, user_text)
+    if continues:
+        return  # mostly it does, and then the work before it need not be looked through
     if home.has_no_task and (task := task_text_of(user_text)):
         inference.add_event(
             FrameReplanned(home.id, title_of(task), first_user_text(user_texts, MAX_CRITERION_CHARACTERS))
         )
-    continues = continues_by_wording(closing.text, user_text)
-    if continues:
-        return  # mostly it does, and then the work before it need not be looked through
     path_state = replace(inference.path_state, tree=inference.tree)
     frames = _frames_of_last_request(inference.tree, home)
     previous_work = entries_owned_by(path_state, frames, inference.placed[: ended_at + 1])
