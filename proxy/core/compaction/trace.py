@@ -424,6 +424,8 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
         given[name] = max(0, min(max(MIN_SECTION_TOKENS, least, int(room * share)), most))
         parts[name] = write(given[name])
         left -= count(parts[name])
+    # The tags of sections that stay empty were counted too.
+    left += sum(count(f"<{name}>{NO_CONTENT}</{name}>\n") for name, text in parts.items() if not text)
     for_names = int(max(0, room - MIN_NAMES_TOKENS) * NAMES_SHARE)
     for name in ("said", "edits", "steps"):  # what others left is theirs before it is that of names
         used = count(parts[name])
