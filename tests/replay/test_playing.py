@@ -2,6 +2,7 @@
 another provider."""
 
 import asyncio
+import dataclasses
 import json
 from typing import Any
 
@@ -106,7 +107,8 @@ def test_a_replay_is_wired_as_a_proxy_is(api: ReplayApi) -> None:
     running = app._services[api.dialect.name]
     replaying = build_replay(config(), api).services
 
-    kinds = {name: (type(getattr(running, name)), type(getattr(replaying, name))) for name in Services.__annotations__}
+    names = [field.name for field in dataclasses.fields(Services)]
+    kinds = {name: (type(getattr(running, name)), type(getattr(replaying, name))) for name in names}
     assert {name for name, (one, other) in kinds.items() if one is not other} == {"now"}
 
 
