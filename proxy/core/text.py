@@ -15,8 +15,8 @@ GAP_MARKER = "[...]"
 """Stands where the middle of a text was left out."""
 WORD_BORDER = 0.2
 """A cut moves back to the end of a word if one ends within this last part of the text (S1-59)."""
-MAX_PARTED = 60
-"""Characters of a word behind a cut by which it is known."""
+MAX_PARTED = 40
+"""Characters of a number or place that no cut parts."""
 MIN_SENTENCES_SHARE = 0.25
 """A beginning is cut at the end of a sentence if that leaves this share of it."""
 MIN_BEGINNING = 40
@@ -114,13 +114,18 @@ def cut_code(text: str, limit: int) -> str:
     if len(line) <= limit:
         return line
     border = line.rfind(" ", 0, limit)
-    is_between_words = border >= limit * 2 / 3 or (border > 0 and _is_number_or_place(line[border:].split()[0]))
+    is_between_words = border >= limit * 2 / 3 or _parts_number_or_place(line, border)
     return line[: border if is_between_words else limit - 1].rstrip() + "…"
 
 
-def _is_number_or_place(word: str) -> bool:
-    """A time, a ratio, an address or a line of a file: half of one says something else."""
-    return ":" in word.rstrip(":") or any(map(str.isdigit, word))
+def _parts_number_or_place(text: str, border: int) -> bool:
+    """Whether the word behind `border` is a time, a ratio, an address or a line of a file: half of one says something
+    else. A longer word is code, or a text without blanks, as Chinese is."""
+    words = text[border + 1 : border + 2 + MAX_PARTED].split(maxsplit=1) if border > 0 else []
+    return bool(words) and len(words[0]) <= MAX_PARTED and _NUMBER_OR_PLACE.search(words[0]) is not None
+
+
+_NUMBER_OR_PLACE = re.compile(r"\d|:.*[^:]")
 
 
 def join_whole(items: Sequence[str], limit: int) -> str:
@@ -190,7 +195,8 @@ def cut_middle(text: str, fits: Callable[[str], bool]) -> str:
         length_of_end = longest_fitting(last[::-1], lambda end: fits(f"{GAP_MARKER} {end[::-1]}"))
         end = last[len(last) - length_of_end :]
         if length_of_end < len(last) and not last[-length_of_end - 1].isspace():
-            end = end.partition(" ")[2] or end  # it begins with a word
+            parted, _, words = end.partition(" ")
+            end = words if words and len(parted) <= MAX_PARTED else end  # it begins with a word
         return f"{GAP_MARKER} {end.lstrip()}" if length_of_end else ""
     head = text[: len(text) - len(last)].rstrip()
     length = longest_fitting(head, lambda start: fits(f"{start} {GAP_MARKER} {last}"))
@@ -214,8 +220,7 @@ def _end_of_words(text: str, length: int) -> int:
     border = max(text.rfind(" ", 0, length + 1), text.rfind("\n", 0, length + 1))
     if border >= length * (1 - WORD_BORDER):
         return border
-    parted = text[border + 1 : length + MAX_PARTED].split(maxsplit=1)
-    return border if border > 0 and parted and _is_number_or_place(parted[0]) else length
+    return border if _parts_number_or_place(text, border) else length
 
 
 _SENTENCE_BORDER = re.compile(r"(?<=[.!?])\s+|\n+")

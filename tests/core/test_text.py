@@ -72,3 +72,17 @@ def test_no_cut_parts_a_time_a_place_or_a_number(text: str) -> None:
         )
         for cut in cuts:
             assert {word for word in cut.split() if ":" in word or word[0].isdigit()} <= words, cut
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "return self.client.http2.request(method,url,headers,body,timeout,retries)",
+        "已修复 " + "购物车的税额按地区分别处理。测试30个全部通过。" * 3,
+    ],
+)
+def test_a_cut_inside_of_a_long_word_with_a_number_leaves_most_of_it(text: str) -> None:
+    length = len(text) - 4
+    assert len(cut_for_display(text, length)) == length
+    assert len(truncate_to_tokens(text, length, len)) == length
+    assert len(cut_middle(f"{text} 30", at_most(length))) == length
