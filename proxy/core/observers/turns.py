@@ -179,8 +179,8 @@ _CLIENT_TAG_NAME = (
     r"[-_][a-z_-]+|command-(?:name|message)"
 )
 _CLIENT_ELEMENT = re.compile(
-    rf"(?:# AGENTS\.md instructions[^\n]*\s+<(?=INSTRUCTIONS>)|<(?=(?:{_CLIENT_TAG_NAME})\b))([\w-]+)\b[^>]*>"
-    r".*?(?:</\1>|\Z)",
+    rf"(?:# AGENTS\.md instructions[^\n]{{0,400}}\s{{1,8}}<(?=INSTRUCTIONS>)|<(?=(?:{_CLIENT_TAG_NAME})\b))([\w-]+)\b"
+    r"[^>]{0,400}>.*?(?:</\1>|\Z)",
     re.DOTALL,
 )
 """An element that a client writes. `<INSTRUCTIONS>` is one below the heading that Codex gives to a project's notes."""
@@ -428,7 +428,7 @@ _TRANSITION = re.compile(
 _WRAPPER = re.compile(
     r"""<((?:[a-z]+[_-])*(?:info|contexts?|details|files?|status|rules|env|environment|workspace|metadata|history
           |reminders?|settings|preferences|timestamp|date|time|cwd|memory|memories)|user_instructions|stack-context)
-        \b[^>]*>.*?(?:</\1>|\Z)""",
+        \b[^>]{0,400}>.*?(?:</\1>|\Z)""",
     re.DOTALL | re.VERBOSE,
 )
 """What clients put around the user's words: where they work, and with what."""

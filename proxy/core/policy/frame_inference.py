@@ -565,10 +565,9 @@ def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_te
     continues = continues_by_wording(closing.text, user_text)
     if continues:
         return  # mostly it does, and then the work before it need not be looked through
-    if home.has_no_task and (task := task_text_of(user_text)):
-        inference.add_event(
-            FrameReplanned(home.id, title_of(task), first_user_text(user_texts, MAX_CRITERION_CHARACTERS))
-        )
+    asked = first_user_text(user_texts, MAX_CRITERION_CHARACTERS) if home.has_no_task else ""
+    if task := task_text_of(asked):
+        inference.add_event(FrameReplanned(home.id, title_of(task), asked))
     path_state = replace(inference.path_state, tree=inference.tree)
     frames = _frames_of_last_request(inference.tree, home)
     previous_work = entries_owned_by(path_state, frames, inference.placed[: ended_at + 1])

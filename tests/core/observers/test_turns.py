@@ -1,5 +1,6 @@
 """DESIGN 9, user turns: what merely continues is joined to the turn before it."""
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -263,3 +264,10 @@ def test_a_picture_alone_goes_on_and_is_a_word_of_the_users() -> None:
 )
 def test_json_that_is_no_part_is_what_the_user_typed(text: str) -> None:
     assert typed_text_of(text) == text[:4_000]
+
+
+@pytest.mark.parametrize("unit", ["<system-a ", "<a_info ", "# AGENTS.md instructions "])
+def test_a_task_is_found_in_linear_time(unit: str) -> None:
+    began = time.process_time()
+    task_text_of(unit * 5_000)
+    assert time.process_time() - began < 0.7
