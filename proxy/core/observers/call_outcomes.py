@@ -105,7 +105,8 @@ _cached_is_failure_text = TextCache(is_failure_text, MAX_CACHED_CHARACTERS)
 
 
 _EDIT_ARGUMENTS = re.compile(
-    r'\*\*\* Begin Patch|<<<<<<< SEARCH|"(?:old_?(?:string|str|text|content)|edits|diff|patch|search)"\s*:',
+    r'\*\*\* Begin Patch|<<<<<<< SEARCH|"(?:old_?(?:string|str|text|content)|edits|diff|patch)"\s*:'
+    r'|"search"\s*:\s*"(?:[^"\\]|\\.)*+"\s*,\s*"repl',
     re.IGNORECASE,
 )
 _REFUSES_EDIT = re.compile(
@@ -122,8 +123,9 @@ _REFUSES_EDIT = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _MAKES_EDIT = re.compile(
-    r"(?<!not )(?<!not be )(?<!n't )(?<!n't be )\b"
-    r"(?:updated|applied|replaced|success\w*|created|written|wrote|saved|done)\b",
+    r"(?<!not )(?<!not be )(?<!not been )(?<!n't )(?<!n't be )(?<!n't been )\b"
+    r"(?:updated|applied|replaced|success\w*|created|written|wrote|saved|done|(?<!be )edited(?!\ssince))\b"
+    r"|\A\W*(?:changed|made)\s\d",
     re.IGNORECASE,
 )
 _DIFF_START = re.compile(r"[-+]{1,3}\s|@@|diff\s")

@@ -435,7 +435,7 @@ def _from_difference(gone: Sequence[str], come: Sequence[str]) -> tuple[list[str
     """The first code of both sides from some words before the place where it differs."""
     old, new = (_code_lines(lines) for lines in (gone, come))
     same = next((at for at, (a, b) in enumerate(zip(old[0], new[0], strict=False)) if a != b), len(old[0]))
-    start = old[0].rfind(" ", 0, max(0, same - CODE_CHARACTERS // 3)) + 1
+    start = max(old[0].rfind(" ", 0, max(0, same - CODE_CHARACTERS // 3)) + 1, same - CODE_CHARACTERS // 2)
     return [f"…{old[0][start:]}", *old[1:]], [f"…{new[0][start:]}", *new[1:]]
 
 

@@ -413,6 +413,7 @@ def test_steps_are_told_in_order_and_edits_with_the_check_after_them() -> None:
             f"call({'first_argument, ' * 6}new)",
             "…first_argument, first_argument, old) -> …first_argument, first_argument, new)",
         ),
+        ("全" * 80 + "旧", "全" * 80 + "新", f"…{'全' * 35}旧 -> …{'全' * 35}新"),
     ],
 )
 def test_an_edit_is_quoted_with_the_blanks_of_the_file(old: str, new: str, told: str) -> None:
@@ -770,10 +771,23 @@ def test_a_refused_edit_failed_only_until_the_file_was_changed(call: Made, refus
 
 
 @pytest.mark.parametrize(
-    "result", ["Edit applied. No errors found.", "2 matches replaced", "-    if not found:\n+    if found:"]
+    "result",
+    [
+        "Edit applied. No errors found.",
+        "2 matches replaced",
+        "-    if not found:\n+    if found:",
+        "Found 1 match and edited a.py",
+        "Changed 1 line in a.py. No matches remain.",
+    ],
 )
 def test_an_edit_that_was_made_is_no_refusal(result: str) -> None:
     assert known(([edit("a.py")], [result])).changed == ("a.py",)
+
+
+def test_a_search_that_finds_nothing_has_not_failed() -> None:
+    call = ("find_code", {"search": "def total", "path": "src"})
+
+    assert known(([call], ["No matches found"])).errors == ()
 
 
 @pytest.mark.rows("S0-55")

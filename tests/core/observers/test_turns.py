@@ -269,5 +269,5 @@ def test_json_that_is_no_part_is_what_the_user_typed(text: str) -> None:
 @pytest.mark.parametrize("unit", ["<system-a ", "<a_info ", "# AGENTS.md instructions "])
 def test_a_task_is_found_in_linear_time(unit: str) -> None:
     began = time.process_time()
-    task_text_of(unit * 5_000)
-    assert time.process_time() - began < 0.7
+    task_text_of(unit * 15_000)
+    assert time.process_time() - began < 1
