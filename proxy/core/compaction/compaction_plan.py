@@ -88,7 +88,7 @@ from proxy.core.frames import (
     tasks_above,
     title_of,
 )
-from proxy.core.ledger import Message
+from proxy.core.ledger import INSTRUCTION_ROLES, Message
 from proxy.core.observers import (
     FileTexts,
     ToolRole,
@@ -441,12 +441,13 @@ def _positions_of_user(path_entries: Iterable[PathEntry]) -> list[int]:
     positions, results = list[int](), list[Message]()
     for position, path_entry in enumerate(path_entries):
         message = None if path_entry.entry.is_overlay else path_entry.entry.message
-        if message is None:
-            results = []
-        elif message.answers:
+        if message is not None and message.answers:
             results.append(message)
-        elif ends_with_user_message([*results, message]):
+            continue
+        if message is not None and ends_with_user_message([*results, message]):
             positions.append(position)
+        if message is None or message.role not in INSTRUCTION_ROLES:
+            results = []
     return positions
 
 

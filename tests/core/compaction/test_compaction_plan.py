@@ -19,6 +19,7 @@ from proxy.core.context.message_list import build_context, context_entries
 from proxy.core.frames.events import FrameKept, ResultReplaced, as_ledger_event
 from proxy.core.ledger.messages import LoadedTool, Message
 from proxy.core.observers import keywords as names
+from tests.core.forest import LedgerBuilder
 from tests.core.working import SCRIBE, GrowingConversation, bash, events_of, moment, padded, todo
 
 ELSEWHERE = "Unrelated: translate the onboarding email into French."
@@ -657,6 +658,26 @@ def test_a_tool_search_may_leave_once_its_tools_are_loaded_again(again: str, lea
     assert (results[0] in removable) is (results[0] - 1 in removable) is leaves
     assert not {results[1], results[1] - 1} & set(removable)
     assert {results[2], results[2] - 1} <= set(removable)
+
+
+def test_the_user_is_heard_behind_a_tool_search_of_a_history_that_the_client_brought() -> None:
+    begun = LedgerBuilder()
+    for role, text, answers in (
+        ("user", "Go.", ""),
+        ("assistant", "", ""),
+        ("tool", "", "c1"),
+        ("user", "Loaded.", ""),
+    ):
+        begun.client(role, text, answers)
+    begun.client("assistant", "Done.")
+    begun.client("user", "Now write the guide.")
+    path = list(begun.story.entries)
+    message = path[2].entry.message
+    assert message is not None
+    loading = replace(message, loaded_tools=(LoadedTool("issue"),))
+    path[2] = replace(path[2], entry=replace(path[2].entry, message=loading))
+
+    assert folding._positions_of_user(path) == [0, 5]
 
 
 @pytest.mark.rows("S0-54", "S0-55")
