@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from proxy.core.ledger import LedgerEvent
 from proxy.server import Mounted, RunningApp
 
 
 def build_management(app: RunningApp) -> Mounted:
     # FastAPI: 30 MB that most runs never need
     from callstack_proxy.management.api import ApiContext, build_api
-    from callstack_proxy.management.console import EndedSessions, Sessions, build_console
+    from callstack_proxy.management.console import EndedSessions, PageMemory, Sessions, build_console
 
     services, config = app.services, app.services.config
-    conversations, counter = services.conversation_cache, services.counter
+    conversations, counter, memory = services.conversation_cache, services.counter, PageMemory()
+
+    def on_deleted(tenant: str | None, conversation: str) -> None:
+        memory.forget_all()
+        conversations.drop_deleted(tenant, conversation)
+
+    def on_mode_changed(tenant: str, conversation: str, mode: str) -> None:
+        memory.forget_ledger(tenant, conversation)
+        conversations.set_mode(tenant, conversation, mode)
+
+    def on_events_stored(tenant: str, conversation: str, events: Sequence[LedgerEvent]) -> None:
+        memory.forget_ledger(tenant, conversation)
+        conversations.apply_events(tenant, conversation, events)
+
     context = ApiContext(
         store=services.store,
         tenant_of=app.tenant_of,
-        on_deleted=conversations.drop_deleted,
-        on_mode_changed=conversations.set_mode,
-        on_events_stored=conversations.apply_events,
+        on_deleted=on_deleted,
+        on_mode_changed=on_mode_changed,
+        on_events_stored=on_events_stored,
         inbox=services.inbox,
         is_draining=app.is_draining,
         started=app.started,
@@ -34,4 +50,4 @@ def build_management(app: RunningApp) -> Mounted:
     by_front = app.tenant_of if config.tenancy == "header" else None
     sessions = Sessions(services.secret, app.operator_token, by_key, app.hash_of_key, by_front)
     sessions.ended = EndedSessions(config.data / "ended_sessions.json")
-    return Mounted(build_api(context), build_console(context, sessions))
+    return Mounted(build_api(context), build_console(context, sessions, memory))

@@ -2,4 +2,5 @@
 from the views that `/stack` uses, and keep no state of their own."""
 
 from callstack_proxy.management.console.app import build_console
+from callstack_proxy.management.console.page_memory import PageMemory
 from callstack_proxy.management.console.sessions import EndedSessions, Sessions

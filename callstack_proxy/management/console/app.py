@@ -59,7 +59,7 @@ EVENTS_PATH = "/console/events"
 log = logging.getLogger(__name__)
 
 
-def build_console(context: ApiContext, sessions: Sessions) -> ASGIApp:
+def build_console(context: ApiContext, sessions: Sessions, memory: PageMemory) -> ASGIApp:
     routes = [
         Route("/console/sign-in", _sign_in, methods=["GET", "POST"]),
         Route("/console/sign-out", _sign_out, methods=["POST"]),
@@ -83,18 +83,18 @@ def build_console(context: ApiContext, sessions: Sessions) -> ASGIApp:
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return _ConsoleAccess(
-        LimitsMiddleware(app, RequestRateLimiter(context.config.api_requests_per_minute)), context, sessions
+        LimitsMiddleware(app, RequestRateLimiter(context.config.api_requests_per_minute)), context, sessions, memory
     )
 
 
 class _ConsoleAccess:
     """Puts the visitor into the request's state, or answers with the sign-in page; adds the headers of every answer."""
 
-    def __init__(self, app: ASGIApp, context: ApiContext, sessions: Sessions) -> None:
+    def __init__(self, app: ASGIApp, context: ApiContext, sessions: Sessions, memory: PageMemory) -> None:
         self._app = app
         self._context = context
         self._sessions = sessions
-        self._memory = PageMemory()
+        self._memory = memory
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False

@@ -71,6 +71,20 @@ class PageMemory:
     ledgers: OrderedDict[tuple[str, str], tuple[NewestRequests, Ledger]] = field(default_factory=OrderedDict)
     """By tenant and id, with what the newest requests were; the one used last is the last."""
     receipts: dict[TenantScope, KnownReceipts] = field(default_factory=dict)
+    changes: int = 0
+    """How often a person changed a conversation in this process."""
+
+    def forget_ledger(self, tenant: str, conversation: str) -> None:
+        """After a change that is no request of the conversation."""
+        self.changes += 1
+        self.ledgers.pop((tenant, conversation), None)
+
+    def forget_all(self) -> None:
+        """After a deletion."""
+        self.changes += 1
+        self.ledgers.clear()
+        self.receipts.clear()
+        self.summaries = ConversationSummaries()
 
     async def ledger_of(self, context: ApiContext, scope: TenantScope, conversation: str) -> Ledger:
         """As `find_by_id.ledger_of`. Nothing is added to it later. Raises NotFound, ConversationUnreadable."""
@@ -85,7 +99,10 @@ class PageMemory:
                 return _copy(cached.ledger)
         known = self.ledgers.pop(key, None)
         if known is None or known[0] != newest or not newest:
+            changes = self.changes
             known = (newest, await find_by_id.ledger_of(store, tenant, conversation))
+            if changes != self.changes:  # it was read before the change, or after it
+                return known[1]
         self.ledgers[key] = known
         while len(self.ledgers) > 1 and sum(each.memory_bytes for _, each in self.ledgers.values()) > MAX_LEDGER_BYTES:
             self.ledgers.popitem(last=False)

@@ -266,6 +266,17 @@ def test_an_action_with_a_wrong_text_changes_nothing(build: Building, action: st
     assert b"x" * 1000 not in answer.body
 
 
+def test_a_page_shows_what_a_person_changed_since_it_was_seen(build: Building) -> None:
+    """Without a request in between: what the proxy reads of a conversation for its pages, it remembers."""
+    site = build()
+    person = site.operator()
+    page = f"/console/frames/{site.ours.planned}"
+
+    assert person.send(page, f"{page}/rename", title="Other words").status == 303
+
+    assert "<h1><bdi>Other words</bdi>" in text_of(person, page)
+
+
 def test_what_waits_for_the_agent_is_shown_taken_back_and_counted_by_a_stop(build: Building) -> None:
     site = build()
     person = site.operator()
