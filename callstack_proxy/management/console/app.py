@@ -34,7 +34,15 @@ from callstack_proxy.management.console import (
     running,
 )
 from callstack_proxy.management.console.page_memory import PageMemory
-from callstack_proxy.management.console.rendering import STATIC_FILES, Visitor, read_form, render, visitor_of
+from callstack_proxy.management.console.rendering import (
+    STATIC_FILES,
+    STATIC_PATH,
+    Visitor,
+    read_form,
+    render,
+    static_digests,
+    visitor_of,
+)
 from callstack_proxy.management.console.sessions import Sessions
 from callstack_proxy.management.console.store_trouble import LOST_FORM_WORDS, agents_meanwhile, slow_words, unread_words
 from proxy.auth import Tenant
@@ -154,9 +162,12 @@ class _ConsoleAccess:
 def _cache_control(scope: Scope) -> str:
     """A file whose address names its content is never asked for again; without that a page would wait for its style
     sheets each time."""
-    if not scope["path"].startswith("/console/static/"):
+    path, digest = scope["path"], scope["query_string"].decode("latin-1")
+    if not path.startswith(STATIC_PATH):
         return "no-store"
-    return "max-age=31536000, immutable" if scope["query_string"] else "no-cache"
+    # While a new version comes in, one replica is asked for the files of another: its own are not those of the address.
+    is_named = digest and digest == static_digests().get(path.removeprefix(STATIC_PATH))
+    return "max-age=31536000, immutable" if is_named else "no-cache"
 
 
 def cookie_name(request: Request) -> str:

@@ -27,6 +27,7 @@ from proxy.errors import Forbidden
 
 TEMPLATES = Path(__file__).with_name("templates")
 STATIC_FILES = Path(__file__).with_name("static")
+STATIC_PATH = "/console/static/"
 MAX_FORM_FIELDS = 50
 
 
@@ -78,10 +79,16 @@ def render(request: Request, template: str, *, status: int = 200, **values: obje
     )
 
 
-@cache
 def static_address(name: str) -> str:
     """The address of a file of `static`, with the beginning of the digest of what is in it."""
-    return f"/console/static/{name}?{sha256((STATIC_FILES / name).read_bytes()).hexdigest()[:12]}"
+    return f"{STATIC_PATH}{name}?{static_digests()[name]}"
+
+
+@cache
+def static_digests() -> Mapping[str, str]:
+    """The digests in the addresses of the files of `static`, by name."""
+    files = [path for path in STATIC_FILES.rglob("*") if path.is_file()]
+    return {path.relative_to(STATIC_FILES).as_posix(): sha256(path.read_bytes()).hexdigest()[:12] for path in files}
 
 
 def render_text(request: Request, template: str, **values: object) -> str:
