@@ -426,12 +426,13 @@ _TRANSITION = re.compile(
 
 
 _WRAPPER = re.compile(
-    r"""<((?:[a-z]+[_-])*(?:info|contexts?|details|files?|status|rules|env|environment|workspace|metadata|history
+    r"""(?:^[ \t]*|(?<=>))
+        <((?:[a-z]+[_-])*(?:info|contexts?|details|files?|status|rules|env|environment|workspace|metadata|history
           |reminders?|settings|preferences|timestamp|date|time|cwd|memory|memories)|user_instructions|stack-context)
         \b[^>]{0,400}>.*?(?:</\1>|\Z)""",
-    re.DOTALL | re.VERBOSE,
+    re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
-"""What clients put around the user's words: where they work, and with what."""
+"""What clients put around the user's words: where they work, and with what. Inside of a line it is a tag of HTML."""
 _NO_TASK = re.compile(
     r"""^[ \t]*(?: [(\[](?!(?:image|file)\]|[x ]\])[^()\[\]\n]{1,80}[)\]]
           | (?:[\w.~-]*/){2,20}[\w.~-]* | </?\w[^<>\n]{0,80}>

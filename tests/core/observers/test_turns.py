@@ -1,6 +1,5 @@
 """DESIGN 9, user turns: what merely continues is joined to the turn before it."""
 
-import time
 from collections.abc import Callable
 
 import pytest
@@ -20,6 +19,7 @@ from proxy.dialects.chat import message as chat_message
 from proxy.dialects.messages import message as anthropic_message
 from proxy.dialects.responses import items as responses_item
 from tests.core.observers.labelled_turns import CONTINUES, ORDERS_THAT_GO_ON, ORDERS_THAT_START, STARTS, Pair
+from tests.pace import within
 
 
 @pytest.mark.parametrize("pair", CONTINUES, ids=lambda pair: pair.text[:40])
@@ -62,6 +62,8 @@ def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
         ("(conversation starts)", ""),
         ("Hi there!", ""),
         ("its perfect", ""),
+        ("What does <time> do in HTML?", "What does <time> do in HTML?"),
+        ("Why does `<file>` fail in <info>x</info>?", "Why does `<file>` fail in <info>x</info>?"),
         ("That's good. Now add a test for it", "Add a test for it"),
         ("Good morning!\n\n(new session)\nPlease add a login page", "Add a login page"),
         (
@@ -268,6 +270,5 @@ def test_json_that_is_no_part_is_what_the_user_typed(text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["<system-a ", "<a_info ", "# AGENTS.md instructions "])
 def test_a_task_is_found_in_linear_time(unit: str) -> None:
-    began = time.process_time()
-    task_text_of(unit * 15_000)
-    assert time.process_time() - began < 1
+    with within(1):
+        task_text_of(unit * 15_000)
