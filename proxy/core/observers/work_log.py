@@ -222,8 +222,13 @@ class FileTexts:
         return texts
 
 
-def _spelled_in(paths: Iterable[str], path: str) -> str:
-    return next((known for known in paths if is_same_file(known, path)), path)
+def _spelled_in(paths: Mapping[str, object], path: str) -> str:
+    """The first of `paths` that names the same file, else the path itself. Most are spelled alike, or have another
+    name: to compare them as paths takes long."""
+    if path in paths:
+        return path
+    name = _file_name(path)
+    return next((known for known in paths if known.endswith(name) and is_same_file(known, path)), path)
 
 
 _LINE_NUMBER = re.compile(r"^ {0,9}\d{1,7}(?:→|\t| ?\| ?|: ?)", re.MULTILINE)

@@ -123,3 +123,14 @@ def test_a_patch_of_thousands_of_changes_is_told_at_once() -> None:
 
     assert set(told) == {"a.py: added a"}
     assert len(told) == 6_000
+
+
+def test_edits_of_many_files_are_told_at_once() -> None:
+    """Each file was compared with all others, as paths: 2 s."""
+    steps = [edit("a", "b", f"src/{number}.py") for number in range(600)]
+
+    with within(0.3):
+        texts = FileTexts(steps)
+        told = [edit_lines(each, DEFAULT_TOOL_ROLES, texts=texts) for each in steps]
+
+    assert told[599] == ("599.py: a -> b",)
