@@ -257,7 +257,7 @@ _ACHIEVED = re.compile(
 )
 _STILL_OPEN = re.compile(
     r"\b(?:still|yet)\s(?:\w+\s){0,2}?(?:fail|broken|wrong|missing|crash|error)\w*|\b(?:fail|crash)\w*\s(?:still|again)\b"
-    r"|\b(?:not|n't|isn't|aren't)\s(?:yet\s)?(?:fixed|mended|solved|resolved)\b|\b(?:un(?:solved|resolved|fixed))\b",
+    r"|(?:\bnot|n['\u2019]t)\s(?:yet\s|be\s|been\s){0,2}(?:fixed|mended|solved|resolved)\b|\b(?:un(?:solved|resolved|fixed))\b",
     re.IGNORECASE,
 )
 _PARTS = re.compile(r"[.!?;]\s|\n|,?\s(?:but|however|except|although)\s", re.IGNORECASE)

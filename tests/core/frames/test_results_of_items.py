@@ -145,6 +145,7 @@ def test_an_announcement_says_no_outcome(text: str, told: str) -> None:
             "a.py is fixed: 12 passed.\nb.py is fixed too, 5 passed.\nBoth are documented in README.",
         ),
         (["a.py is fixed.", "The last file is fixed."], "", "a.py is fixed.\nThe last file is fixed."),
+        (["All 12 pass."], "The leak couldn\u2019t be fixed.", "The leak couldn\u2019t be fixed."),
         (
             ["a.py is fixed.", "One test still fails.", "Mended: 12 passed."],
             "All is green.",
