@@ -63,6 +63,8 @@ MOVED_ON = "*** Begin Patch\n*** Delete File: ./src/a.py\n*** Add File: b.py\n+b
         ((step("bash", {"command": ADDED.replace("cat >> src/a.py <<'E'", "cd x && cat <<'E' >src/a.py")}),), WRITTEN),
         ((step("bash", {"command": f"{ADDED}; sed -i s/3/4/ src/a.py"}),), []),
         ((step("bash", {"command": ADDED.replace("'E'", "E")}),), []),
+        ((step("bash", {"command": ADDED.replace("src/a.py", "/tmp/$X/a.py")}),), [("src/a.py", LIMIT)]),
+        ((step("bash", {"command": ADDED.replace("cat", "cat head.py -")}),), []),
         (
             (
                 step(
