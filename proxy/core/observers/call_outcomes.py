@@ -70,10 +70,11 @@ def never_ran(execution: ToolExecution) -> bool:
     return execution.result.startswith(f"{execution.call.name} failed:") or was_left_out(execution.result)
 
 
+_OTHER_CALL = r"(?:sibling|parallel|another|other|previous|earlier|preceding|prior)"
 _LEFT_OUT = re.compile(
-    r"\W*(?:<[a-z_]+>)?\W*(?:(?:sibling|parallel|another|other|previous|earlier|preceding)\s(?:tool\s|function\s)?call\s"
-    r"(?:has\s)?(?:errored|failed|was\srejected)|(?:(?:tool\s)?(?:call|execution)\s)?(?:was\s)?"
-    r"(?:skipped|cancell?ed|not\s(?:run|executed))\b[^.\n]{0,40}\b(?:because|since|due\sto|as)\b[^.\n]{0,60}"
+    rf"\W*(?:<[a-z_]+>)?\W*(?:{_OTHER_CALL}\s(?:tool\s|function\s)?call\s(?:has\s)?(?:errored|failed|was\srejected)"
+    r"|(?:(?:tool\s)?(?:call|execution)\s)?(?:was\s)?(?:skipped|cancell?ed|not\s(?:run|executed))\b[^.\n\d]{0,40}"
+    rf"\b(?:because|since|due\sto|as)\b[^.\n]{{0,30}}\b{_OTHER_CALL}\b[^.\n]{{0,60}}"
     r"\b(?:failed|errored|error|failure|rejected))",
     re.IGNORECASE,
 )

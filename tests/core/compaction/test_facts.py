@@ -813,3 +813,9 @@ def test_a_call_that_the_client_left_out_has_not_failed(words: str) -> None:
 
     assert (facts.errors, facts.read, facts.commands) == ((), (), ("pytest -q",))
     assert facts.told_steps == ("pytest -q: not run; read b.py: not run", "read c.py: not run")
+
+
+def test_what_a_check_says_of_tests_that_it_skipped_is_its_output() -> None:
+    told = known(([bash("pytest -q")], ["Skipped 3 tests because setup failed"])).told_steps
+
+    assert "not run" not in told[0]
