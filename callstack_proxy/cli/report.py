@@ -66,7 +66,7 @@ from callstack_proxy.management.views import (
     sum_receipts_by,
     totals_view,
 )
-from proxy.accounting import Receipt
+from proxy.accounting import OWN_REQUEST_STATUSES, Receipt
 from proxy.config import Config
 from proxy.store import Store, find_by_id
 
@@ -240,15 +240,15 @@ def _print_answer(whole: ReceiptTotals, receipts: Sequence[Receipt], period: Per
 
 def failures_text(receipts: Sequence[Receipt]) -> str:
     """How many requests the provider did not answer, and why most of them; empty where it answered all."""
-    failed = [
-        receipt.reason for receipt in receipts if receipt.status == "error" and receipt.reason.startswith("upstream_")
-    ]
+    asked = [receipt for receipt in receipts if receipt.status not in OWN_REQUEST_STATUSES]
+    failed = [each.reason for each in asked if each.status == "error" and each.reason.startswith("upstream_")]
     if not failed:
         return ""
     ((reason, _),) = Counter(failed).most_common(1)
-    count = f"All {len(failed):,}" if len(failed) == len(receipts) else f"{len(failed):,} of {len(receipts):,}"
+    count = f"All {len(failed):,}" if len(failed) == len(asked) else f"{len(failed):,} of {len(asked):,}"
+    which = "The only request" if len(asked) == 1 else f"{count} requests"
     mostly = ", mostly" if len(set(failed)) > 1 else ""
-    return f"{count} requests failed{mostly}: {reason_meaning(reason)}."
+    return f"{which} failed{mostly}: {reason_meaning(reason)}."
 
 
 def totals_line(row: ReceiptTotals) -> str:

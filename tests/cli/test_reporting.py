@@ -114,15 +114,17 @@ def test_a_report_says_first_that_the_provider_did_not_answer(tmp_path: Path) ->
         "cost": 0.0,
         "cost_untouched": 0.0,
     }
-    (tmp_path / "some").mkdir()
-    (tmp_path / "all").mkdir()
-    some = stored(tmp_path / "some", failed, failed, {"status": "awake"}, {"status": "error", "reason": "client_left"})
-    every = stored(tmp_path / "all", failed, failed)
+    own: dict[str, object] = {"status": "keep_alive"}
+    told: dict[str, tuple[dict[str, object], ...]] = {
+        "2 of 4 requests": (failed, failed, {"status": "awake"}, {"status": "error", "reason": "client_left"}, own),
+        "All 2 requests": (failed, failed, own),
+        "The only request": (failed,),
+    }
 
-    first = [shell.on_data("report").out.splitlines()[0] for shell in (some, every)]
-    assert first == [
-        f"{count} requests failed: no connection to the provider was made." for count in ("2 of 4", "All 2")
-    ]
+    for count, receipts in told.items():
+        (tmp_path / count).mkdir()
+        first = stored(tmp_path / count, *receipts).on_data("report").out.splitlines()[0]
+        assert first == f"{count} failed: no connection to the provider was made."
 
 
 @pytest.mark.parametrize(("by", "columns"), [("frame", 80), ("request", 80), ("conversation", 100)])
