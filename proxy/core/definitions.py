@@ -54,7 +54,10 @@ _BETWEEN = re.compile(
 _ARGUMENTS = re.compile(r"[\"'`]|\bfunction\b")
 _OWNER = re.compile(r"\(\s*(?:\w+\s+)?\*?\s*(\w+)(?:\[[^\]]*\])?\s*\)\s*$|\b(\w+)(?:::~?|[.:])$")
 """The receiver of Go, and what stands before the name in C++, Lua, Kotlin and Elixir."""
-_IMPL = re.compile(r"\s*(?:unsafe\s+)?impl\b(?:<[^{\n]*?>)?\s+(?:[^{\n]*?\bfor\s+)?&?(?:\w+::)*(\w+)")
+_IMPL = re.compile(
+    r"\s*(?:unsafe\s+)?impl\b(?:<[^{\n]*?(?<!-)>)?\s+(?:[^{\n]*?\bfor\s+)?"
+    r"(?:&(?:'\w+\s+)?(?:mut\s+)?)?(?:dyn\s+)?(?:\w+::)*(\w+)"
+)
 _ANY_LANGUAGE = (
     re.compile(
         r"\s*(?:(?:abstract|async|const|data|declare|default|export|extern|final|friend|global|inline|internal|local|open"

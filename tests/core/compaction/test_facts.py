@@ -539,7 +539,7 @@ class B extends A {
         return 1;
     }
 }
-impl<T> Size for B<T> {
+impl<'a, F: Fn() -> T> Size for &'a mut B<F> {
     fn size(&self) {
         return 2;
 """,
