@@ -136,3 +136,13 @@ def test_edits_of_many_files_are_told_at_once() -> None:
         told = [edit_lines(each, DEFAULT_TOOL_ROLES, texts=texts) for each in steps]
 
     assert told[599] == ("599.py: a -> b",)
+
+
+def test_a_command_of_many_redirections_is_read_at_once() -> None:
+    """A digit may end one file or begin the next redirection: 40 of them took days."""
+    hostile = step("bash", {"command": f"cat <<'E' {'>11' * 40} !\nx\nE"})
+
+    with within(0.1):
+        told = edit_lines(hostile, DEFAULT_TOOL_ROLES)
+
+    assert told == ()
