@@ -308,7 +308,7 @@ def _without_quotes_around(text: str) -> str:
     return quoted[1].replace('\\"', '"') if quoted else text
 
 
-_QUOTED_WHOLE = re.compile(r'"((?:[^"\\]|\\.)+)"\s*', re.DOTALL)
+_QUOTED_WHOLE = re.compile(r'"(?!")([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*', re.DOTALL)
 
 
 def queued_words(message: Message) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from proxy.core.ledger.messages import Message
 from proxy.core.observers.turns import (
+    MAX_TURN_TEXT_LENGTH,
     continues_by_wording,
     continues_turn,
     ends_with_user_message,
@@ -272,3 +273,11 @@ def test_json_that_is_no_part_is_what_the_user_typed(text: str) -> None:
 def test_a_task_is_found_in_linear_time(unit: str) -> None:
     with within(1):
         task_text_of(unit * 15_000)
+
+
+def test_the_quotes_around_a_long_message_are_found_at_once() -> None:
+    """To step back to each character took 140 bytes for it, and most of the time."""
+    with within(0.05):
+        told = typed_text_of(f'"{"a" * 2_000_000}"')
+
+    assert told == "a" * MAX_TURN_TEXT_LENGTH
