@@ -184,10 +184,10 @@ class ClientResponse:
         odd, self._odd = self._odd, None
         if odd is None or self._upstream_answer is None:
             return
-        got, refusal = self._upstream_answer, bytes(odd)
+        got, body = self._upstream_answer, bytes(odd)
         codings, kind = codings_of(got.headers), got.header(b"content-type").decode("latin-1")
         try:
-            plain = decode_body(refusal, codings, MAX_ODD_BYTES) if codings else refusal
+            plain = decode_body(body, codings, MAX_ODD_BYTES) if codings else body
             turned = self.writer.in_asked_form(plain, kind, packed=bool(codings))
         except (UnknownCoding, BrokenCoding, DecodedTooLarge):
             turned = None
@@ -196,7 +196,7 @@ class ClientResponse:
         else:
             asked = EVENT_STREAM_TYPE if self._is_stream else JSON_TYPE
             await self._begin_round(got.status, asked.decode(), encoded=False)
-        await self.feed(refusal if turned is None else turned)
+        await self.feed(body if turned is None else turned)
 
     async def _start(self, got: Answer, *more: tuple[bytes, bytes]) -> None:
         headers = got.headers
@@ -228,8 +228,9 @@ class ClientResponse:
         self._held.append(out)
         if self._upstream_answer and not self._is_intercepted and sum(map(len, self._held)) > MAX_HELD_BYTES:
             await self._start(self._upstream_answer)
-            last = len(self._held) - self.can_be_named
-            held, self._held = self._held[:last], self._held[last:]
+            # Of an answer that can be named, the newest piece stays: it may be the end, which waits for the store.
+            leaving = len(self._held) - (1 if self.can_be_named else 0)
+            held, self._held = self._held[:leaving], self._held[leaving:]
             await self.reply.send(b"".join(held))
 
     def _without_held_end(self, out: bytes) -> bytes:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from proxy.core.ledger import Request
 from proxy.dialects import RequestParseError
 from proxy.errors import BadRequest, RequestCancelled, ShuttingDown, StoreError
-from proxy.exchange.background.scheduler import in_own_time, pause_after, with_timeout
+from proxy.exchange.background.scheduler import in_own_time, let_others_run, with_timeout
 from proxy.exchange.client_response import Reply, stopped_error
 from proxy.exchange.passthrough_without_turn import (
     PassthroughRequest,
@@ -87,29 +87,29 @@ async def _read_and_answer(services: Services, client_request: ClientRequest, re
     outcome = await handle_slash_commands(PassthroughRequest(services, client_request, route, request), reply)
     if outcome is None:
         return
-    passing, original = outcome
-    client_request, request = passing.client_request, passing.request or request
+    read_request, as_sent = outcome
+    client_request, request = read_request.client_request, read_request.request or request
     try:
         placement = await _resolve_placement(services, client_request, request)
     except StoreError as error:
-        await _bypass_or_refuse(passing, reply, error.code)
+        await _bypass_or_refuse(read_request, reply, error.code)
     except TimeoutError:
-        await _bypass_or_refuse(passing, reply, "too_slow")
+        await _bypass_or_refuse(read_request, reply, "too_slow")
     except ContextRejected as error:
-        await bypass(passing, reply, error.code)
+        await bypass(read_request, reply, error.code)
     except BadRequest:
         raise
     except Exception:  # the outermost edge of our bookkeeping: the agent must not notice
         log.exception("request could not be placed", extra={"request": client_request.id})
-        await _bypass_or_refuse(passing, reply, "internal")
+        await _bypass_or_refuse(read_request, reply, "internal")
     else:
-        client_request = original if placement.status in UNCHANGED_STATUSES else client_request
+        client_request = as_sent if placement.status in UNCHANGED_STATUSES else client_request
         if placement.request.body is not request.body:  # references were filled in from the ledger
             client_request = with_upstream_model(
                 replace(client_request, body=placement.request.body), request.model, route
             )
         handler = RequestHandler(services, client_request, reply, route, placement)
-        await pause_after(request)
+        await let_others_run(request)
         await _run(handler, _answer)
 
 
@@ -138,20 +138,22 @@ async def _resolve_placement(services: Services, client_request: ClientRequest, 
         raise StoreError("the store does not take records", code=trouble.code)
     patience_s = placement_patience_s(services)
     unresolved = request
-    request, kept_there = await with_timeout(patience_s, resolve_references(services, client_request, unresolved))
-    if kept_there == UNKNOWN_ANSWER and (earlier := await read_provider_history(services, client_request, unresolved)):
-        request, kept_there = await with_timeout(
+    request, unplaced_reason = await with_timeout(patience_s, resolve_references(services, client_request, unresolved))
+    if unplaced_reason == UNKNOWN_ANSWER and (
+        earlier := await read_provider_history(services, client_request, unresolved)
+    ):
+        request, unplaced_reason = await with_timeout(
             patience_s, resolve_references(services, client_request, unresolved, earlier)
         )
     request = await count_request_tokens(services, request)
     if len(request.body) >= HASHED_APART_BYTES:
         await asyncio.to_thread(getattr, request, "digest")  # computes the cached property in a thread
     parsed = ParsedRequest(client_request.tenant, client_request.headers, request, services.now(), client_request.mode)
-    if not kept_there:
+    if not unplaced_reason:
         return await with_timeout(patience_s, services.resolver.resolve(parsed))
-    if apart := await with_timeout(patience_s, services.resolver.resolve_bypassed(parsed, kept_there)):
+    if apart := await with_timeout(patience_s, services.resolver.resolve_bypassed(parsed, unplaced_reason)):
         return apart
-    raise ContextRejected("the request refers to content that only the provider has", code=kept_there)
+    raise ContextRejected("the request refers to content that only the provider has", code=unplaced_reason)
 
 
 async def _run(handler: RequestHandler, answer: Callable[[RequestHandler], Awaitable[None]]) -> None:
@@ -204,7 +206,7 @@ async def _answer(handler: RequestHandler) -> None:
         turn = Turn.begin(handler.placement, handler.services.conversation_cache, handler.services.toolkit)
         turn.max_recall_tokens = handler.round_sender.window().tokens // RECALL_WINDOW_DIVISOR
         context = await handler.round_sender.build_context(turn)
-        await pause_after(handler.request)
+        await let_others_run(handler.request)
     except (StoreError, ContextRejected) as error:
         await fall_back_to_relay(handler, error.code)
     except Exception:  # assembling failed: the agent must not notice

@@ -151,7 +151,7 @@ def begin_relayed_turn(handler: RequestHandler) -> Turn | None:
         return None
     try:
         return Turn.begin(
-            handler.placement, handler.services.conversation_cache, handler.services.toolkit, past_us=True
+            handler.placement, handler.services.conversation_cache, handler.services.toolkit, is_relayed=True
         )
     except StoreError as error:
         handler.record.mark_bypassed(error.code)

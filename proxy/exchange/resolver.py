@@ -49,7 +49,7 @@ from proxy.core.tools import (
 )
 from proxy.dialects import Dialect
 from proxy.errors import BadRequest
-from proxy.exchange.background.scheduler import in_own_time, in_slices, is_long, pause_after, turn_in
+from proxy.exchange.background.scheduler import hold, in_own_time, in_slices, is_long, let_others_run
 from proxy.exchange.notes.base import Note, NoteWriter, apply_notes
 from proxy.exchange.notes.situation import attach_parent_task
 from proxy.exchange.notes.suggestions import read_frame_activity
@@ -133,9 +133,9 @@ class Resolver:
         hint = session_headers.session_hint(parsed.headers)
         query = self._query_of(parsed, hint)
         candidates = await self.conversation_cache.look_up(query, partial(opening_prompts, parsed.request))
-        async with turn_in(self.conversation_cache.lock(parsed.tenant, hint)):
+        async with hold(self.conversation_cache.lock(parsed.tenant, hint)):
             cached, found = await self.conversation_cache.locate(query, candidates)
-            await pause_after(parsed.request)
+            await let_others_run(parsed.request)
             if cached is not None and found.path:
                 parsed = parsed.later_than(cached.ledger, found.path[-1])
             role = await self._role_of(parsed, hint, cached, found)
@@ -161,9 +161,9 @@ class Resolver:
                 arrived = await self._record_arrival(parsed, cached, found, asked_mode)
             if (subagent := self.live_settings.subagent).enabled and subagent.parent_context:
                 arrived = await attach_parent_task(arrived, self.conversation_cache, self.note_writer)
-            await pause_after(request)
+            await let_others_run(request)
             placement = await self._decide(arrived, in_thread=decides_in_thread)
-            await pause_after(request)
+            await let_others_run(request)
             await self.origin_finder.end_returned_subagents(placement)
             return placement
 
@@ -198,7 +198,7 @@ class Resolver:
         hint, messages = session_headers.session_hint(parsed.headers), parsed.request.messages
         query = self._query_of(parsed, hint)
         candidates = await self.conversation_cache.look_up(query) if messages else None
-        async with turn_in(self.conversation_cache.lock(parsed.tenant, hint)):
+        async with hold(self.conversation_cache.lock(parsed.tenant, hint)):
             cached, found = None, Match(MatchKind.NEW)
             if messages:
                 cached, found = await self.conversation_cache.locate(query, candidates)
@@ -239,7 +239,7 @@ class Resolver:
         asked_mode, hint = _mode_from_header(parsed.headers), session_headers.session_hint(parsed.headers)
         query = self._query_of(parsed, hint)
         candidates = await self.conversation_cache.look_up(query)
-        async with turn_in(self.conversation_cache.lock(parsed.tenant, hint)):
+        async with hold(self.conversation_cache.lock(parsed.tenant, hint)):
             cached, found = await self.conversation_cache.locate(query, candidates)
             if cached is None or not found.path:
                 return None
@@ -358,10 +358,10 @@ class Resolver:
         others: list[Record] = [ledger.conversation] if opening else []
         if opening or found.kind is MatchKind.COMPACTED:  # both open a history, and may be retried
             others.append(_opening_anchor_record(parsed, ledger.conversation))
-        await pause_after(request)
+        await let_others_run(request)
         if values or others:
             self.conversation_cache.record(cached, values, others)
-            await pause_after(request)
+            await let_others_run(request)
         node = new[-1].id if new else found.path[-1].id
         if (
             opening and len(new) > KEYWORD_SCAN_BATCH
@@ -380,7 +380,7 @@ class Resolver:
             path_state,
             node,
             thread,
-            "asleep",
+            "asleep",  # preliminary: `_decide` sets the status
             match_kind=found.kind,
             previous_thread=since,
             mode=mode,
@@ -424,7 +424,7 @@ class Resolver:
             placement = replace(placement, decisions=acted.decisions)
         if acted.events:
             placement = self.note_writer.record_events(placement, acted.events)
-            await pause_after(placement.request)
+            await let_others_run(placement.request)
         if not placement.path_state.tree.is_awake:
             return replace(placement, status="asleep", reason=acted.reason)
         placement = replace(self._restore_reread_files(placement, acted.events), status="full")

@@ -173,13 +173,13 @@ async def _resolve_command(passing: PassthroughRequest, request: Request) -> tup
     if (trouble := services.recorder.store.write_error()) is not None:
         raise StoreError("the store does not take records", code=trouble.code)
     async with asyncio.timeout(services.config.assembly_budget_ms / 1000):
-        all_of_it, kept_there = await resolve_references(services, client_request, request)
+        all_of_it, unplaced_reason = await resolve_references(services, client_request, request)
     all_of_it = await count_request_tokens(services, all_of_it)
     at = find_commands(all_of_it.messages, text_blocks_of).pending
     if at < 0:  # behind results of the answer that the request names: text for the agent
         return "", "", None
     command, others = command_text(all_of_it.messages[at], text_blocks_of), _without_message(all_of_it.messages, at)
-    path_entry = replace(all_of_it, messages=() if kept_there else others)
+    path_entry = replace(all_of_it, messages=() if unplaced_reason else others)
     parsed = ParsedRequest(
         client_request.tenant, client_request.headers, path_entry, services.now(), client_request.mode
     )

@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 
 
 async def tool_loop(handler: RequestHandler, turn: Turn, context: Context) -> None:
-    is_last_round, was_shortened, has_spoken = False, False, False
+    calls_are_refused, was_shortened, has_spoken = False, False, False
     handler.client_response.writer.should_retry = handler.round_sender.is_retryable_error
     while True:
-        handler.client_response.writer.hides_text = handler.shows_last_text_only and not is_last_round
+        handler.client_response.writer.hides_text = handler.shows_last_text_only and not calls_are_refused
         try:
             got = await handler.round_sender.send(
-                turn, context, handler.client_response, no_calls=is_last_round, may_trim=not was_shortened
+                turn, context, handler.client_response, no_calls=calls_are_refused, may_trim=not was_shortened
             )
         except ContextRejected as error:
             await _fall_back_or_fail(handler, error.code, has_spoken=has_spoken)
@@ -49,7 +49,7 @@ async def tool_loop(handler: RequestHandler, turn: Turn, context: Context) -> No
             handler.record_response(spoken)
             try:
                 context = await handler.interrupts.build_follow_up_context(turn, spoken, handler.record)
-                is_last_round = False
+                calls_are_refused = False
             except (StoreError, ContextRejected) as error:  # send the client the end that was held back
                 handler.report_unstored_round(error.code)
                 await handler.finish(got.status)
@@ -61,9 +61,9 @@ async def tool_loop(handler: RequestHandler, turn: Turn, context: Context) -> No
             return
         if not turn.round_number:  # a model may think for minutes before its first call
             handler.deadline = time.monotonic() + handler.services.config.stack_seconds
-        ends, is_last_round = _judge_calls(handler, turn, spoken, were_refused=is_last_round)
+        turn_ends, calls_are_refused = _judge_calls(handler, turn, spoken, were_refused=calls_are_refused)
         try:
-            next_context = await _run_hidden_round(handler, turn, spoken, refuse=is_last_round, last=ends)
+            next_context = await _run_hidden_round(handler, turn, spoken, refuse=calls_are_refused, last=turn_ends)
         except (StoreError, ContextRejected) as error:
             await _fall_back_or_fail(handler, error.code, has_spoken=has_spoken)
             return

@@ -129,15 +129,15 @@ class Turn(msgspec.Struct, eq=False):
 
     @classmethod
     def begin(
-        cls, standing: Placement, conversations: ConversationCache, kit: Toolkit, *, past_us: bool = False
+        cls, placement: Placement, conversations: ConversationCache, kit: Toolkit, *, is_relayed: bool = False
     ) -> Turn:
         """The next attempt at answering this request. Its id is fixed now; it is stored with its first round."""
-        cached, node = standing.cached_conversation, standing.entry_id
+        cached, node = placement.cached_conversation, placement.entry_id
         turn = cached.next_turn_id(node)
         entry = Entry(
-            turn, node, cached.ledger.next_seq, EntryKind.TURN, standing.thread, created=standing.parsed_request.now
+            turn, node, cached.ledger.next_seq, EntryKind.TURN, placement.thread, created=placement.parsed_request.now
         )
-        return cls(standing, conversations, entry, kit, is_relayed=past_us)
+        return cls(placement, conversations, entry, kit, is_relayed=is_relayed)
 
     @property
     def path_state(self) -> PathState:
@@ -186,12 +186,12 @@ class Turn(msgspec.Struct, eq=False):
         path_state, room = self.path_state, self.free_tokens
         group = CallGroup(has_only_stack_calls=not spoken.client_calls, home_frame=path_state.tree.active)
         before = self.build_context()
-        on_line = before.entries
+        visible_entries = before.entries
         results: list[Message] = []
         events: list[LedgerEvent] = []
         for call in spoken.own_calls:
             tool_context = replace(
-                self._tool_context(path_state, group, call, now, on_line),
+                self._tool_context(path_state, group, call, now, visible_entries),
                 recall_tokens_left=self.max_recall_tokens - self.recalled_tokens,
                 free_tokens=min(room, self.max_recall_tokens),
                 related_ledgers=beside,
@@ -233,7 +233,7 @@ class Turn(msgspec.Struct, eq=False):
         return ToolResult(f"Error: {fault}") if fault else outcome
 
     def _tool_context(
-        self, path_state: PathState, group: CallGroup, call: Call, now: int, on_line: frozenset[str]
+        self, path_state: PathState, group: CallGroup, call: Call, now: int, visible_entries: frozenset[str]
     ) -> ToolContext:
         return ToolContext(
             path_state,
@@ -251,7 +251,7 @@ class Turn(msgspec.Struct, eq=False):
                 block_format=self.toolkit.block_format_for(self.placement.request.model),
                 subagents=self.toolkit.subagent_rules(),
             ),
-            on_line,
+            visible_entries,
             prices=self.toolkit.prices_of(self.placement.request.model),
             window_tokens=self.toolkit.window_tokens_of(self.placement.request.model, self.placement.conversation),
         )
@@ -271,24 +271,24 @@ class Turn(msgspec.Struct, eq=False):
         self, spoken: ModelResponse, results: tuple[Message, ...], events: list[LedgerEvent], now: int, *, last: bool
     ) -> None:
         """Store a round with its results and events. Raises StoreError; then nothing has changed."""
-        standing = self.placement
+        placement = self.placement
         done = self.toolkit.round_to_store(
-            standing, Round(self.entry.id, self.round_number, spoken, results, last, now)
+            placement, Round(self.entry.id, self.round_number, spoken, results, last, now)
         )
         prompts = lookup_keys.prompt_anchors_in((done,)) if spoken.client_calls else ()
         others = self._anchor_records(done, now) if last else []
-        others += self.conversation_cache.prompt_records(standing.cached_conversation, prompts)
-        self.conversation_cache.record(standing.cached_conversation, [*self._unwritten_items(), done, *events], others)
-        self.conversation_cache.expect_prompts(standing.cached_conversation, prompts)
+        others += self.conversation_cache.prompt_records(placement.cached_conversation, prompts)
+        self.conversation_cache.record(placement.cached_conversation, [*self._unwritten_items(), done, *events], others)
+        self.conversation_cache.expect_prompts(placement.cached_conversation, prompts)
         self.round_number += 1
 
     def record_event(self, decided: FrameEvent, now: int) -> None:
         """Record an event that changes the context of this request; it is attached to the request, before the turn."""
-        standing = self.placement
-        event = as_ledger_event(decided, standing.entry_id, 0, standing.ledger.next_seq, now)
-        self.conversation_cache.record(standing.cached_conversation, [event])
-        standing.cached_conversation.forget_path_state(standing.entry_id)
-        self.placement = replace(standing, path_state=standing.cached_conversation.path_state(standing.entry_id))
+        placement = self.placement
+        event = as_ledger_event(decided, placement.entry_id, 0, placement.ledger.next_seq, now)
+        self.conversation_cache.record(placement.cached_conversation, [event])
+        placement.cached_conversation.forget_path_state(placement.entry_id)
+        self.placement = replace(placement, path_state=placement.cached_conversation.path_state(placement.entry_id))
 
     def deliver_messages(self, hearing: MessageDelivery, lane: Lane, now: int) -> list[LedgerEvent]:
         """Put people's waiting messages of this lane behind the newest round. Raises StoreError; then nothing was
@@ -306,18 +306,18 @@ class Turn(msgspec.Struct, eq=False):
     def _unwritten_items(self) -> list[Entry | LedgerEvent]:
         """The turn's entry, if nothing of it is stored yet: a failed request leaves no turn. A relayed answer of an
         awake thread loses reasoning that the model binds to its prefix, and so does the answer of another maker."""
-        ledger, entry, standing = self.placement.ledger, self.entry, self.placement
+        ledger, entry, placement = self.placement.ledger, self.entry, self.placement
         if entry.id in ledger.entries:
             return []
         entry = entry if entry.seq == ledger.next_seq else replace(entry, seq=ledger.next_seq)
         does_not_fit = self.is_by_other_maker or (
-            self.is_relayed and self.toolkit.binds_reasoning(standing.request.model)
+            self.is_relayed and self.toolkit.binds_reasoning(placement.request.model)
         )
-        if not (does_not_fit and standing.path_state.tree.is_awake):
+        if not (does_not_fit and placement.path_state.tree.is_awake):
             return [entry]
         return [
             entry,
-            as_ledger_event(ReasoningRemoved((entry.id,)), entry.id, 0, entry.seq + 1, standing.parsed_request.now),
+            as_ledger_event(ReasoningRemoved((entry.id,)), entry.id, 0, entry.seq + 1, placement.parsed_request.now),
         ]
 
     def _anchor_records(self, done: Round, now: int) -> list[AnchorRecord]:

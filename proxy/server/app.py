@@ -355,7 +355,7 @@ class App:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._routes.aclose()
-        self.deferred_tasks.run_pending()
+        self.deferred_tasks.run_pending()  # what the cancelled tasks have left, before the store closes
         if self.event_bus.tracer is not None:
             await self.event_bus.tracer.close()
         await self._store.close()
@@ -408,7 +408,7 @@ class App:
                 await self._metering.refuse_spent(tenant.id, limits)
         except ProxyError as error:
             if _announced_size(scope["headers"]):
-                raise  # answered by the edge: the client is still sending
+                raise  # answered by `RequestGuard`: the client is still sending
             await self._send_refusal(request, reply, error, path)
             return
         body = await self._read_body(receive, tenant)
@@ -419,10 +419,10 @@ class App:
             client_request = await decompress_request(client_request, self.config)
             await self._answer(path, client_request, tenant, receive, reply)
         except Overloaded:
-            raise  # answered by the edge, which says when to come again
+            raise  # answered by `RequestGuard`, which says when to come again
         except ProxyError as error:
             await self._send_refusal(request, reply, error, path)
-        except Exception:  # the outermost edge: a client waits, and gets an answer or a broken connection, not silence
+        except Exception:  # behind this is only `RequestGuard`: a client waits, and silence is no answer
             log.exception("request failed", extra={"request": request})
             words = "The proxy failed on this request; its log says why. Send it again."
             await self._send_refusal(request, reply, ProxyError(words), path)
@@ -485,7 +485,7 @@ class App:
                 NotFound("This proxy has no management API. Ask one that `callstack serve` started."),
             )
         else:
-            self.deferred_tasks.run_pending()
+            self.deferred_tasks.run_pending()  # a view shows what the requests before it have left to be booked
             mounted = await self._mounted(self._build_mounted)
             management = mounted.console if _is_console(path) else mounted.stack
             await management(scope, receive, self._with_logged_refusals(send, signs_in=_is_console(path)))
@@ -531,7 +531,7 @@ class App:
             await self._send_refusal(_new_request_id(), reply, error)
             return
         exposed = await asyncio.to_thread(_load_metrics_renderer)
-        self.deferred_tasks.run_pending()
+        self.deferred_tasks.run_pending()  # the figures have every request that is answered
         kind, page = exposed(self.metrics, self._store.health(), self._cached_count(), self._started_at)
         await _send_response(reply, 200, kind, page, body=scope["method"] == "GET")
 

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from proxy.core.ledger import Request
-from proxy.exchange.background.scheduler import LONG_REQUEST_PARTS, in_own_time, in_slices, turn_in, with_timeout
+from proxy.exchange.background.scheduler import LONG_REQUEST_PARTS, hold, in_own_time, in_slices, with_timeout
 
 LONG_S = 60.0
 
@@ -112,12 +112,12 @@ async def test_work_in_its_own_time_takes_none_from_those_who_wait_for_the_same_
     lock, told = asyncio.Lock(), list[str]()
 
     async def decides() -> None:
-        async with turn_in(lock):
+        async with hold(lock):
             await in_own_time(long_one, lambda: time.sleep(0.6))
             told.append("long")
 
     async def waits() -> None:
-        async with turn_in(lock):
+        async with hold(lock):
             told.append("other")
 
     deciding = asyncio.create_task(with_timeout(0.3, decides()))
@@ -132,7 +132,7 @@ async def test_who_waits_for_a_turn_that_does_not_come_is_cancelled_all_the_same
     lock = asyncio.Lock()
 
     async def waits() -> None:
-        async with turn_in(lock):
+        async with hold(lock):
             pass
 
     async with lock:

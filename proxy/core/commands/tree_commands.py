@@ -177,7 +177,7 @@ def _activate(command_context: CommandContext, command: ActivateCommand) -> Comm
     _refuse_if_root_ended(tree)
     frame = _find_frame(tree, command.frame)
     if frame.status is not Status.FAILED:
-        return _result_of(command_context, frame_tools.activate(command_context.tool_context, {"sessionID": frame.id}))
+        return _result_of(command_context, frame_tools.activate(command_context.tool_context, {"frame": frame.id}))
     if frame.parent != tree.active:
         raise NotAllowed(
             f"{_frame_label(frame)} failed; another attempt begins beside it, under {frame.parent}. "
@@ -218,7 +218,7 @@ def _rename(command_context: CommandContext, command: RenameCommand) -> CommandR
         command_context,
         plan_tools.plan(
             command_context.tool_context,
-            {"frameID": frame.id, **_changed_fields(title=command.title, criteria=command.criteria)},
+            {"replan": frame.id, **_changed_fields(title=command.title, criteria=command.criteria)},
         ),
     )
 
@@ -242,7 +242,7 @@ def _pop(command_context: CommandContext, command: PopCommand) -> CommandResult:
     return _result_of(
         command_context,
         frame_tools.pop(
-            command_context.tool_context, {"frameID": frame.id, "status": command.status, "results": results}
+            command_context.tool_context, {"frame": frame.id, "status": command.status, "results": results}
         ),
     )
 
@@ -263,7 +263,7 @@ def _invalidate(command_context: CommandContext, command: InvalidateCommand) -> 
     return _result_of(
         command_context,
         plan_tools.invalidate(
-            command_context.tool_context, {"frameID": frame.id, "reason": remove_illegal_xml(command.reason)}
+            command_context.tool_context, {"frame": frame.id, "reason": remove_illegal_xml(command.reason)}
         ),
     )
 

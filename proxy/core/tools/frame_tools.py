@@ -246,8 +246,7 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
         for f in (tool_context.tree.active_frame, *ancestors(tool_context.tree, tool_context.tree.active))
         if _is_below(tool_context.tree, f, target)
     ]
-    items_move_up = bool(target.parent) and not target.leaves_only_by_fold
-    items_move_up = items_move_up and not has_lost_opening_call(tool_context.path_state, tool_context.turn_id, target)
+    items_move_up = _plan_items_move_up(tool_context, target)
     open_below = [f for f in frames_inside if not (items_move_up and f.origin == PLAN_ORIGIN)]
     unfinished = f"Not finished: {quoted(target.title)} was popped around it."
     ends = [FramePopped(frame.id, Status.BLOCKED, unfinished, unfinished) for frame in open_below]
@@ -269,6 +268,14 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     if target.opening is None:
         events = _with_outer_end(events, open_below, f"{text}\n{element('results', {}, escape_xml(results))}")
     return ToolResult(text, (*events, *moves), replace(tool_context.call_group, returned_opening=opening))
+
+
+def _plan_items_move_up(tool_context: ToolContext, target: Frame) -> bool:
+    """Whether open items of the client's plan outlive the popped frame: not below a root, nor where its content stays
+    in the context."""
+    if not target.parent or target.leaves_only_by_fold:
+        return False
+    return not has_lost_opening_call(tool_context.path_state, tool_context.turn_id, target)
 
 
 def item_moves(before: Tree, after: Tree, target: Frame) -> tuple[FrameMoved | FrameEntered, ...]:

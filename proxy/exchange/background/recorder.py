@@ -143,26 +143,26 @@ class RequestRecordBuilder(msgspec.Struct):
     brief_tools: int = 0
     """Tokens of descriptions of the client's tools that the last round was sent without."""
 
-    def set_placement(self, standing: Placement) -> RequestRecordBuilder:
+    def set_placement(self, placement: Placement) -> RequestRecordBuilder:
         """Open the account with what the client sent."""
-        self.status, self.reason, self.placement = standing.status, standing.reason, standing
-        new = self.recorder.accountant.meets_first(self.tenant, standing.conversation)
+        self.status, self.reason, self.placement = placement.status, placement.reason, placement
+        new = self.recorder.accountant.meets_first(self.tenant, placement.conversation)
         history = KnownHistory(
             begins=new,
-            goes_on=new and not standing.begins,
-            elsewhere_at=standing.cached_conversation.take_elsewhere_time(),
-            is_stored=standing.ledger.conversation.created < standing.parsed_request.now,
+            goes_on=new and not placement.begins,
+            elsewhere_at=placement.cached_conversation.take_elsewhere_time(),
+            is_stored=placement.ledger.conversation.created < placement.parsed_request.now,
         )
-        self.account = self._open_account(self.hash_chain(client_chain(standing.request), standing.request), history)
-        self.add_decisions(map(receipt_decision, standing.decisions))
-        if standing.rereads.count.of_removed:
-            self.account.add_rereads(standing.rereads.gone_tokens, nothing_else=standing.rereads.nothing_else)
+        self.account = self._open_account(self.hash_chain(client_chain(placement.request), placement.request), history)
+        self.add_decisions(map(receipt_decision, placement.decisions))
+        if placement.rereads.count.of_removed:
+            self.account.add_rereads(placement.rereads.gone_tokens, nothing_else=placement.rereads.nothing_else)
         return self
 
-    def set_command_placement(self, standing: Placement) -> RequestRecordBuilder:
+    def set_command_placement(self, placement: Placement) -> RequestRecordBuilder:
         """Record a command to the proxy itself. The account is empty: without the proxy nothing would have been
         sent."""
-        self.placement = standing
+        self.placement = placement
         self.account = self._open_account((), NOTHING_SENT)
         self.overhead_ms = (perf_counter() - self.arrived) * 1000
         return self
@@ -278,11 +278,11 @@ class RequestRecordBuilder(msgspec.Struct):
         status = f"{status}; form={self.form}" if status and self.form else status
         headers = [(b"x-stack-status", status.encode())] if status else []
         headers.append((b"x-stack-request-id", self.id.encode()))
-        if (standing := self.placement) is not None:
+        if (placement := self.placement) is not None:
             headers += [
-                (b"x-stack-conversation", standing.conversation.encode()),
-                (b"x-stack-thread", standing.thread.encode()),
-                (b"x-stack-frame", standing.frame.encode()),
+                (b"x-stack-conversation", placement.conversation.encode()),
+                (b"x-stack-thread", placement.thread.encode()),
+                (b"x-stack-frame", placement.frame.encode()),
             ]
         if told_of := self.receipt() or self.account:
             headers += response_headers(told_of, self.overhead_ms)
@@ -335,26 +335,26 @@ class RequestRecordBuilder(msgspec.Struct):
         self._store()
 
     def _build_outcome(self, client_status: int) -> RequestOutcome:
-        standing = self.placement
+        placement = self.placement
         events = (*self._arrival_events(), *self.events)
         return RequestOutcome(
             id=self.id,
-            conversation=standing.conversation if standing else "",
-            thread=standing.thread if standing else "",
-            frame=standing.frame if standing else "",
+            conversation=placement.conversation if placement else "",
+            thread=placement.thread if placement else "",
+            frame=placement.frame if placement else "",
             model=replace_surrogates(self.model),
             upstream=self.upstream,
-            mode=standing.mode if standing else "",
+            mode=placement.mode if placement else "",
             status=self.status,
             reason=self.reason,
-            created=standing.parsed_request.now if standing else self.recorder.now(),
+            created=placement.parsed_request.now if placement else self.recorder.now(),
             duration_ms=(perf_counter() - self.arrived) * 1000,
             overhead_ms=self.overhead_ms,
-            stream=bool(standing and standing.request.stream),
+            stream=bool(placement and placement.request.stream),
             hidden_calls=self.hidden_calls,
             recalls=self.recalls,
-            rereads=standing.rereads.count.total if standing else 0,
-            rereads_gone=standing.rereads.count.of_removed if standing else 0,
+            rereads=placement.rereads.count.total if placement else 0,
+            rereads_gone=placement.rereads.count.of_removed if placement else 0,
             events=tuple(map(_event_text, events)),
             client_status=client_status,
             upstream_status=self.upstream_status,
@@ -363,19 +363,19 @@ class RequestRecordBuilder(msgspec.Struct):
             decisions=tuple(self.decisions),
             form=self.form,
             brief_tools=self.brief_tools,
-            client=client_name(standing.parsed_request.headers) if standing else "",
-            project=_project_of(standing.request) if standing else "",
-            group=standing.group if standing else "",
+            client=client_name(placement.parsed_request.headers) if placement else "",
+            project=_project_of(placement.request) if placement else "",
+            group=placement.group if placement else "",
             lost_reasoning=self._lost_reasoning_tokens(events) if events else 0,
         )
 
     def _arrival_events(self) -> list[LedgerEvent]:
         """Events of the request's arrival, not of a round."""
-        standing = self.placement
-        if standing is None or not standing.ledger.events:
+        placement = self.placement
+        if placement is None or not placement.ledger.events:
             return []
-        ledger, since = standing.ledger, standing.parsed_request.now
-        new, entry = [standing.entry_id], ledger.entries.get(standing.entry_id)
+        ledger, since = placement.ledger, placement.parsed_request.now
+        new, entry = [placement.entry_id], ledger.entries.get(placement.entry_id)
         while entry is not None and entry.created >= since:
             new.append(entry.parent)
             entry = ledger.entries.get(entry.parent)
@@ -384,30 +384,30 @@ class RequestRecordBuilder(msgspec.Struct):
 
     def _lost_reasoning_tokens(self, events: Iterable[LedgerEvent]) -> int:
         """About the tokens of reasoning that these events drop for good."""
-        standing, muted = self.placement, set(_answers_without_reasoning(events))
-        if standing is None or not muted:
+        placement, muted = self.placement, set(_answers_without_reasoning(events))
+        if placement is None or not muted:
             return 0
-        ledger, since = standing.ledger, standing.parsed_request.now
-        hanging = (event for entry in ledger.path(standing.entry_id) for event in ledger.events.get(entry.id, ()))
+        ledger, since = placement.ledger, placement.parsed_request.now
+        hanging = (event for entry in ledger.path(placement.entry_id) for event in ledger.events.get(entry.id, ()))
         before = set(_answers_without_reasoning(event for event in hanging if event.created < since))
-        answers = [path_entry for path_entry in context_entries(standing.path_state) if path_entry.entry.id in muted]
+        answers = [path_entry for path_entry in context_entries(placement.path_state) if path_entry.entry.id in muted]
         return reasoning_tokens(answers, before, self.recorder.dialect.without_reasoning)
 
     def _store(self) -> None:
-        standing, receipt = self.placement, self.final_receipt
-        if standing is None or receipt is None:
+        placement, receipt = self.placement, self.final_receipt
+        if placement is None or receipt is None:
             return
-        fields = standing.request.fields
+        fields = placement.request.fields
         row = RequestRecord(
             receipt.id,
             receipt.conversation,
             receipt.thread,
             receipt.frame,
-            standing.entry_id,
+            placement.entry_id,
             receipt.created,
             receipt.status,
             msgspec.json.encode(receipt),
-            without_secrets(body_to_store(standing, self.recorder.dialect.client_body(standing.request)), fields),
+            without_secrets(body_to_store(placement, self.recorder.dialect.client_body(placement.request)), fields),
         )
         sent = (msgspec.structs.replace(sent, body=without_secrets(sent.body, fields)) for sent in self.sent_bodies)
         untold = sum(self.unreported_outputs.values())
@@ -418,14 +418,14 @@ class RequestRecordBuilder(msgspec.Struct):
             log.warning("receipt not kept", extra={"request": self.id, "reason": error.code})
 
 
-def body_to_store(standing: Placement, body: Body) -> Body:
+def body_to_store(placement: Placement, body: Body) -> Body:
     """The client's body, with the stored ids of known calls where the client makes them anew with each request: else
     each request would add the whole history to the store."""
-    if not standing.call_ids:
+    if not placement.call_ids:
         return body
-    known = {_as_bytes(theirs): _as_bytes(ours) for theirs, ours in standing.call_ids.items()}
+    known = {_as_bytes(theirs): _as_bytes(ours) for theirs, ours in placement.call_ids.items()}
     changed: dict[bytes, bytes] = {}
-    for source in standing.request.slices:
+    for source in placement.request.slices:
         ids = {_as_bytes(i) for m in source.messages for i in (m.answers, *[c.id for c in m.calls])} & known.keys()
         own = {theirs: known[theirs] for theirs in ids}
         # A run of items stands in the body without the brackets of its array.

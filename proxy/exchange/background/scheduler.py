@@ -43,7 +43,7 @@ async def with_timeout(seconds: float, work: Coroutine[Any, Any, Found]) -> Foun
 
 async def in_own_time(request: Request, work: Callable[[], Found]) -> Found:
     """What `work` over all of a request returns. For a long one it runs in a thread, and its time does not count for
-    `with_timeout` around it, nor around those who wait for the same `turn_in`."""
+    `with_timeout` around it, nor around those who wait to `hold` the same lock."""
     if not is_long(request):
         return work()
     lock, is_over = _held.get(), asyncio.Event()
@@ -58,8 +58,8 @@ async def in_own_time(request: Request, work: Callable[[], Found]) -> Found:
 
 
 @asynccontextmanager
-async def turn_in(lock: asyncio.Lock) -> AsyncGenerator[None, None]:
-    """Holds `lock`."""
+async def hold(lock: asyncio.Lock) -> AsyncGenerator[None, None]:
+    """Holds `lock`, waiting first for what its holder runs `in_own_time`."""
     while (is_over := _own_work.get(lock)) is not None:
         await _uncounted(is_over.wait())
     async with lock:
@@ -89,7 +89,7 @@ def is_long(request: Request) -> bool:
     return parts > LONG_REQUEST_PARTS or len(request.body) > LONG_REQUEST_BYTES
 
 
-async def pause_after(request: Request) -> None:
+async def let_others_run(request: Request) -> None:
     """Let others have their turn behind a step over all of a long request: at the first, uvloop finds what has come."""
     if is_long(request):
         await asyncio.sleep(0)

@@ -22,7 +22,7 @@ from proxy.core.matching import MatchKind
 from proxy.core.observers import ends_with_user_message
 from proxy.dialects import DialectComposer
 from proxy.errors import StoreError
-from proxy.exchange.background.scheduler import is_long, pause_after
+from proxy.exchange.background.scheduler import is_long, let_others_run
 from proxy.exchange.thread.context_policy import MAX_COMPACTED_BLOCK_TOKENS, ContextPolicy
 from proxy.exchange.thread.placement import Placement, policy_input_of
 from proxy.store import ConversationCache
@@ -80,7 +80,7 @@ class Note(Protocol):
 async def apply_notes(placement: Placement, notes: Iterable[Note]) -> Placement:
     """Apply the notes in order; each gets what the one before it returned. Raises StoreError."""
     for note in notes:
-        await pause_after(placement.request)
+        await let_others_run(placement.request)
         try:
             placement = note(placement)
         except StoreError:

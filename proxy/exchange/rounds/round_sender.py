@@ -39,7 +39,7 @@ from proxy.core.tools import UNBOUNDED
 from proxy.dialects import COST_HEADER, Body, RenderOptions, cost_of_header, holds_text_alone
 from proxy.errors import ProxyError, StoreError, UpstreamError
 from proxy.exchange.background.recorder import RequestRecordBuilder, sent_chain
-from proxy.exchange.background.scheduler import pause_after
+from proxy.exchange.background.scheduler import let_others_run
 from proxy.exchange.client_response import ClientResponse
 from proxy.exchange.rounds.client_request import ClientRequest, Services
 from proxy.exchange.rounds.fallbacks import Fallbacks
@@ -170,7 +170,7 @@ class RoundSender:
         if not turn.round_number:
             self._use_learned_form(turn)
         context = turn.build_context()
-        await pause_after(self._request)
+        await let_others_run(self._request)
         await turn.wait_until_durable(None if turn.round_number else context.left_out)
         window = self.window()
         if turn.form is RequestForm.BARE:
