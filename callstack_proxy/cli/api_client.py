@@ -127,37 +127,39 @@ def command_of(
     about: str = "",
     listing: Listing | None = None,
 ) -> Callable[..., None]:
-    """A command that asks for an operation, and prints `text_of` its view and what was given. Its help is `about`, by
+    """A command that asks for an operation, and prints `text_of` its view and the input. Its help is `about`, by
     default what the API says. With a `listing` it has the option `--list`, which lists instead."""
 
-    def run(*, config: Path | None, data: Path | None, as_json: bool, listed: bool = False, **given: Any) -> None:
-        settings, place = settings_at(config, data), given.pop(operation.place)
+    def run(
+        *, config: Path | None, data: Path | None, as_json: bool, listed: bool = False, **operation_input: Any
+    ) -> None:
+        settings, place = settings_at(config, data), operation_input.pop(operation.place)
         if listed and listing is not None:
-            view, lines = listing(settings, place, given["name"])
+            view, lines = listing(settings, place, operation_input["name"])
         else:
-            view = _ask(settings, operation, place, given)
-            lines = [text_of(view, given)]
+            view = _ask(settings, operation, place, operation_input)
+            lines = [text_of(view, operation_input)]
         if as_json:
             print_json(view)
             return
         for line in lines:
             print_line(line)
 
-    fields = operation.takes.model_fields if operation.takes else {}
-    taken = [_own_parameter(name, field) for name, field in fields.items()]
-    taken += [_PLACES[operation.place], _LISTED if listing else None, *_COMMON]
+    fields = operation.input_type.model_fields if operation.input_type else {}
+    parameters = [_own_parameter(name, field) for name, field in fields.items()]
+    parameters += [_PLACES[operation.place], _LISTED if listing else None, *_COMMON]
     run.__doc__ = about or operation.decide.__doc__
     # Typer reads from the signature what a command takes.
-    run.__signature__ = Signature(list(filter(None, taken)))  # type: ignore[attr-defined]
+    run.__signature__ = Signature(list(filter(None, parameters)))  # type: ignore[attr-defined]
     return run
 
 
-def _ask(settings: Config, operation: Operation[Any], place: str, given: Mapping[str, Any]) -> Any:
+def _ask(settings: Config, operation: Operation[Any], place: str, operation_input: Mapping[str, Any]) -> Any:
     path = frame_path(settings, place) if operation.place == "frame" else conversation_path(settings, place)
     path += operation.path.partition("}")[2]
     if operation.in_query:
-        return call(settings, operation.method, f"{path}?{urlencode(given).lower()}")
-    return call(settings, operation.method, path, given if operation.takes else None)
+        return call(settings, operation.method, f"{path}?{urlencode(operation_input).lower()}")
+    return call(settings, operation.method, path, operation_input if operation.input_type else None)
 
 
 def _own_parameter(name: str, field: FieldInfo) -> Parameter | None:

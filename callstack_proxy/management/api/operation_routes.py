@@ -43,21 +43,21 @@ def add_operations(router: APIRouter, operations: Iterable[Operation[Any]]) -> N
 
 
 def _endpoint_of(operation: Operation[Any]) -> Callable[..., Any]:
-    async def respond(caller: Caller, wanted: Any = None, thread: str = "", **place: str) -> Response:
-        thread = getattr(wanted, "thread", thread)
+    async def respond(caller: Caller, operation_input: Any = None, thread: str = "", **place: str) -> Response:
+        thread = getattr(operation_input, "thread", thread)
         target = await find_target(caller.context, caller.scope, thread=thread, **place)
-        return JsonResponse(await perform(caller.context, operation, target, wanted))
+        return JsonResponse(await perform(caller.context, operation, target, operation_input))
 
-    taken = {
+    annotations = {
         "caller": CurrentCaller,
         operation.place: Id,
-        "wanted": Annotated[operation.takes, Query()] if operation.in_query else operation.takes,
+        "operation_input": Annotated[operation.input_type, Query()] if operation.in_query else operation.input_type,
         "thread": Thread if operation.thread_in_query else None,
     }
     # The framework reads what a request must have from the signature.
     parameters = [
         Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default="" if name == "thread" else Parameter.empty)
-        for name, kind in taken.items()
+        for name, kind in annotations.items()
         if kind is not None
     ]
     respond.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -77,9 +77,9 @@ async def find_target(
     return Target(ledger, path_state, context.config, now_ms(), frame)
 
 
-async def perform(context: ApiContext, operation: Operation[Any], target: Target, wanted: Any) -> Any:
+async def perform(context: ApiContext, operation: Operation[Any], target: Target, operation_input: Any) -> Any:
     """Decides, and the view when that is durable. Raises what `decide` raises, StoreError."""
-    return await carry_out(context, target.ledger.conversation, operation.decide(target, wanted))
+    return await carry_out(context, target.ledger.conversation, operation.decide(target, operation_input))
 
 
 async def carry_out(context: ApiContext, owner: Conversation, decision: Decision) -> Any:

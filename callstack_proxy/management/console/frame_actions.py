@@ -72,8 +72,8 @@ async def change_frame(request: Request) -> Response:
         return await _unfold(context, target, form)
     operation = OPERATIONS[action]
     below = {"parent": frame, "plan": action == "plan"} if operation is frames.FRAMES else {}
-    wanted = _read(operation.takes, form, **below) if operation.takes else None
-    await perform(context, operation, target, wanted)
+    operation_input = _read(operation.input_type, form, **below) if operation.input_type else None
+    await perform(context, operation, target, operation_input)
     return _back(f"/console/frames/{frame}", f"{DONE_WORDS[action]} It holds from the agent's next request on.")
 
 
@@ -82,8 +82,8 @@ async def _unfold(context: ApiContext, target: Target, form: Mapping[str, str]) 
     place = f"/console/conversations/{conversation.id}" if form.get("from") == "tree" else f"/console/frames/{frame}"
     if has_returned(ended := target.path_state.tree.as_shown.frames[frame]):
         return _back(place, await _ask_to_recall(context, conversation, ended))
-    wanted = frames.UnfoldQuery(now=form.get("now") == "yes")
-    return _back(place, _returns_words(await perform(context, frames.UNFOLD, target, wanted), frame))
+    operation_input = frames.UnfoldQuery(now=form.get("now") == "yes")
+    return _back(place, _returns_words(await perform(context, frames.UNFOLD, target, operation_input), frame))
 
 
 def _returns_words(view: UnfoldView, frame: str) -> str:
@@ -105,14 +105,14 @@ async def _ask_to_recall(context: ApiContext, conversation: Conversation, frame:
     )
 
 
-def _read(takes: type[Kind], form: Mapping[str, str], **known: object) -> Kind:
+def _read(input_type: type[Kind], form: Mapping[str, str], **known: object) -> Kind:
     """The input that the fields of a form make, with what is `known` beside it. A title has to be there, though an
     operation may do without. Raises BadRequest for what is missing or too long."""
-    fields = {name: text for name in takes.model_fields if (text := form.get(name, "").strip())}
+    fields = {name: text for name in input_type.model_fields if (text := form.get(name, "").strip())}
     try:
-        if "title" in takes.model_fields and "title" not in fields:
+        if "title" in input_type.model_fields and "title" not in fields:
             raise BadRequest(MISSING.format(name="title"))
-        return takes.model_validate({**fields, **known})
+        return input_type.model_validate({**fields, **known})
     except ValidationError as error:
         fault = error.errors()[0]
         words = {"missing": MISSING, "literal_error": OTHER_STATUS}.get(fault["type"], TOO_LONG)

@@ -224,10 +224,10 @@ class AutonomyBody(Input):
         return changes
 
 
-def set_autonomy(target: Target, wanted: AutonomyBody) -> Decision:
+def set_autonomy(target: Target, operation_input: AutonomyBody) -> Decision:
     """Set how much the proxy decides in this conversation, from its next request on."""
     ledger, events = target.ledger, []
-    if changes := wanted.changes_by_rule():
+    if changes := operation_input.changes_by_rule():
         settings = replace(target.path_state.tree.suggestion_state.settings, at=target.now, **changes)
         events = target.events_at(
             (AutonomySet(settings), first.id, 0)
@@ -247,14 +247,14 @@ class CountsQuery(BaseModel):
     counts: Annotated[bool, Field(description="Also begin all counts anew")] = False
 
 
-def clear_suggestions(target: Target, wanted: CountsQuery) -> Decision:
+def clear_suggestions(target: Target, operation_input: CountsQuery) -> Decision:
     """Take back what waits; words that stand on a line stay there."""
     cleared = [
         path_state
         for path_state in all_path_states(target.ledger)
-        if path_state.tree.suggestion_state.history or wanted.counts
+        if path_state.tree.suggestion_state.history or operation_input.counts
     ]
-    event = SuggestionsCleared(target.now, waiting=True, counts=wanted.counts)
+    event = SuggestionsCleared(target.now, waiting=True, counts=operation_input.counts)
     waited = (len(pending_suggestions(path_state.tree.suggestion_state, target.now)) for path_state in cleared)
     view: ClearedSuggestions = {"cleared": next(filter(None, waited), 0)}
     return Decision(view, target.events_at_tips((event, path_state) for path_state in cleared))

@@ -59,19 +59,19 @@ class Decision:
     events: Sequence[LedgerEvent]
 
 
-Taken = TypeVar("Taken")
+OperationInput = TypeVar("OperationInput")
 
 
 @dataclass(frozen=True, slots=True)
-class Operation(Generic[Taken]):
+class Operation(Generic[OperationInput]):
     """`path` is that of the API below `/stack`, with the `{conversation}` or the `{frame}` it is about. `decide` gives
     the route its name, and its docstring the words; it raises NotFound, BadRequest, and NotAllowed where there is a
-    `refusal`. `takes` is None where nothing is to say."""
+    `refusal`. `input_type` is None where nothing is to say."""
 
     method: str
     path: str
-    decide: Callable[[Target, Taken], Decision]
-    takes: type[Taken] | None
+    decide: Callable[[Target, OperationInput], Decision]
+    input_type: type[OperationInput] | None
     view: type
     refusal: str = "Not possible here; the message says what to do"
     in_query: bool = False

@@ -225,23 +225,25 @@ class InjectionBody(Input):
     thread: OnThread = ""
 
 
-def set_checkpoint(target: Target, wanted: CheckpointBody) -> Decision:
+def set_checkpoint(target: Target, operation_input: CheckpointBody) -> Decision:
     """Name the newest point of the current line behind which the user could speak."""
-    event = create_checkpoint(target.path_state, target.ledger, target.path_state.tip, wanted.name)
+    event = create_checkpoint(target.path_state, target.ledger, target.path_state.tip, operation_input.name)
     checkpoint = Checkpoint(event.name, event.at, event.branch, event.automatic, event.look, target.now)
     return Decision(_checkpoint_row(checkpoint), _at_tip(target, event))
 
 
-def begin_branch(target: Target, wanted: BranchBody) -> Decision:
+def begin_branch(target: Target, operation_input: BranchBody) -> Decision:
     """Begin a new line at a checkpoint with the user's next message; what was done since is not known there."""
-    event = request_branch(target.path_state.branches, wanted.checkpoint, wanted.name, wanted.reason)
+    event = request_branch(
+        target.path_state.branches, operation_input.checkpoint, operation_input.name, operation_input.reason
+    )
     return _switch_decision(target, event, event.checkpoint)
 
 
-def switch(target: Target, wanted: SwitchBody) -> Decision:
+def switch(target: Target, operation_input: SwitchBody) -> Decision:
     """Go on with another line, as it was left, with the user's next message."""
-    event = request_switch(target.path_state.branches, wanted.branch, wanted.reason)
-    return _switch_decision(target, event, target.path_state.branches.start_checkpoints[wanted.branch])
+    event = request_switch(target.path_state.branches, operation_input.branch, operation_input.reason)
+    return _switch_decision(target, event, target.path_state.branches.start_checkpoints[operation_input.branch])
 
 
 def _switch_decision(target: Target, event: BranchSwitchRequested, checkpoint: str) -> Decision:
@@ -254,10 +256,10 @@ def _switch_decision(target: Target, event: BranchSwitchRequested, checkpoint: s
     return Decision(view, _at_tip(target, event))
 
 
-def inject(target: Target, wanted: InjectionBody) -> Decision:
+def inject(target: Target, operation_input: InjectionBody) -> Decision:
     """Copy messages of a line, or what a frame of it returned, once to the end of another."""
-    texts = copy_texts(target.path_state, wanted.branch, wanted.messages, wanted.frame)
-    event = request_injection(target.path_state.branches, wanted.to, wanted.branch, texts)
+    texts = copy_texts(target.path_state, operation_input.branch, operation_input.messages, operation_input.frame)
+    event = request_injection(target.path_state.branches, operation_input.to, operation_input.branch, texts)
     view: InjectionView = {
         "conversation": target.ledger.conversation.id,
         "branch": event.branch,

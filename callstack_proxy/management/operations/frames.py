@@ -106,26 +106,26 @@ class FramesBody(Input):
     children: list[StepBody] = Field([], max_length=MAX_STEPS)
 
 
-def push_or_plan(target: Target, wanted: FramesBody) -> Decision:
+def push_or_plan(target: Target, operation_input: FramesBody) -> Decision:
     """Begin a frame under the active one, or plan frames."""
-    children = tuple(_step(child, 2) for child in wanted.children)
-    title = wanted.title.strip()
-    if wanted.plan:
-        steps = (FrameSpec(title, wanted.criteria, children),) if title else children
+    children = tuple(_step(child, 2) for child in operation_input.children)
+    title = operation_input.title.strip()
+    if operation_input.plan:
+        steps = (FrameSpec(title, operation_input.criteria, children),) if title else children
         if not steps:
             raise BadRequest("Nothing to plan: give a title, or children with a title each.")
-        return _commanded(target, PlanCommand(steps, wanted.parent))
+        return _commanded(target, PlanCommand(steps, operation_input.parent))
     if not title:
         raise BadRequest("title is missing; children alone are planned with `plan`: true.")
     if children:
         raise BadRequest("children are planned, not begun: send them with `plan`: true, then activate the first.")
-    return _commanded(target, PushCommand(FrameSpec(title, wanted.criteria), wanted.parent))
+    return _commanded(target, PushCommand(FrameSpec(title, operation_input.criteria), operation_input.parent))
 
 
-def _step(wanted: StepBody, depth: int) -> FrameSpec:
+def _step(step: StepBody, depth: int) -> FrameSpec:
     if depth > MAX_PLAN_DEPTH:
         raise BadRequest(f"A plan has {MAX_PLAN_DEPTH} levels at most.")
-    return FrameSpec(wanted.title.strip(), wanted.criteria, tuple(_step(child, depth + 1) for child in wanted.children))
+    return FrameSpec(step.title.strip(), step.criteria, tuple(_step(child, depth + 1) for child in step.children))
 
 
 def activate(target: Target, _: None) -> Decision:
@@ -140,9 +140,9 @@ class PopBody(Input):
     results: Words = ""
 
 
-def pop(target: Target, wanted: PopBody) -> Decision:
+def pop(target: Target, operation_input: PopBody) -> Decision:
     """End the active frame, or one above it with everything open below."""
-    return _commanded(target, PopCommand(target.frame, wanted.status, wanted.results))
+    return _commanded(target, PopCommand(target.frame, operation_input.status, operation_input.results))
 
 
 class InvalidationBody(Input):
@@ -153,9 +153,9 @@ class InvalidationBody(Input):
     ]
 
 
-def invalidate(target: Target, wanted: InvalidationBody) -> Decision:
+def invalidate(target: Target, operation_input: InvalidationBody) -> Decision:
     """A frame is no longer wanted, and neither is what is planned below it."""
-    return _commanded(target, InvalidateCommand(target.frame, wanted.reason))
+    return _commanded(target, InvalidateCommand(target.frame, operation_input.reason))
 
 
 class RenameBody(Input):
@@ -165,9 +165,9 @@ class RenameBody(Input):
     criteria: Annotated[Words, typer.Option("--criteria", help="Default: as they are.")] = ""
 
 
-def change(target: Target, wanted: RenameBody) -> Decision:
+def change(target: Target, operation_input: RenameBody) -> Decision:
     """Other words for a frame, while it is planned."""
-    return _commanded(target, RenameCommand(target.frame, wanted.title, wanted.criteria))
+    return _commanded(target, RenameCommand(target.frame, operation_input.title, operation_input.criteria))
 
 
 def retry(target: Target, _: None) -> Decision:
@@ -187,11 +187,11 @@ class UnfoldQuery(BaseModel):
     now: Annotated[bool, Field(description="With the next request, whatever it costs"), typer.Option("--now")] = False
 
 
-def unfold_frame(target: Target, wanted: UnfoldQuery) -> Decision:
+def unfold_frame(target: Target, operation_input: UnfoldQuery) -> Decision:
     """Bring back what was folded wrongly, at the next moment that is cheap; it is never folded again."""
-    path_state, found = _path_with_fold(target.ledger, target.frame, now=wanted.now)
-    kept = FrameKept(found.frame, wanted.now)
-    at_once = wanted.now or path_state.tree.kept_frames.get(found.frame, False)
+    path_state, found = _path_with_fold(target.ledger, target.frame, now=operation_input.now)
+    kept = FrameKept(found.frame, operation_input.now)
+    at_once = operation_input.now or path_state.tree.kept_frames.get(found.frame, False)
     view: UnfoldView = {
         "frame": found.frame,
         "title": truncate_line(path_state.tree.frames[found.frame].title),
@@ -223,6 +223,7 @@ FRAMES = Operation(
 ACTIVATE = Operation("POST", "/frames/{frame}/activate", activate, None, FrameCommandView)
 POP = Operation("POST", "/frames/{frame}/pop", pop, PopBody, FrameCommandView)
 INVALIDATE = Operation("POST", "/frames/{frame}/invalidate", invalidate, InvalidationBody, FrameCommandView)
+# Of `change` the API's description has its name: another would rename the method in every generated client.
 RENAME = Operation("PATCH", "/frames/{frame}", change, RenameBody, FrameCommandView)
 RETRY = Operation(
     "POST", "/frames/{frame}/retry", retry, None, FrameCommandView, "It did not fail, or its parent is not active"
