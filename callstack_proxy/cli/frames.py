@@ -79,7 +79,7 @@ def pop(
     as_json: AsJson = False,
 ) -> None:
     """End the active frame, or one above it with everything open below."""
-    # Written by hand, not by `command_of`: without a frame it first looks up the active one, of any conversation.
+    # Not made by `command_of`: where no frame is named, the active one of a conversation is looked up first.
     if status not in get_args(EndStatus):
         raise typer.BadParameter(f"{status!r}; allowed: {', '.join(get_args(EndStatus))}", param_hint="--status")
     if frame and conversation:
