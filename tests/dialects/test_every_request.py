@@ -407,20 +407,21 @@ def test_a_long_history_is_read_bit_by_bit_whatever_is_read_meanwhile(form: Aske
     body = json.dumps(form.said | {listed: history}).encode()
     known = ParseCache()
     reading = form.dialect.parse_in_steps(body, known)
-    bits = 0
-    while (found := _next_bit(reading)) is None:
+    bits, found, apart = 0, None, next(reading)
+    while found is None:
         bits += 1
         form.dialect.parse_request(json.dumps(form.said | {listed: history[: bits * 4]}).encode(), known)
+        found, apart = _next_bit(reading, apart)
 
     assert bits >= len(body) // STEP_BYTES - 1
     assert found.messages == form.read(body).messages
     assert form.dialect.parse_request(body, known).messages == found.messages
 
 
-def _next_bit(reading: ParseSteps[Request]) -> Request | None:
+def _next_bit(reading: ParseSteps[Request], apart: Callable[[], object] | None) -> tuple[Request | None, Any]:
+    """The request, or else what is to be done apart before the next bit. `apart` is that of the last one."""
     try:
-        next(reading)
+        return None, reading.send(apart() if apart else None)
     except StopIteration as ended:
         found: Request = ended.value
-        return found
-    return None
+        return found, None

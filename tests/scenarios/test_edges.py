@@ -599,7 +599,7 @@ def test_the_root_behind_a_popped_one_works_on(provider: ScriptedProvider, chat:
         chat.says(words)
 
     ended = {"build it": "completed", "one more thing": "completed", "More": "completed"}
-    assert chat.proxy.statuses() == {**ended, "thanks": "in_progress"}
+    assert chat.proxy.statuses() == {**ended, "Conversation": "in_progress"}
     assert chat.proxy.frames()["More"]["parentSessionID"] == chat.proxy.frames()["one more thing"]["sessionID"]
     line = as_one_text(provider.received[-1].messages)
     assert "More done." in line

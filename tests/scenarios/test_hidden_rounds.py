@@ -198,7 +198,7 @@ def test_what_was_said_beside_a_call_that_the_client_forbids_is_the_answer(
 
     assert (answer.status, answer.text, answer.calls) == (200, "Summed up.", [])
     assert len(provider.received) == 2
-    assert list(chat.proxy.frames()) == ["hello"]
+    assert list(chat.proxy.frames()) == ["Conversation"]
     assert chat.says("go on").text == "ok"
 
 
@@ -611,7 +611,7 @@ def test_a_filter_ends_the_turn_whatever_was_called_before_it(provider: Scripted
     assert answer.finishes == ["content_filter"]
     assert answer.text == "I cannot"
     assert len(provider.received) == 1
-    assert list(chat.proxy.frames()) == ["hello"]
+    assert list(chat.proxy.frames()) == ["Conversation"]
     provider.will(says("ok"))
     assert chat.says("go on").text == "ok"
 

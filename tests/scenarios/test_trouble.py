@@ -68,7 +68,7 @@ def test_an_error_of_the_provider_reaches_the_client_unchanged(
         assert len(provider.received) == before + tries
     provider.will(says("two"))
     assert chat.asks().text == "two"
-    assert list(chat.proxy.frames()) == ["hello"]
+    assert list(chat.proxy.frames()) == ["Conversation"]
     assert len(chat.proxy.conversations) == 1
 
 

@@ -265,9 +265,10 @@ def test_the_frames_say_which_of_them_are_folded_and_which_were_asked_back(
 def test_the_command_does_it_where_no_proxy_runs(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
     proxy, frame = session.chat.proxy, frame_of(session)
     proxy.stop()
+    where = {"config": None, "data": proxy.config.data}
     for now in (False, True):
-        keeping.unfold(frame, now=now, data=proxy.config.data)
-    keeping.unfold(frame[:6], data=proxy.config.data, as_json=True)
+        keeping.unfold(frame=frame, now=now, as_json=False, **where)
+    keeping.unfold(frame=frame[:6], now=False, as_json=True, **where)
     proxy.start()
     session.turn(GOES_ON, closing="It is written.")
 

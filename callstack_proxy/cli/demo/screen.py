@@ -149,7 +149,7 @@ class Screen:
         self.say(_result_line("cost; the cache counts on both sides", *money), "green" if total.saved >= 0 else "red")
         self.say(f"\n{TREE_LEGEND}")
         lines = tree.rstrip().splitlines()
-        top = [_ID.sub(r"\1\1", line) for line in lines if line[:1] in TOP_LEVEL]
+        top = [_ID.sub(r"\1\1", line) for line in lines if line and line[0] in TOP_LEVEL]
         shown = lines if self._shows_all else top[:MAX_TREE_LINES]
         for line in shown:
             self.say("\n".join(wrap_text(f"  {line}", self._width)))
