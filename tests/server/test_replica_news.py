@@ -78,8 +78,10 @@ def test_each_hears_of_a_request_once(replicas: list[RunningProxy], provider: Sc
 
 def test_what_is_set_at_one_holds_at_the_other(replicas: list[RunningProxy]) -> None:
     here, there = replicas
-    here.manage("PATCH", "/stack/config", {"minDuration": 7})
+    here.manage("PATCH", "/stack/config", {"minDuration": 6})
+    eventually(lambda: there.get("/stack/config")["minDuration"] == 6)  # what just started may not listen yet
 
+    here.manage("PATCH", "/stack/config", {"minDuration": 7})
     begun = time.monotonic()
     eventually(lambda: there.get("/stack/config")["minDuration"] == 7)
     assert time.monotonic() - begun < 3, "it was only found when settings are read again"
