@@ -158,8 +158,14 @@ def _ask(settings: Config, operation: Operation[Any], place: str, operation_inpu
     path = frame_path(settings, place) if operation.place == "frame" else conversation_path(settings, place)
     path += operation.path.partition("}")[2]
     if operation.in_query:
-        return call(settings, operation.method, f"{path}?{urlencode(operation_input).lower()}")
+        query = urlencode({name: _query_value(value) for name, value in operation_input.items()})
+        return call(settings, operation.method, f"{path}?{query}")
     return call(settings, operation.method, path, operation_input if operation.input_type else None)
+
+
+def _query_value(value: Any) -> Any:
+    """As a query has it; other values stay what they are."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _own_parameter(name: str, field: FieldInfo) -> Parameter | None:

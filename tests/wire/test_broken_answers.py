@@ -24,9 +24,8 @@ from tests.wire.talking import body_of, exchange, raw_request
 IDLE_S = 0.3
 RELAYED_STEP = 16
 """Bytes between two offsets where nothing of ours reads the events: all of them took six minutes."""
-READ_STEP = {"stalls": 3}
-"""Bytes between two offsets where we read the events, by manner; others take every eighth. Reading itself is tried at
-each byte without sockets, in `tests/dialects/test_every_answer.py`."""
+READ_STEP = {"stalls": 1}
+"""Bytes between two offsets where we read the events, by manner; others take every eighth."""
 LIMIT_S = 10.0
 """A busy machine is late; one that waits for ever is later."""
 CLIENTS = 64

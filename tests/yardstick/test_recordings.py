@@ -55,11 +55,6 @@ KEPT = {
     "dialogue": {"far_recall": 0.90},
 }
 """At least this much of what is needed again is there, or found."""
-OF_EACH_KIND = (
-    "cc-spotter-8,cc-spotter-sub,cc-entire-00,cc-viewer,mswe-sympy,oh-multiswe-0,swea-pydicom,tau-airline-03,tau2"
-)
-"""Recordings with each tag but `very-long`: what must not happen at other settings is looked for in these alone. All of
-them take three times as long, and are played at the defaults."""
 
 pytestmark = [
     pytest.mark.yardstick,
@@ -83,14 +78,14 @@ def python() -> str:
     return str(counting / "bin" / "python")
 
 
-def summary(python: str, tmp_path: Path, *settings: str, only: str = "*") -> dict[str, Any]:
-    """The figures over the recordings whose names match one of the patterns in `only`, with these settings."""
+def summary(python: str, tmp_path: Path, *settings: str) -> dict[str, Any]:
+    """The figures over all recordings with these settings."""
     chosen = " ".join(f"--set {s}" for s in settings)
     where = f"--port {{port}} --upstream {{upstream}}/v1 --data {tmp_path / 'data'}"
     serve = f"{sys.executable} -m callstack_proxy serve {where} {chosen}"
     figures = tmp_path / "figures.json"
     start = ["--start", f"env PYTHONPATH={shlex.quote(str(ROOT))} {serve}", "--json", str(figures)]
-    command = [python, "-m", "yardstick.replay", "--head", "as-recorded", "--only", only, *start]
+    command = [python, "-m", "yardstick.replay", "--head", "as-recorded", *start]
     done = subprocess.run(command, cwd=SHARED, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert figures.is_file(), done.stdout[-3000:] + done.stderr[-3000:]
     return dict(json.loads(figures.read_text())["summaries"]["proxy"])
@@ -113,8 +108,8 @@ def test_recorded_agents_are_served_at_the_defaults(python: str, tmp_path: Path)
 
 
 def test_recorded_agents_are_served_awake_from_the_start(python: str, tmp_path: Path) -> None:
-    """The same with tools in every conversation: hidden calls work in each kind of work."""
-    told = summary(python, tmp_path, "wake_at_tokens=0", only=OF_EACH_KIND)["all"]
+    """The same with tools in every conversation: hidden calls work in each of them."""
+    told = summary(python, tmp_path, "wake_at_tokens=0")["all"]
     assert {name: told[name] for name in NEVER if told[name]} == {}
     assert told["excess"] <= 1500
     assert told["own_tools"] <= 800
@@ -123,6 +118,6 @@ def test_recorded_agents_are_served_awake_from_the_start(python: str, tmp_path: 
 @pytest.mark.rows("S3-36")
 def test_shadow_changes_nothing(python: str, tmp_path: Path) -> None:
     """S3-36: what goes up is what came in."""
-    told = summary(python, tmp_path, "mode=shadow", only=OF_EACH_KIND)["all"]
+    told = summary(python, tmp_path, "mode=shadow")["all"]
     assert {name: told[name] for name in (*NEVER, "breaks", "excess") if told[name]} == {}
     assert told["tokens"] == 1.0

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 
 from proxy.core.compaction.detours import DetourHistory, detour_history
 from proxy.core.compaction.facts import (
-    MAX_ENTRIES_NAMED,
     UNDONE,
     artifacts_in_facts,
     describe_returned_frames,
@@ -27,6 +26,7 @@ from proxy.core.compaction.facts import (
     frames_returned_in,
     interim_summary_text,
     summarized_positions,
+    texts_of_path,
     with_noted_facts,
 )
 from proxy.core.compaction.fold_cost import (
@@ -90,7 +90,6 @@ from proxy.core.frames import (
 )
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
 from proxy.core.observers import (
-    FileTexts,
     ToolRole,
     ToolRoles,
     WrittenText,
@@ -473,8 +472,8 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
         path_entries = candidate.path_entries
         replaced = {entry for trim in candidate.replaced_traces for entry in trim.entries}
         span = [*(p for p in path_state.entries if p.entry.id in replaced), *path_entries] if replaced else path_entries
-        facts = facts_of_span(path_state, path_entries, writer.names)
-        texts = FileTexts(steps_of(path_state.entries[-MAX_ENTRIES_NAMED:]), writer.names)
+        texts = texts_of_path(path_state, writer.names)
+        facts = facts_of_span(path_state, path_entries, writer.names, texts)
         undone = {item.removesuffix(f" ({UNDONE})") for item in facts.changed if item.endswith(f" ({UNDONE})")}
         return cls(
             candidate,

@@ -90,11 +90,18 @@ MARKED_CHANGES = frozenset({"created", "deleted", BY_COMMAND, BY_COMMAND_OR_EARL
 """Changes that are mentioned; plain modification is not."""
 
 
-def facts_of_span(path_state: PathState, path_entries: Sequence[PathEntry], names: ToolRoles) -> SpanFacts:
+def facts_of_span(
+    path_state: PathState, path_entries: Sequence[PathEntry], names: ToolRoles, texts: FileTexts | None = None
+) -> SpanFacts:
     """The facts of a span whose frames, opened and returned inside it, count for how its checks ended. Its files are
-    told apart from all others of the path."""
-    inside = _entries_of_returned_frames(path_state, path_entries)
-    return facts_of(path_entries, names, inside, path_state.entries[-MAX_ENTRIES_NAMED:])
+    told apart from all others of the path. `texts` are `texts_of_path`, where the caller has them."""
+    inside, path = _entries_of_returned_frames(path_state, path_entries), path_state.entries[-MAX_ENTRIES_NAMED:]
+    return facts_of(path_entries, names, inside, path, texts or texts_of_path(path_state, names))
+
+
+def texts_of_path(path_state: PathState, names: ToolRoles) -> FileTexts:
+    """What its newest steps tell of files; read when it is first asked for, up to 0.3 s for 6 MB."""
+    return FileTexts(steps_of(path_state.entries[-MAX_ENTRIES_NAMED:]), names)
 
 
 def _entries_of_returned_frames(path_state: PathState, path_entries: Sequence[PathEntry]) -> Sequence[PathEntry]:
@@ -112,11 +119,12 @@ def facts_of(
     names: ToolRoles,
     inside: Sequence[PathEntry] = (),
     path: Sequence[PathEntry] = (),
+    texts: FileTexts | None = None,
 ) -> SpanFacts:
     """Each fact once, in its newest state. `inside` are entries of frames that calls of the span opened and that
     returned in it: their steps count, and their facts are told of them; a check of theirs that ended otherwise is told
-    here too. `path` are entries around the span, whose files may have the names of files in it, and whose texts
-    tell what stands around its edits."""
+    here too. `path` are entries around the span, whose files may have the names of files in it; `texts` (by default
+    the span's own) tell what stands around its edits."""
     changed: dict[str, str] = {}
     read_paths: dict[str, None] = {}
     commands: dict[str, str] = {}
@@ -130,7 +138,7 @@ def facts_of(
     in_order = [(number, step, observe(step, names)) for number, step in _steps_in_order(path_entries, inside)]
     own_paths = (file.path for _, _, observed in in_order for file in observed.files)
     shared_names = telling_names((*own_paths, *(file.path for _, file in iter_touched_files(path, names))))
-    texts = FileTexts(steps_of(path) if path else [step for _, step, _ in in_order], names)
+    texts = texts or FileTexts([step for _, step, _ in in_order], names)
     tree, checks_made = _WorkTree(shared_names), _ChecksMade(names, shared_names, texts)
     for number, step, observed in in_order:
         away = tree.are_changes_away

@@ -62,6 +62,7 @@ def test_the_list_reads_no_conversation_whole(build: Building, monkeypatch: pyte
     def load(*_: object) -> None:
         raise AssertionError("a list of conversations of thousands of messages each may not wait for these")
 
+    # Patched: that a list reads no conversation shows in nothing that it prints, only in the time that it takes.
     monkeypatch.setattr(site.proxy.app._store, "load", load)
     for query in ("", "?sort=saved", "?q=suite"):
         assert [row[:20] for row in rows(person, query)] == ["make the suite green"] * 2, query
