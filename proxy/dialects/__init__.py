@@ -17,7 +17,7 @@ from proxy.dialects.brief_tools import BriefTools, brief_tools
 from proxy.dialects.chat.message import text_blocks_of
 from proxy.dialects.chat.request import OPENAI_CHAT
 from proxy.dialects.compose import DialectComposer
-from proxy.dialects.dialect_list import DIALECTS, dialect_at
+from proxy.dialects.dialect_list import DIALECTS, dialect_at, dialect_named
 from proxy.dialects.error_bodies import ProviderFailure, read_failure
 from proxy.dialects.links import links_in
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES

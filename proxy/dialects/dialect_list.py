@@ -31,6 +31,7 @@ __all__ = [
     "ResponseReferences",
     "ResponseWriter",
     "dialect_at",
+    "dialect_named",
 ]
 
 DIALECTS: Mapping[str, Dialect] = {
@@ -48,3 +49,8 @@ PATHS = 256
 def dialect_at(path: str) -> Dialect | None:
     """The dialect of requests posted to `path`; None for endpoints that are none of ours."""
     return next((dialect for end, dialect in DIALECTS.items() if path.endswith(end)), None)
+
+
+def dialect_named(name: str) -> Dialect:
+    """The dialect of a stored conversation; old ones have no name and use chat."""
+    return next((dialect for dialect in DIALECTS.values() if dialect.name == name), OPENAI_CHAT)

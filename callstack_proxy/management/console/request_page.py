@@ -4,6 +4,7 @@ receipt, and the bytes to copy."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -22,11 +23,10 @@ from callstack_proxy.management.console.conversation_page import (
 )
 from callstack_proxy.management.console.parts.body_diff import (
     DiffRow,
-    ReadBody,
     WordChange,
     cached_until,
     diff_rows,
-    read_body,
+    read_messages,
     word_changes,
 )
 from callstack_proxy.management.console.parts.icicle import message_of
@@ -39,8 +39,9 @@ from proxy.config import Config
 from proxy.core.context import owner_of
 from proxy.core.frames import frame_id_of
 from proxy.core.ledger import Ledger, Message, Usage
+from proxy.dialects import Dialect, dialect_named
 from proxy.errors import BadRequest, NotFound
-from proxy.store import ConversationUnreadable, StoredRequest, newest_path_state
+from proxy.store import ConversationUnreadable, StoredRequest, find_conversation, newest_path_state
 
 VIEWS = {
     "in": "from the agent",
@@ -99,13 +100,14 @@ class ShownBody:
 async def show(request: Request) -> Response:
     visitor = visitor_of(request)
     stored = await requests.stored_request(visitor.context.store, visitor.scope, request.path_params["request"])
-    view, round_number = _chosen(request, stored)
+    view, round_number = chosen = _chosen(request, stored)
     ledger = await _ledger_of(visitor, stored)
     frames = await run_in_threadpool(_frames_by_identity, ledger, stored.record.entry) if ledger else {}
     place = await _place(visitor, stored)
     previous = await _previous_body(visitor, place.before) if view == "previous" else None
     receipt = decode_receipt(stored.record)
-    body = await run_in_threadpool(_body_of_view, stored, view, round_number, frames, previous)
+    dialect = await _dialect_of(visitor, stored, ledger)
+    body = await run_in_threadpool(_body_of_view, stored, dialect, chosen, frames, previous)
     return render(
         request,
         "request.html",
@@ -151,6 +153,16 @@ async def _ledger_of(visitor: Visitor, stored: StoredRequest) -> Ledger | None:
         return await visitor.memory.ledger_of(visitor.context, visitor.scope, stored.record.conversation)
     except (NotFound, ConversationUnreadable):  # the request is shown all the same
         return None
+
+
+async def _dialect_of(visitor: Visitor, stored: StoredRequest, ledger: Ledger | None) -> Dialect:
+    """The API of the request's bodies, also where the conversation's ledger cannot be read."""
+    conversation = ledger.conversation if ledger is not None else None
+    with suppress(NotFound):
+        conversation = conversation or await find_conversation(
+            visitor.context.store, visitor.scope, stored.record.conversation
+        )
+    return dialect_named(conversation.dialect if conversation else "")
 
 
 def _frames_by_identity(ledger: Ledger, entry: str) -> Mapping[str, tuple[str, str]]:
@@ -219,20 +231,26 @@ async def _previous_body(visitor: Visitor, request: str) -> bytes:
 
 
 def _body_of_view(
-    stored: StoredRequest, view: str, round_number: int, frames: Mapping[str, tuple[str, str]], previous: bytes | None
+    stored: StoredRequest,
+    dialect: Dialect,
+    chosen: tuple[str, int],
+    frames: Mapping[str, tuple[str, str]],
+    previous: bytes | None,
 ) -> ShownBody:
+    view, round_number = chosen
     came = b"".join(stored.record.body)
     sent = b"".join(stored.sent[round_number].body) if stored.sent else b""
     shown = came if view == "in" else sent
-    new = read_body(shown)
-    old = read_body({"diff": came, "previous": previous or b""}.get(view, b"")) if view in ("diff", "previous") else new
+    new = read_messages(shown, dialect)
+    compared = {"diff": came, "previous": previous or b""}.get(view)
+    old = new if compared is None else read_messages(compared, dialect)
     if new is None or old is None:
         return ShownBody((), 0, None, len(shown), readable=view == "previous" and not previous)
-    rows = _single_rows(new) if view in ("in", "up") else diff_rows(old.messages, new.messages)
+    rows = _single_rows(new) if view in ("in", "up") else diff_rows(old, new)
     usage = _usage_of_round(stored, round_number)
     cached = None
     if usage and view != "in":
-        cached = cached_until(new.messages, usage.cached, usage.input, len(shown))
+        cached = cached_until(new, usage.cached, usage.input, len(shown))
     groups = _groups([_shown(row, frames) for row in rows[:MAX_ROWS]])
     return ShownBody(groups, max(0, len(rows) - MAX_ROWS), cached, len(shown))
 
@@ -245,8 +263,8 @@ def _groups(rows: Sequence[ShownRow]) -> list[RowGroup]:
     return [RowGroup([row for _, row in group]) for _, group in groupby(enumerate(rows), key)]
 
 
-def _single_rows(body: ReadBody) -> list[DiffRow]:
-    return [DiffRow("same", n, n, message, 1, len(message.wire)) for n, message in enumerate(body.messages)]
+def _single_rows(messages: Sequence[Message]) -> list[DiffRow]:
+    return [DiffRow("same", n, n, message, 1, len(message.wire)) for n, message in enumerate(messages)]
 
 
 def _shown(row: DiffRow, frames: Mapping[str, tuple[str, str]]) -> ShownRow:
@@ -293,11 +311,12 @@ async def show_message(request: Request) -> Response:
     """One message of a body, loaded when it is opened."""
     visitor = visitor_of(request)
     stored = await requests.stored_request(visitor.context.store, visitor.scope, request.path_params["request"])
-    body = await run_in_threadpool(read_body, _raw_body(stored, request.path_params["side"]))
+    dialect = await _dialect_of(visitor, stored, await _ledger_of(visitor, stored))
+    messages = await run_in_threadpool(read_messages, _raw_body(stored, request.path_params["side"]), dialect)
     position = request.path_params["position"]
-    if body is None or not 0 <= position < len(body.messages):
+    if messages is None or not 0 <= position < len(messages):
         raise NotFound("There is no such message in this body. Open it from the request's page.")
-    message: Message = body.messages[position]
+    message = messages[position]
     return render(
         request, "_message.html", message=message, text=message.text[:MAX_TEXT], more=len(message.text) - MAX_TEXT
     )

@@ -20,14 +20,13 @@ from proxy.core.context import ContextForm, build_context
 from proxy.core.frames import PathState
 from proxy.core.ledger import ROUND_SEPARATOR, Call, Entry, EntryKind, Ledger, Message, Request, is_stack_tool
 from proxy.dialects import (
-    DIALECTS,
-    OPENAI_CHAT,
     Dialect,
     DialectComposer,
     ParseCache,
     RenderOptions,
     RequestParseError,
     ResponseReferences,
+    dialect_named,
     raw_json,
 )
 from proxy.errors import NotAllowed
@@ -43,11 +42,6 @@ PROVIDER_STATE_FIELDS = frozenset({"previous_response_id", "conversation", "back
 """Members that refer to state kept by the provider; this body is complete without it."""
 
 
-def dialect_of(name: str) -> Dialect:
-    """The dialect by name; old conversations have no name and use chat."""
-    return next((dialect for dialect in DIALECTS.values() if dialect.name == name), OPENAI_CHAT)
-
-
 # ------------------------------------------------------------------------------------------------------------ untrimmed
 def original_body(export_input: ExportInput) -> bytes:
     """The client's newest body without credentials, with references to earlier answers resolved. Raises NotAllowed if
@@ -58,7 +52,7 @@ def original_body(export_input: ExportInput) -> bytes:
             "sent it. The format `logs` has every message; `messages` without `whole` has the line of the active frame."
         )
     body = without_credentials(b"".join(export_input.newest_request.body))
-    dialect = dialect_of(export_input.ledger.conversation.dialect)
+    dialect = dialect_named(export_input.ledger.conversation.dialect)
     return _resolve_references(export_input.ledger, dialect, body, export_input.newest_request.entry)
 
 
@@ -96,7 +90,7 @@ def _client_visible_message(ledger: Ledger, references: ResponseReferences, entr
 # -------------------------------------------------------------------------------------------------------------- trimmed
 def context_body(export_input: ExportInput) -> bytes:
     """The context of the active frame as a body, behind the client's own system text and tools."""
-    dialect = dialect_of(export_input.ledger.conversation.dialect)
+    dialect = dialect_named(export_input.ledger.conversation.dialect)
     request = _envelope_request(export_input, dialect)
     written_only = DialectComposer(dialect, len)  # nothing is decided by tokens here
     tariff = DEFAULT_TARIFFS.tariff_of(request.model)

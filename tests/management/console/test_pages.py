@@ -143,11 +143,22 @@ def test_a_dearer_request_says_why() -> None:
     assert balance_words(msgspec.convert(receipt | {"saved": 0.0}, Receipt)) == ""
 
 
-def test_a_changed_message_shows_which_words_came(build: Building) -> None:
+def test_a_changed_message_shows_which_words_came_also_in_a_damaged_conversation(
+    build: Building, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = build()
+    person = site.operator()
+    diff = f"/console/requests/{site.ours.request}?view=diff"
+    changed = re.compile(r"be brief<ins>\. Use frames\.</ins>")
 
-    page = text_of(site.operator(), f"/console/requests/{site.ours.request}?view=diff")
-    assert re.search(r"be brief<ins>\. Use frames\.</ins>", page)
+    with monkeypatch.context() as damage:  # patched: a row that only reading the ledger stumbles over
+        damage.setattr(site.proxy.app._store, "load", None)
+        damaged = text_of(person, diff)
+    assert changed.search(damaged)
+    assert "<bdi>Conversation</bdi>" in damaged  # nothing is known of its task
+    page = text_of(person, diff)
+    assert changed.search(page)
+    assert "<bdi>Conversation</bdi>" not in page
 
 
 def test_raw_bytes_are_those_that_were_sent(build: Building) -> None:

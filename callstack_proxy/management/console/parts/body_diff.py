@@ -1,4 +1,4 @@
-"""Aligns the messages of two request bodies, of any of the three APIs, and compares the words of those that changed.
+"""Aligns the messages of two request bodies of one API, and compares the words of those that changed.
 
 Messages are aligned by identity: role, text, calls, and the call that they answer. Runs of equal messages are one row.
 A message that left and one that came at the same place with the same role are shown as one that changed.
@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Literal
 
-import msgspec
-
-from proxy.core.ledger import Message, Request
-from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, Dialect, ParseCache, RequestParseError
+from proxy.core.ledger import Message
+from proxy.dialects import Dialect, ParseCache, RequestParseError
 
 Change = Literal["same", "first form", "left out", "inserted", "changed"]
 """`first form`: the same message, sent with the bytes of its first version."""
@@ -24,18 +22,6 @@ MIN_SIMILARITY = 0.3
 """A message that left and one that came are one changed message only if they share this much of their words."""
 
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
-_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-@dataclass(frozen=True, slots=True)
-class ReadBody:
-    """A body as its dialect reads it: leading system messages, then the others."""
-
-    request: Request
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        return (*self.request.head, *self.request.messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,39 +45,13 @@ class WordChange:
     text: str
 
 
-def read_body(body: bytes) -> ReadBody | None:
-    """None for a body that no dialect reads."""
-    dialect = _dialect_of(body)
-    if dialect is None:
-        return None
+def read_messages(body: bytes, dialect: Dialect) -> tuple[Message, ...] | None:
+    """The messages of a body, the leading system messages first. None for one that the dialect cannot read."""
     try:
-        return ReadBody(dialect.parse_request(body, ParseCache()))
+        request = dialect.parse_request(body, ParseCache())
     except RequestParseError:
         return None
-
-
-def _dialect_of(body: bytes) -> Dialect | None:
-    """The stored bytes do not say which API they were sent to, so their members have to."""
-    try:
-        fields = _fields.decode(body)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return None
-    if "input" in fields:
-        return OPENAI_RESPONSES
-    if "messages" not in fields:
-        return None
-    messages, tools = bytes(fields["messages"]), bytes(fields.get("tools", msgspec.Raw(b"")))
-    is_anthropic = (
-        "system" in fields
-        or b'"input_schema"' in tools
-        or b'"tool_result"' in messages
-        or (
-            "max_tokens" in fields
-            and b'"role":"system"' not in messages.replace(b" ", b"")
-            and b'"tool_calls"' not in messages
-        )
-    )
-    return ANTHROPIC_MESSAGES if is_anthropic else OPENAI_CHAT
+    return (*request.head, *request.messages)
 
 
 def diff_rows(old: Sequence[Message], new: Sequence[Message]) -> list[DiffRow]:
