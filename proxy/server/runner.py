@@ -43,6 +43,7 @@ from proxy.server.upstream_loop import refuse_own_upstreams
 
 MAX_HEADER_BYTES = 64 * 1024
 _HEADERS_TOO_LARGE = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes. Send less.")
+_FRAMING_TOO_LARGE = (400, "bad_request", f"{MAX_HEADER_BYTES} bytes held nothing of the body. Send no such trailers.")
 _MAX_UNFINISHED_HEADER_BYTES = 2 * 1024 * 1024
 """Bytes of all headers that have begun and are not whole, on all connections. Honest ones come with one read."""
 _SMALL_HEADER_BYTES = 1024
@@ -299,6 +300,10 @@ class _ClientConnection(HttpToolsProtocol):
         self._held_bytes = 0
         """Of `_received`, as counted in `unfinished_headers`."""
         self._body_bytes = 0
+        self._body_pieces: list[bytes] = []
+        """Of the data being parsed."""
+        self._framing_bytes = 0
+        """Received behind the last byte of a body: of a chunk's head, or of trailers."""
         self._unread_error: ProxyError | None = None
         """Why the request is refused whose headers have just come."""
         self._is_other_user: bool | None = None
@@ -341,16 +346,22 @@ class _ClientConnection(HttpToolsProtocol):
             # One endless header reaches no callback, so it is counted here: from the second read of the socket on, as
             # the first may hold the end of another request.
             self._header_bytes += len(data)
+        elif self._in_body:
+            self._framing_bytes += len(data)
         self._unset_keepalive_if_required()
         self._received = self._received + data if self._received else data
         try:
             self._parse(memoryview(data))
+            self._take_body()
         except HttpParserError:
             self.send_400_response("")
         self._received = self._received[self._line_from :] if self._in_headers else b""
         self._line_from = 0
         if self._in_headers and self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
             self._refusal = _HEADERS_TOO_LARGE
+            self.send_400_response("")
+        elif self._in_body and self._framing_bytes > MAX_HEADER_BYTES:  # the parser joins a trailer anew with each read
+            self._refusal = _FRAMING_TOO_LARGE
             self.send_400_response("")
         if self._in_headers or self._held_bytes:
             self._count_unfinished_header()
@@ -434,7 +445,7 @@ class _ClientConnection(HttpToolsProtocol):
         # The library has no seam for this; the cycle has not begun to run yet.
         self.cycle.__class__ = _ResponseCycle
         self.cycle.unread = self._unread  # type: ignore[attr-defined] # of the class that it has now
-        self._in_body, self._body_bytes = True, 0
+        self._in_body, self._body_bytes, self._framing_bytes = True, 0, 0
 
     def _check_request_line(self) -> None:
         """Refuses more than one space between the words of a request line, of which the parser says nothing."""
@@ -452,12 +463,22 @@ class _ClientConnection(HttpToolsProtocol):
         self._line_from = at + len(line)
 
     def on_body(self, body: bytes) -> None:
-        self._body_bytes += len(body)
-        super().on_body(body)
+        self._body_pieces.append(body)
+
+    def _take_body(self) -> None:
+        """Hand on what came of a body, at once: the library copies all that waits with each chunk, and a read may have
+        40,000 of them."""
+        if self._body_pieces:
+            body = b"".join(self._body_pieces)
+            self._body_pieces.clear()
+            self._framing_bytes = 0
+            self._body_bytes += len(body)
+            super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self._wants_upgrade:
             return
+        self._take_body()
         self._in_body = False
         self._stop_body_clock()
         super().on_message_complete()

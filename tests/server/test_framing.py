@@ -245,6 +245,14 @@ def test_trailers_do_not_become_headers(server: Served) -> None:
     assert [name for name, _ in reply.body["headers"]] == ["host", "transfer-encoding"]
 
 
+@pytest.mark.parametrize("endless", [b"0\r\nX-A: ", b"2;x="], ids=["trailer", "chunk extension"])
+def test_framing_of_a_body_that_never_ends_is_not_collected(start: Start, endless: bytes) -> None:
+    """Joined anew with each read, 60 MB of one trailer held everybody else for 5 s."""
+    served = start("body_deadline_s=60")
+    reply = served.say(POST + b"Transfer-Encoding: chunked\r\n\r\n" + endless, *[b"a" * 65536] * 16)
+    assert reply.closed
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/x HT", GET + b"X-A: 1", GET])
 def test_a2_a_client_that_does_not_finish_its_headers_is_closed(server: Served, sent: bytes) -> None:
     start = time.monotonic()
