@@ -2,8 +2,9 @@
 
 Tool outputs, files and web pages are data, and must never speak as the person. So a command is a whole text block of
 one line, in a message that holds nothing else but whole elements of the client (`<system-reminder>` and the like), and
-no tool result may stand between it and the last assistant message. Any other text belongs to the agent. Answers of the
-proxy are recognised by `ANSWER_MARK`, because clients send them back with every later request.
+no tool result may stand between it and the last assistant message. Quotes around it are the client's. Any other text
+belongs to the agent. Answers of the proxy are recognised by `ANSWER_MARK`, because clients send them back with every
+later request.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from proxy.core.commands.command_values import (
 )
 from proxy.core.frames import RETURN_STATUSES
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
-from proxy.core.observers import has_client_tag, is_client_elements, without_client_elements
+from proxy.core.observers import has_client_tag, is_client_elements, without_client_elements, without_quotes_around
 
 COMMAND_WORD = "/stack"
 ANSWER_MARK = "[callstack]"  # begins each answer to a command
@@ -75,7 +76,7 @@ def command_text(message: Message, blocks_of: BlocksOf) -> str:
     own_blocks = [block for block in map(str.strip, blocks_of(message)) if block and not is_client_elements(block)]
     if len(own_blocks) != 1:
         return ""
-    (command,) = own_blocks
+    command = without_quotes_around(own_blocks[0])
     is_command = (
         len(command) <= MAX_COMMAND_CHARACTERS
         and _COMMAND.fullmatch(command) is not None

@@ -88,6 +88,7 @@ from proxy.core.observers.turns import (
     topic_keywords,
     typed_text_of,
     without_client_elements,
+    without_quotes_around,
 )
 from proxy.core.observers.work_log import (
     FileTexts,

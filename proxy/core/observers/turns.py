@@ -296,13 +296,13 @@ _strip_client_markup = TextCache(_without_markup, MAX_CACHED_CHARACTERS)
 
 def without_client_elements(text: str, max_characters: int) -> str:
     """The text between client elements, within the first `max_characters` characters; without quotes around it all."""
-    text = _without_quotes_around(text)
+    text = without_quotes_around(text)
     if "<" in text:
         text = _COMMAND_ARGUMENTS_TAG.sub("", _CLIENT_ELEMENT.sub("", text[:max_characters]))
-    return _without_quotes_around(text.strip())[:max_characters].strip()
+    return without_quotes_around(text.strip())[:max_characters].strip()
 
 
-def _without_quotes_around(text: str) -> str:
+def without_quotes_around(text: str) -> str:
     """`opencode run` sends each argument that has a blank in quotes, with `\\"` for those in it."""
     quoted = _QUOTED_WHOLE.fullmatch(text) if text[:1] == '"' else None
     return quoted[1].replace('\\"', '"') if quoted else text

@@ -61,6 +61,7 @@ REMINDER = said("<system-reminder>the date is today</system-reminder>")
         "<system-reminder>the date</system-reminder>\n\n/stack status",
         "/stack status\n\n<system-reminder>\nmany\nlines\n</system-reminder>",
         "<system-reminder>a</system-reminder>\n<hook-context>b</hook-context>\n\n/stack status",
+        '"/stack status"',
     ],
 )
 def test_a_whole_line_is_a_command_whatever_blocks_the_client_puts_around_it(text: str) -> None:
@@ -75,6 +76,7 @@ def test_a_whole_line_is_a_command_whatever_blocks_the_client_puts_around_it(tex
         "/stacks status",
         "/ stack status",
         "`/stack status`",
+        '"/stack status" and more',
         "/stack push " + "x" * MAX_COMMAND_CHARACTERS,
         "",
         "<system-reminder>the date</system-reminder>\n/stack status",
