@@ -17,6 +17,7 @@ class Phrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     back_references: PhraseList
     instructions: PhraseList
     more_instructions: PhraseList
+    transitions: PhraseList
     order_endings: PhraseList
     wants: PhraseList
     additions: PhraseList

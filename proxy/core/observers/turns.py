@@ -55,20 +55,21 @@ def continues_by_wording(closing: str, text: str) -> bool | None:
     rest = _without_acknowledgement(typed)
     further = _further_order(rest)
     if _NEW_TOPIC.search(typed[:200]):
-        return bool(further) and _points_back(_without_inner_pronouns(further))
+        return bool(further) and _points_back(_outward_part(further))
     if _awaits_answer(closing) and _CHOICE.match(typed):
         return True
     words = _lowercase_words(rest)
     if len(words) <= MAX_SHORT_MESSAGE_WORDS and not _INSTRUCTION.match(rest):
         return True
     if further:
-        is_short = len(_lowercase_words(further)) <= MAX_SHORT_MESSAGE_WORDS
-        return True if is_short or _points_back(_without_inner_pronouns(further)) else None
+        names_nothing = not _keyword_stems(_lowercase_words(further)) or _ROUND_OFF.match(further)
+        return True if names_nothing or _points_back(_outward_part(further)) else None
     if _is_order(rest) or _ROUND_OFF.match(rest):
         if _is_continuing_order(rest) or _is_pasted_output(rest):
             return True
         return False if _is_order_on_a_finding(rest, words) and not _awaits_answer(closing) else None
-    return True if _CONTINUATION.match(rest) or _is_pasted_output(rest) or _has_back_reference(rest, words) else None
+    goes_on = _CONTINUATION.match(rest) and not _tells_of_more(rest)
+    return True if goes_on or _is_pasted_output(rest) or _has_back_reference(rest, words) else None
 
 
 def continues_by_topic(previous_text: str, closing: str, text: str) -> bool:
@@ -96,7 +97,7 @@ def continues_by_topic(previous_text: str, closing: str, text: str) -> bool:
         return True
     if shared >= (RELATED_INSTRUCTION_SHARE if is_instruction else RELATED_SHARE):
         return True
-    return len(stems) < (2 if is_instruction else MIN_TOPIC_WORDS)
+    return len(stems) < (1 if further and _tells_of_more(rest) else 2 if is_instruction else MIN_TOPIC_WORDS)
 
 
 def _is_order(rest: str) -> bool:
@@ -128,19 +129,26 @@ def _further_order(rest: str) -> str:
     if opening is None:
         return ""
     order = _without_acknowledgement(rest[opening.end() :].lstrip(_OPENING_MARKS))
-    if _INSTRUCTION.match(order) or _ORDER.match(order) or _ORDER_ENDING.search(order):
+    if _is_order(order) or _ORDER_ENDING.search(order):
         return order
-    if once_more or opening.re is _FURTHER_ORDER or _QUESTION.search(order):
-        return ""
     is_announced = opening.re is _ANNOUNCED or rest[opening.end() :].lstrip()[:1] in _ANNOUNCING_MARKS
+    if once_more or _QUESTION.search(order) or (opening.re is _FURTHER_ORDER and not is_announced):
+        return ""
     first, *others = _lowercase_words(order) or [""]
     return order if others and (is_announced or first not in _NO_VERBS) else ""
 
 
-def _without_inner_pronouns(order: str) -> str:
-    """An order without the pronouns behind the first thing that it names: they may stand for that."""
-    named = _NAMED_THING.search(order)
-    return order if named is None else order[: named.end()] + _PRONOUN.sub(" ", order[named.end() :])
+def _tells_of_more(rest: str) -> bool:
+    """Whether a message says that it comes beside the work before it, and is no further look at that."""
+    return bool(_ANNOUNCED.match(rest) or _MORE_TO_DO.match(rest)) and not _ONCE_MORE.match(rest)
+
+
+def _outward_part(order: str) -> str:
+    """The first sentence of an order, in which words may point back at the work before it, without the pronouns behind
+    the first thing that it names: these, and all behind that sentence, may stand for what the order itself says."""
+    first = _SENTENCE_BREAK.split(order, maxsplit=1)[0]
+    named = _NAMED_THING.search(first)
+    return first if named is None else first[: named.end()] + _PRONOUN.sub(" ", first[named.end() :])
 
 
 def _is_order_on_a_finding(rest: str, words: Sequence[str]) -> bool:
@@ -368,7 +376,7 @@ def task_text_of(text: str) -> str:
         return ""
     while courtesy := _COURTESY.match(said) or _PRAISE.match(said):
         said = said[courtesy.end() :].strip()
-    if (further := _further_order(said)) and not _WANT.match(further):
+    if (further := _further_order(_without_acknowledgement(said))) and not _WANT.match(further):
         return _as_sentence(further)
     task = said[_begin_of_order(said[:MAX_TURN_TEXT_LENGTH]) :]
     if (introduction := _INTRODUCTION.match(task)) and not _is_order(introduction[0]):
@@ -420,9 +428,7 @@ _PRAISE = re.compile(
     r"(?:perfect|great|good|fine|ok(?:ay)?|nice|excellent|awesome)[ \t]*(?:[.!,;]+|\n|\Z)",
     re.IGNORECASE,
 )
-_TRANSITION = re.compile(
-    r"\A(?:(?:now|then|next|so|and|please|jetzt|nun|bitte|maintenant|ahora)\b[\s,:]*)+", re.IGNORECASE
-)
+_TRANSITION = re.compile(rf"\A(?:{PHRASES.transitions.pattern}[\s,:]*)+", re.IGNORECASE)
 
 
 _WRAPPER = re.compile(
@@ -456,7 +462,7 @@ _ACKNOWLEDGEMENT = re.compile(
 )
 _CONTINUATION = re.compile(PHRASES.continuations.pattern, re.IGNORECASE)
 _INSTRUCTION = re.compile(
-    rf"""(?:(?:now|next|then|please|and\snow|ok|so)\b[\s,:]*)*
+    rf"""(?:(?:{PHRASES.transitions.pattern}|ok\b)[\s,:]*)*
         (?:(?:can|could|would|will)\s(?:you|we)\s(?:please\s|now\s|help\sme\s)?
           | let's\s(?:now\s)? | let\sus\s | help\sme\s(?:to\s)? | your\stask\sis\sto\s
           | (?:i|we)(?:'d|\swould)?\s(?:also\s)?(?:want|need|like|have|should)\s(?:you\s)?(?:to\s)? )?
@@ -468,7 +474,7 @@ _INSTRUCTION = re.compile(
 
 
 _ORDER = re.compile(
-    rf"""(?:(?:now|next|then|please|and|also|so|ok)\b[\s,:]*)*
+    rf"""(?:(?:{PHRASES.transitions.pattern}|also\b|ok\b)[\s,:]*)*
       (?: (?:i|we)(?:'d|\swould)?\s(?:also\s|now\s)?(?:want|need|like)\b
         | (?:(?:can|could|would|will)\s(?:you|we)\s(?:please\s|now\s|also\s)?)?
           {PHRASES.more_instructions.pattern}
@@ -484,8 +490,8 @@ _ONCE_MORE = re.compile(
     re.IGNORECASE,
 )
 _ANNOUNCED = re.compile(
-    r"(?:(?:oh\s)?and\s)?(?:one|two|a|another)\s(?:(?:more|last|final|further|small|quick|other)\s){1,2}\w{3,12}\s?"
-    r"(?:[:\u2013\u2014]|-\s)",
+    r"(?:(?:and\s)?(?:one|two|a|another)\s(?:(?:more|last|final|further|small|quick|other)\s){1,2}\w{3,12}"
+    r"|next(?:\sup)?)\s?(?:[:,\u2013\u2014]|-\s)",
     re.IGNORECASE,
 )
 _ORDER_ENDING = re.compile(
@@ -502,7 +508,8 @@ _POINTING_WORD = re.compile(
     PhraseList(PHRASES.pointing_words.spaced, PHRASES.back_references.unspaced).pattern, re.IGNORECASE
 )
 _RELATIVE_CLAUSE = re.compile(
-    r"""\b(?:an?|the|any|all|every|each|some|no|only|its|our|my|your)\s(?:[\w.'`/-]+\s){1,4}that\b(?=\s\w)
+    r"""\b(?:an?|the|any|all|every|each|some|no|only|its|our|my|your)\s(?:[\w.'`/-]+\s){0,3}
+        (?!(?:in|of|on|to|for|at|by|with|from)\s)[\w.'`/-]+\sthat\b(?=\s\w)
       | \b(?:\w{2,}s|something|anything|everything|nothing|someone|one)\sthat\b(?=\s\w)
       | \bas\swell\sas\b""",
     re.IGNORECASE | re.VERBOSE,
@@ -532,7 +539,7 @@ _OUTPUT_LINE = re.compile(
     r"""^\s*(?: [$\u276f\u279c>%]\s\S | [+-]\s*\d*\s | \|\s
              | Traceback\s | at\s\S+\( | File\s" | [\w.]*(?:Error|Exception)\b\s*:? | E\s{2,}
              | (?:error|fatal|warning|panic)\b\s*: | error\b | ---\s(?:FAIL|PASS) | FAILED\b | npm\s(?:ERR|error)
-             | \d{4}-\d\d-\d\d[T\s]\d | \[?\d\d:\d\d:\d\d | \S+:\d+:\d+ )""",
+             | \d{4}-\d\d-\d\d[T\s]\d | \[?\d\d:\d\d:\d\d | \S+:\d+:[\d\s] )""",
     re.VERBOSE | re.IGNORECASE,
 )
 

@@ -51,6 +51,8 @@ def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
     ("text", "title"),
     [
         ("Another thing: rename the module", "Rename the module"),
+        ("Next: the export command should write CSV", "The export command should write CSV"),
+        ("Oh and bump the version to 2.2", "Bump the version to 2.2"),
         ("One more change: let the server listen on IPv6", "Let the server listen on IPv6"),
         ("Thanks. Now explain the parser", "Explain the parser"),
         ("Noch eins: übersetze die Mail", "Übersetze die Mail"),
