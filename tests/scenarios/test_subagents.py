@@ -148,7 +148,8 @@ def test_what_a_subagent_returned_is_told_when_the_work_around_it_leaves(
     line = as_one_text(provider.received[-1].messages)
     frame = proxy.frames(titled(proxy)[TASK]["id"])[PROMPT]["sessionID"]
     assert "content content" not in line
-    assert f"<results>{PROMPT} ({frame}, completed): Two: a and b.</results>" in line
+    told = f"frames inside, as told when each ended:\\n{PROMPT} ({frame}, completed): Two: a and b.</results>"
+    assert told in line
 
 
 def test_a_subagent_survives_a_restart_between_its_call_and_its_result(

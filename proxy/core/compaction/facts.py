@@ -68,6 +68,7 @@ from proxy.core.text import CountTokens, cut_for_display, remove_illegal_xml
 RETURNED_FRAMES_TOKENS = 1_200
 """Tokens for the results of all frames returned in one span, and the limits for each of them."""
 RETURNED_FRAME_MAX_TOKENS, RETURNED_FRAME_MIN_TOKENS = 350, 40
+TOLD_AT_THEIR_END = "frames inside, as told when each ended:"
 NOTE_TOOL_NAMES = ("stack_add_artifact", "add_artifact", "stack_add_decision", "add_decision")
 """Names of the tools that note something, also as `op` of the dispatcher tool."""
 REASON_SEPARATOR = " (because: "
@@ -460,12 +461,14 @@ def frames_opened_in(tree: Tree, path_entries: Iterable[PathEntry]) -> set[str]:
 
 
 def describe_returned_frames(frames: Sequence[Frame], count: CountTokens) -> str:
-    """One line for each frame with its results. What the model popped with stays whole where it fits into an equal
-    share of RETURNED_FRAMES_TOKENS: the model was told that its results stay."""
+    """One line for each frame with its results, behind a line that says of when they are: what was open or failed then
+    may be done now. What the model popped with stays whole where it fits into an equal share of RETURNED_FRAMES_TOKENS:
+    the model was told that its results stay."""
     share = max(RETURNED_FRAME_MIN_TOKENS, RETURNED_FRAMES_TOKENS // max(1, len(frames)))
-    return "\n".join(
+    lines = (
         f"{cut_for_display(f.title)} ({f.id}, {f.status_text}): {_results_within(f, count, share)}" for f in frames
     )
+    return "\n".join([TOLD_AT_THEIR_END, *lines]) if frames else ""
 
 
 def _results_within(frame: Frame, count: CountTokens, share: int) -> str:

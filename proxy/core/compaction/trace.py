@@ -115,11 +115,11 @@ TRACE_SECTIONS = (
 )
 READ_AGAIN = " (read again later)"
 NO_CONTENT = "none"
-"""What an empty section of an earlier version says."""
+EMPTY_SECTIONS = (NO_CONTENT, "as its closing message says")
+"""What empty sections of earlier versions say."""
 TRACE_NOTE = "earlier work"
 TRACE_START = f'<stack-context note="{TRACE_NOTE}"'
 _EMPTY_NAMES = f"<{NAMES_SECTION}></{NAMES_SECTION}>\n"
-CLOSING_MESSAGE_HINT = "as its closing message says"
 OPEN_PLAN_HEADING = "open in the plan then:"
 PARAGRAPH = "\n\n"
 _LIST_ITEM = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+\S", re.MULTILINE)
@@ -186,17 +186,17 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
 ) -> str:
     """The trace of `messages` (oldest first) of `frame`, within `trace_budget`, give or take a token.
 
-    `results` is the closing text, if that does not stay in the context. Without it the frame's own results are used
-    (failed frames, plan items, frames started by a person or stopped in place), or lines marked as results; results of
-    `earlier` follow. `part` means that the frame goes on. `known` are names still visible elsewhere. `earlier` is the
-    text of the replaced traces, of `earlier_tokens`. `planned` are open plan items that the removed messages listed,
-    `items` what came of those that ended in them: beside the closing message of a request their texts are told as
-    said. `noted` is added in full, beyond the budget. `broken` are lines about what did not work here and has not been
-    mended. `begun_by` titles the user's message above the trace, where another
-    one titles the frame. `orders` are messages of the user that stay behind the trace while work for them is in the
-    trace; without a word of it that work would look undone. `read_again` are files that were read again behind what is
-    removed. `written` are texts that its edits left in files, oldest first: the newest are told word for word, beyond
-    the budget, because most edits change what an earlier one wrote.
+    `results` are summaries that a model wrote. Without them the frame's own results are used (failed frames, plan
+    items, frames started by a person or stopped in place), or lines marked as results; results of `earlier` follow. The
+    closing message of a request stands behind its trace, and is not told once more. `part` means that the frame goes
+    on. `known` are names still visible elsewhere. `earlier` is the text of the replaced traces, of `earlier_tokens`.
+    `planned` are open plan items that the removed messages listed, `items` what came of those that ended in them:
+    beside the closing message of a request their texts are told as said. `noted` is added in full, beyond the budget.
+    `broken` are lines about what did not work here and has not been mended. `begun_by` titles the user's message above
+    the trace, where another one titles the frame. `orders` are messages of the user that stay behind the trace while
+    work for them is in the trace; without a word of it that work would look undone. `read_again` are files that were
+    read again behind what is removed. `written` are texts that its edits left in files, oldest first: the newest are
+    told word for word, beyond the budget, because most edits change what an earlier one wrote.
     """
     previous = _without_repeats(parse_traces(earlier), noted)
     facts = merge_facts(previous.facts, facts)
@@ -214,7 +214,6 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     texts = _written_section(written, count)
     sources = _SectionSources(
         results=results.strip() or _with_earlier_results(own_results or marked, before),
-        has_closing_message=closes,
         # A call that lists the whole plan ended this item, and stands behind it.
         planned=() if is_item and facts.lists_plan and not part else tuple(planned),
         facts=facts,
@@ -225,14 +224,13 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         has_texts=bool(texts),
     )
     if not (noted or earlier or facts.steps) and _tells_nothing(sources, around):
-        return around.to_line(f", {CLOSING_MESSAGE_HINT}" if sources.has_closing_message else "")
+        return around.to_line()
     if not noted and (step := _only_step(sources, around)):
         return around.to_line(f": {step}")
     around = replace(around, has_texts=bool(texts))
     parts = _write_sections(sources, budget - bare, count)
     if noted:
-        known_results = parts["results"] if parts["results"] != CLOSING_MESSAGE_HINT else ""
-        parts["results"] = "\n".join(filter(None, (known_results, remove_illegal_xml(noted))))
+        parts["results"] = "\n".join(filter(None, (parts["results"], remove_illegal_xml(noted))))
         budget += count(noted)
     if texts:
         parts[WRITTEN_SECTION] = texts
@@ -279,7 +277,7 @@ class _TraceEnvelope(msgspec.Struct, frozen=True):
         wrapper = {"note": TRACE_NOTE, "frame": self.frame.parent or self.frame.id, "nonce": self.nonce}
         return element("stack-context", wrapper, self._opening(), *sections)
 
-    def to_line(self, told: str) -> str:
+    def to_line(self, told: str = "") -> str:
         """The whole trace, where all that there is to tell fits behind its title."""
         wrapper = {"note": TRACE_NOTE, "frame": self.frame.parent or self.frame.id, "nonce": self.nonce}
         what = self._what(_escape_section(told))
@@ -332,8 +330,6 @@ class _SectionSources(msgspec.Struct, frozen=True):
     """What the sections are written from."""
 
     results: str
-    has_closing_message: bool
-    """A closing message of the frame stays in the context."""
     planned: tuple[str, ...]
     facts: SpanFacts
     failed: bool
@@ -402,7 +398,7 @@ def _write_sections(sources: _SectionSources, room: int, count: CountTokens) -> 
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
         "results": (
             RESULTS_SHARE,
-            lambda left: _results_section(sources.results, left, count, closes=sources.has_closing_message),
+            lambda left: cut_middle(remove_illegal_xml(sources.results), partial(_fits, count, left)),
         ),
         BROKEN_SECTION: (BROKEN_SHARE, lambda left: _list_section(sources.broken, left, count)),
         "files": (FILES_SHARE, lambda left: _files_section(facts, left, left // 2, count)),
@@ -447,12 +443,6 @@ def _with_earlier_results(new: str, earlier: str) -> str:
         return earlier
     other_lines = (line for line in earlier.splitlines() if line.removesuffix(TRUNCATION_MARKER).strip() not in new)
     return "\n".join([new, *other_lines])
-
-
-def _results_section(text: str, budget: int, count: CountTokens, *, closes: bool) -> str:
-    if not text:
-        return CLOSING_MESSAGE_HINT if closes else ""
-    return cut_middle(remove_illegal_xml(text), partial(_fits, count, budget))
 
 
 def _without_results(text: str, results: str) -> str:
@@ -775,9 +765,7 @@ def _parse_trace(text: str) -> ParsedTrace:
     old_match = None if match else _OLD_STEPS_PATTERN.search(text)
     unescape = _unescape_old_section if old_match else unescape_own_tags
     sections = {
-        name: unescape(content)
-        for name, content in _SECTION_PATTERN.findall(text)
-        if content not in (NO_CONTENT, CLOSING_MESSAGE_HINT)
+        name: unescape(content) for name, content in _SECTION_PATTERN.findall(text) if content not in EMPTY_SECTIONS
     }
     lists = {name: tuple(_ITEM_PATTERN.findall(content)) for name, content in sections.items()}
     files = dict(line.partition(": ")[::2] for line in sections.get("files", "").splitlines())

@@ -287,7 +287,7 @@ def sibling_attributes(view: FrameSurroundings, frame: Frame) -> dict[str, str]:
 def _siblings_element(view: FrameSurroundings, shown: Mapping[str, str]) -> str:
     if not view.finished_count:
         return ""
-    counted = {"count": str(len(shown)), "filtered": str(view.finished_count - len(shown))}
+    counted = {"count": str(len(shown)), "filtered": str(view.finished_count - len(shown)), "told": "when each ended"}
     return element("completed-siblings", counted, *shown.values())
 
 

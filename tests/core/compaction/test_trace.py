@@ -111,7 +111,6 @@ def test_a_trace_has_fixed_sections_and_the_ref_that_recalls_the_rest() -> None:
         'Your finished work: "Fix the login", 2 steps. The texts of its files and outputs are gone from here. Read a '
         'file again before you edit it; stack_recall(ref="fabcdefgh", query="a word in it") shows what was.\n'
         "<said>It is not signed. Let me try sign_token.</said>\n"
-        "<results>as its closing message says</results>\n"
         "<steps>- read app.py\n- pytest -q: failed</steps>\n"
         "<decisions>- Tokens are signed.</decisions>\n"
         "<edits>- auth.py, check: raw -> sign(raw) (then pytest -q: failed)</edits>\n"
@@ -156,12 +155,11 @@ def test_work_of_which_nothing_but_the_plan_was_kept_is_one_line() -> None:
     ticks = replace(FACTS, **dict.fromkeys(("changed", "read", "commands", "decisions", "errors", "said"), ()))
     ticks = replace(ticks, steps=0, told_steps=(), edits=())
 
-    told = 'Your finished work: "Fix the login", as its closing message says. Gone from here; stack_recall('
-    assert traced(facts=ticks).splitlines()[1].startswith(told)
-    assert traced(replace(FRAME, origin="plan"), facts=ticks).splitlines()[1:] == [
-        'Your finished work: "Fix the login". Gone from here; stack_recall(ref="fabcdefgh") shows it.',
-        "</stack-context>",
-    ]
+    for frame in (FRAME, replace(FRAME, origin="plan")):
+        assert traced(frame, facts=ticks).splitlines()[1:] == [
+            'Your finished work: "Fix the login". Gone from here; stack_recall(ref="fabcdefgh") shows it.',
+            "</stack-context>",
+        ]
     assert parse_traces(traced(facts=ticks)).facts == SpanFacts()
 
 
@@ -268,7 +266,10 @@ def test_closing_words_that_do_not_stay_are_the_results() -> None:
 
 
 def test_closing_words_that_stay_are_not_told_twice() -> None:
-    assert sections(traced(replace(FRAME, results="The login works.")))["results"] == "as its closing message says"
+    text = traced(replace(FRAME, results="The login works."))
+    assert "results" not in sections(text)
+    old = text.replace("<steps>", "<results>as its closing message says</results>\n<steps>")
+    assert parse_traces(old) == parse_traces(text)  # the words of 0.2.0
 
 
 def test_a_part_says_what_was_said_and_ends_on_no_request() -> None:
@@ -460,7 +461,7 @@ def test_a_trace_that_replaces_another_takes_over_what_it_says() -> None:
         facts = SpanFacts(
             (f"src/new{n}.py",), (), (), (f"Decided {n}.",), (), 1, told_steps=(f"make {n}: ok",), edits=(f"edit {n}",)
         )
-        text = traced(messages=(said("assistant", f"later_name_{n}", 900),), facts=facts, earlier=text)
+        text = traced(messages=(said("assistant", f"later_name_{n}", 2_000),), facts=facts, earlier=text)
 
     kept = parse_traces(text)
     assert kept.facts.changed == (*FACTS.changed, "src/new0.py", "src/new1.py", "src/new2.py")

@@ -84,7 +84,7 @@ GOLDEN_CHILD = """\
 <success-criteria>Paying works.</success-criteria>
 </frame>
 </ancestors>
-<completed-siblings count="2" filtered="0">
+<completed-siblings count="2" filtered="0" told="when each ended">
 <frame ref="fcard" status="failed">
 <title>Card</title>
 <success-criteria>Cards work.</success-criteria>
