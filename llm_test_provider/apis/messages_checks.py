@@ -183,13 +183,18 @@ def _pairs(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Every call is answered in the very next message, before anything else is said there, and nothing else is."""
     seen: set[str] = set()
     called: list[str] = []
+    programmed = False
     for at, message in enumerate(messages):
         blocks = blocks_of(message.get("content"))
         yield from _unasked(blocks, called, at)
+        if programmed and any(block.get("type") != "tool_result" for block in blocks):
+            words = "When responding to programmatic tool calls, the user message must contain only tool_result blocks."
+            yield f"messages.{at}: {words}"
         missing = [name for name in called if name not in _leading_results(blocks)]
         if missing:
             yield _without_result(at - 1, missing)
         called = [str(block.get("id")) for block in blocks if block.get("type") == "tool_use"]
+        programmed = any(mapping(block.get("caller")).get("tool_id") for block in blocks)
         if seen & set(called) or len(set(called)) < len(called):
             yield "messages: `tool_use` ids must be unique"
         seen |= set(called)

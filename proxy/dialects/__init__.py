@@ -19,7 +19,7 @@ from proxy.dialects.chat.request import OPENAI_CHAT
 from proxy.dialects.compose import DialectComposer
 from proxy.dialects.dialect_list import DIALECTS, dialect_at, dialect_named
 from proxy.dialects.error_bodies import ProviderFailure, read_failure
-from proxy.dialects.links import links_in
+from proxy.dialects.links import answers_program, links_in
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES
 from proxy.dialects.parse_cache import (
     ParseCache,

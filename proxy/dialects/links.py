@@ -7,9 +7,10 @@ Providers refuse one half without the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from proxy.core.ledger import INSTRUCTION_ROLES, Message
 from proxy.dialects import raw_json
 
 APPROVAL_REQUEST_ID = "approval_request_id"
@@ -47,14 +48,26 @@ def links_of(parts: Iterable[object]) -> tuple[str, ...]:
 # A request for approval and its answer, a server's call and its result: parted by a fold, the API refuses what is left.
 def links_in(wire: bytes) -> tuple[str, ...]:
     """The same of an assistant's message as it is stored, in any dialect."""
-    if not any(marker in wire for marker in MARKERS):
-        return ()
+    return links_of(_parts_of(wire)) if any(marker in wire for marker in MARKERS) else ()
+
+
+def answers_program(messages: Sequence[Message]) -> bool:
+    """Whether they end with results for a program that runs at the provider, which takes results alone."""
+    newest_first = (m for m in reversed(messages) if m.role not in INSTRUCTION_ROLES and not m.is_result)
+    said = next(newest_first, None)
+    if said is None or said.role != "assistant" or b'"caller"' not in said.wire:
+        return False
+    callers = (part.get("caller") for part in _parts_of(said.wire) if isinstance(part, dict))
+    return any(isinstance(caller, dict) and _text(caller, "tool_id") for caller in callers)
+
+
+def _parts_of(wire: bytes) -> list[Any]:
     try:
         said = raw_json.parse(wire)
     except raw_json.JsonSplitError:
-        return ()
+        return []
     parts = said.get("content") if isinstance(said, dict) else said
-    return links_of(parts) if isinstance(parts, list) else ()
+    return parts if isinstance(parts, list) else []
 
 
 def _text(part: Mapping[str, Any], name: str) -> str:

@@ -47,7 +47,7 @@ from proxy.core.tools import (
     ToolSettings,
     fingerprint_of,
 )
-from proxy.dialects import Dialect
+from proxy.dialects import Dialect, answers_program
 from proxy.errors import BadRequest
 from proxy.exchange.background.scheduler import hold, in_own_time, in_slices, is_long, let_others_run
 from proxy.exchange.notes.base import Note, NoteWriter, apply_notes
@@ -431,7 +431,8 @@ class Resolver:
         if is_long(placement.request):  # what a note would read on the event loop
             roles = self.policy.inference_rules.tool_roles
             await in_own_time(placement.request, partial(read_frame_activity, placement, roles))
-        return await apply_notes(placement, self.notes)
+        # What runs at the provider takes results alone: 400 for any text in their message. What there is to say waits.
+        return placement if answers_program(placement.request.messages) else await apply_notes(placement, self.notes)
 
     def _restore_reread_files(self, placement: Placement, decided: Sequence[FrameEvent]) -> Placement:
         """Clients answer a second read of a file with "unchanged". If the first read has left the context, its content

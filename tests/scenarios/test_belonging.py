@@ -11,7 +11,8 @@ import pytest
 from llm_test_provider import ReceivedRequest, ScriptedAnswer, ScriptedProvider, answers, cut, overflow, says
 from tests.harness import does
 from tests.scenarios.native import Json, Messages, Native, Responses, bash, padded
-from tests.wire.proxied import ServedProxy
+from tests.wire.proxied import TOKEN, ServedProxy
+from tests.wire.talking import ask
 
 pytestmark = pytest.mark.rows("X-46")
 GPT, DROPPING, REFUSING = "gpt-5.4", "gpt-5.6-sol", "claude-opus-5.5"
@@ -246,13 +247,21 @@ def test_nobody_approves_in_the_clients_place(provider: ScriptedProvider, start:
 
 
 # ------------------------------------------------------------------------------ tools that the provider runs by itself
+def programs_call(run: str, number: int) -> Json:
+    made = {"type": "tool_use", "id": f"toolu_{run}_{number}", "name": "bash", "input": {}}
+    return made | {"caller": {"type": "code_execution_20260120", "tool_id": run}}
+
+
 def programmed(chat: Native, provider: ScriptedProvider, job: int, *, closing: bool) -> None:
     """A program at the provider calls the client's tool in two messages; its own result comes with the third, which is
     the answer to the user if it is `closing`."""
     run = f"srvtoolu_{job}"
     begun: Json = {"type": "server_tool_use", "id": run, "name": "code_execution", "input": {"code": "x"}}
     ended: Json = {"type": "code_execution_tool_result", "tool_use_id": run, "content": {"stdout": "ok"}}
-    provider.will(does(bash("one"), own=(begun,)), does(bash("two")))
+    waiting = [
+        answers(own=made, finish="tool_calls") for made in ((begun, programs_call(run, 1)), (programs_call(run, 2),))
+    ]
+    provider.will(*waiting)
     provider.will(*([] if closing else [does(bash("three"), own=(ended,))]))
     provider.will(says(f"Job {job} is done, and all is well.", own=(ended,) if closing else ()))
     chat.says(JOBS[job])
@@ -274,6 +283,24 @@ def test_a_run_of_the_provider_leaves_with_its_result(
     assert ("srvtoolu_0" in [block.get("id") for block in line]) is closing
     assert ("result-0-0-1" in json.dumps(line)) is closing
     assert untorn(provider)
+
+
+def test_what_there_is_to_say_waits_until_a_program_has_its_results(provider: ScriptedProvider, start: Started) -> None:
+    """Their message takes nothing else: a word of a person would be a 400."""
+    chat = Messages(start(), GPT)
+    provider.will(does(bash()), answers(own=(programs_call("srvtoolu_1", 1),), finish="tool_calls"))
+    provider.will(does(bash()), says("Done."))
+    chat.says("Count the lines.")
+    chat.returns("ok")
+    (conversation,) = chat.proxy.page("/stack/conversations")["conversations"]
+    queue = f"/stack/conversations/{conversation['id']}/messages"
+    told = ask(chat.proxy.origin, {"text": "Mind the docs."}, path=queue, headers={"x-stack-key": TOKEN})
+    assert told.status == 202
+    chat.returns("17")
+    chat.returns("ok")
+
+    assert ["Mind the docs." in str(received.body) for received in provider.received] == [False] * 3 + [True]
+    assert {received.status for received in provider.received} == {200}
 
 
 def test_a_paused_run_is_not_parted_by_what_does_not_fit(provider: ScriptedProvider, start: Started) -> None:
