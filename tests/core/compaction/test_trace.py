@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.compaction import trace
 from proxy.core.compaction.trace import (
     MAX_TRACE_TOKENS,
+    MAX_WRITTEN_TOKENS,
     MIN_TRACE_TOKENS,
     TRACE_SECTIONS,
     SpanFacts,
@@ -17,6 +17,7 @@ from proxy.core.compaction.trace import (
     parse_traces,
     trace_budget,
     trace_text,
+    write_trace,
 )
 from proxy.core.frames.tree import Frame, Status
 from proxy.core.ledger.messages import Call, Message
@@ -405,7 +406,7 @@ def test_of_a_block_that_does_not_fit_each_name_is_counted_about_once(fitting: i
 
     names = [f"name_{number}" for number in range(64)]
 
-    assert trace._first_names_that_fit(names, 3 * fitting + 2, three_each) == names[:fitting]
+    assert write_trace._first_names_that_fit(names, 3 * fitting + 2, three_each) == names[:fitting]
     assert len(counted) <= len(names)
 
 
@@ -702,7 +703,7 @@ def test_words_of_the_clients_tools_are_no_names_of_the_work() -> None:
 def test_the_newest_texts_that_edits_left_are_told_word_for_word() -> None:
     """With their indents, as many as fit; and the note says that these need not be read again."""
     written = (
-        WrittenText("src/old.py", "word " * 2 * trace.MAX_WRITTEN_TOKENS),
+        WrittenText("src/old.py", "word " * 2 * MAX_WRITTEN_TOKENS),
         WrittenText("src/auth.py", "    def check(self):\n\n        return sign(self.raw)\n"),
         WrittenText("src/page.tsx", '<Field ref={input} name="<edits>" onChange={change} />'),
         WrittenText("src/short.py", "KEY = 1"),

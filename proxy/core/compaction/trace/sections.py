@@ -1,0 +1,355 @@
+"""Writes the sections of a trace, each within its share of the tokens; empty ones are left out.
+
+Code stays readable: only what could open or close an element of ours is escaped, so a trace is no XML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import msgspec
+from msgspec.structs import replace
+
+from proxy.core.compaction.trace.span_facts import ITEM_CHARACTERS, READ_AGAIN, UNDONE_LATER, SpanFacts, item_path
+from proxy.core.frames import one_spelling, outcome_part
+from proxy.core.observers import WrittenText
+from proxy.core.text import GAP_MARKER, CountTokens, cut_for_display, cut_middle, escape_own_tags, remove_illegal_xml
+
+RESULTS_SHARE = 0.20
+SAID_SHARE = 0.35
+FILES_SHARE = 0.50
+EDITS_SHARE = 0.25
+NEXT_SHARE = 0.16
+DECISIONS_SHARE = 0.12
+ERRORS_SHARE = 0.07
+BROKEN_SHARE = 0.10
+STEPS_SHARE = 0.30
+NAMES_SHARE = 0.25
+"""Maximum share of each section, in the order in which they take their room; what one leaves is the next one's."""
+MIN_SECTION_TOKENS = 30
+"""Minimum tokens of a section in a small trace: a line or two."""
+MIN_EDITS_TOKENS = 70
+"""The same for edits: one with the old and the new text."""
+MIN_ERRORS_TOKENS = 80
+"""The same for errors, if the steps keep theirs: the names of two or three failed tests."""
+MIN_NAMES_TOKENS = 330
+"""Tokens that names may take in a small trace, if nothing else needs them."""
+FAILED_FACTOR = 2
+"""A failed frame may say more about attempts and errors."""
+MAX_WRITTEN_TOKENS = 1_200
+"""Tokens of the texts that edits left in files, at most, in each trace and beyond its budget. Of 73 recorded edits for
+which a fold took the old text, 26 replaced what an earlier edit had written (docs/quality.md)."""
+MIN_WRITTEN_CHARACTERS = 40
+"""A shorter text is told by the line of its edit."""
+MAX_CHARACTERS_PER_TOKEN = 8
+LINE_BREAKS = "\r\n"
+FILES_ALWAYS_TOLD = 5
+"""The newest files changed, and the newest files read, that no budget leaves out: the next step mostly needs one."""
+MIN_RESULT_LINE = 12
+"""Characters of a line of results from which on it is not said once more."""
+MAX_EDITS = 6
+EARLIER_EDITS_TOKENS = 10
+"""Least tokens of the line that names the files of edits that are not listed."""
+FILES_ALWAYS_NAMED = 3
+"""The newest of these files, which no budget leaves out."""
+NAMES_SECTION = "names-you-can-query"
+WRITTEN_SECTION = "text-after-edits"
+BROKEN_SECTION = "does-not-work-here"
+TRACE_SECTIONS = (
+    "said",
+    "results",
+    "steps",
+    "decisions",
+    "edits",
+    WRITTEN_SECTION,
+    "files",
+    "errors",
+    BROKEN_SECTION,
+    "next",
+    NAMES_SECTION,
+)
+NO_CONTENT = "none"
+EMPTY_SECTIONS = (NO_CONTENT, "as its closing message says")
+"""What empty sections of earlier versions say."""
+OPEN_PLAN_HEADING = "open in the plan then:"
+PARAGRAPH = "\n\n"
+_LIST_ITEM = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+\S", re.MULTILINE)
+MAX_ANNOUNCEMENTS = 3
+"""The newest texts that only say what would be done next: the steps say what was done."""
+PLAN_ITEMS = 3
+"""List items from which on a text counts as a plan."""
+
+
+class SectionSources(msgspec.Struct, frozen=True):
+    """What the sections are written from."""
+
+    results: str
+    planned: tuple[str, ...]
+    facts: SpanFacts
+    failed: bool
+    broken: tuple[str, ...] = ()
+    read_again: tuple[str, ...] = ()
+    goes_on: bool = False
+    has_texts: bool = False
+    """The trace tells texts that edits left, word for word."""
+
+
+def write_sections(sources: SectionSources, room: int, count: CountTokens) -> dict[str, str]:
+    """All sections except names, each within its share of `room` tokens. Of work that does not go on, the steps say
+    what was done of what was only announced."""
+    factor = FAILED_FACTOR if sources.failed else 1
+    facts = _marked_as_read_again(sources.facts, sources.read_again)
+    said = [text for text in (_without_results(told, sources.results) for told in facts.said) if text]
+    if facts.told_steps and not (sources.goes_on or sources.failed):
+        said = [text for text in said if outcome_part(text) or _is_plan(text)]
+    floors = {"edits": MIN_SECTION_TOKENS if sources.has_texts else MIN_EDITS_TOKENS, "errors": MIN_ERRORS_TOKENS}
+    for_steps = MIN_SECTION_TOKENS if facts.told_steps else 0
+    parts: dict[str, str] = {}
+    writers: dict[str, tuple[float, Callable[[int], str]]] = {
+        "results": (
+            RESULTS_SHARE,
+            lambda left: cut_middle(remove_illegal_xml(sources.results), partial(_fits, count, left)),
+        ),
+        BROKEN_SECTION: (BROKEN_SHARE, lambda left: _list_section(sources.broken, left, count)),
+        "files": (FILES_SHARE, lambda left: _files_section(facts, left, left // 2, count)),
+        "said": (SAID_SHARE, lambda left: _said_section(said, left, count)),
+        "edits": (EDITS_SHARE, lambda left: _edits_section(facts.edits, left, count)),
+        "next": (NEXT_SHARE, lambda left: _next_section(sources.planned, left, count)),
+        "decisions": (DECISIONS_SHARE, lambda left: _list_section(facts.decisions, left, count)),
+        "errors": (
+            ERRORS_SHARE * factor,
+            lambda left: _errors_section(_not_quoted(facts.errors, parts[BROKEN_SECTION]), left, count),
+        ),
+        "steps": (STEPS_SHARE, lambda left: _steps_section(facts.told_steps, left, count)),
+    }
+    given: dict[str, int] = {}
+    left = room
+    for name, (share, write) in writers.items():
+        least = min(floors.get(name, MIN_SECTION_TOKENS), left - MIN_SECTION_TOKENS)
+        most = max(left, for_steps) if name == "steps" else left - for_steps
+        given[name] = max(0, min(max(MIN_SECTION_TOKENS, least, int(room * share)), most))
+        parts[name] = write(given[name])
+        left -= count(parts[name])
+    # The tags of sections that stay empty were counted too.
+    left += sum(count(f"<{name}>{NO_CONTENT}</{name}>\n") for name, text in parts.items() if not text)
+    for_names = int(max(0, room - MIN_NAMES_TOKENS) * NAMES_SHARE)
+    for name in ("said", "edits", "steps"):  # what others left is theirs before it is that of names
+        used = count(parts[name])
+        if (more := used + left - for_names) > given[name]:
+            parts[name] = writers[name][1](more)
+            left -= count(parts[name]) - used
+    return parts
+
+
+def _not_quoted(errors: Iterable[str], broken: str) -> Sequence[str]:
+    """The errors of which no line on what does not work has the words: `ruff: "No module named ruff"`."""
+    words = [line.partition(': "')[2].rpartition('"')[0].rstrip("…") for line in broken.splitlines()]
+    return [error for error in errors if not any(each and each in error for each in words)]
+
+
+def _without_results(text: str, results: str) -> str:
+    """What was said, without the lines that the results tell."""
+    if text in results:
+        return ""
+    known = [line for line in results.splitlines() if len(line) >= MIN_RESULT_LINE]
+    return "\n".join(line for line in text.splitlines() if not any(result in line for result in known))
+
+
+def _said_section(texts: Sequence[str], budget: int, count: CountTokens) -> str:
+    """The texts of the assistant, oldest first, each whole, as many as fit: plans, then those that say more than what
+    would be done next, then the others, the newest first. One that does not fit whole is told by its beginning and its
+    last sentence."""
+    kept: dict[int, str] = {}
+    worth = [(_is_plan(text), bool(outcome_part(text)), at) for at, text in enumerate(texts)]
+    announcements = [at for plan, outcome, at in worth if not (plan or outcome)]
+    for *_, at in sorted(worth, reverse=True):
+        if at in announcements[:-MAX_ANNOUNCEMENTS]:
+            continue
+        text = cut_middle(remove_illegal_xml(texts[at]), partial(_fits, count, budget - 1))
+        if not text or (GAP_MARKER in text and count(text) < MIN_SECTION_TOKENS):
+            continue
+        kept[at] = text
+        budget -= count(text) + 1
+    return PARAGRAPH.join(kept[at] for at in sorted(kept))
+
+
+def written_section(written: Sequence[WrittenText], count: CountTokens) -> str:
+    """The newest texts that fit, oldest first, each behind the path of its file. One that would be escaped is none."""
+    room, told = MAX_WRITTEN_TOKENS, list[str]()
+    for each in reversed(written):
+        block = f"[{', '.join(filter(None, (each.path, each.place)))}]\n{each.text.strip(LINE_BREAKS)}"
+        if (
+            len(each.text.strip()) < MIN_WRITTEN_CHARACTERS
+            or len(block) > room * MAX_CHARACTERS_PER_TOKEN
+            or escape_section(block) != block
+        ):
+            continue
+        if (tokens := count(block) + 1) <= room:
+            room -= tokens
+            told.append(block)
+    return "\n".join(reversed(told))
+
+
+def _fits(count: CountTokens, budget: int, text: str) -> bool:
+    return count(text) <= budget
+
+
+def _is_plan(text: str) -> bool:
+    return len(_LIST_ITEM.findall(text)) >= PLAN_ITEMS
+
+
+def _steps_section(lines: Sequence[str], budget: int, count: CountTokens) -> str:
+    """The newest steps that fit, of those left out the ones that say how a check ended, and how many are left out."""
+    items = [f"- {line}" for line in lines]
+    newest = len(_newest_items(items, budget, count))
+    if newest == len(items):
+        return "\n".join(items)
+    checks = [item for item in items if _CHECK_ENDED.search(item)]
+    kept_checks = _newest_items(checks, budget // 2, count) if newest and checks else ()
+    newest = len(_newest_items(items, budget - sum(count(item) + 1 for item in kept_checks), count))
+    behind = len(items) - newest
+    before = [item for item in items[:behind] if item in kept_checks]
+    left_out = behind - len(before)
+    if not (newest or before):
+        return ""
+    heading = [f"({left_out} {'left out' if before else 'earlier'})"] if left_out else []
+    return "\n".join([*heading, *before, *items[behind:]])
+
+
+_CHECK_ENDED = re.compile(r": (?:ok|failed) \(")
+"""Only of checks such as tests the summary is told."""
+
+
+def _errors_section(lines: Sequence[str], budget: int, count: CountTokens) -> str:
+    """The errors that fit, those that nothing has mended before the others, and how many are left out."""
+    items = [f"- {line}" for line in lines]
+    by_need = sorted(items, key=lambda item: not _MENDED.search(item))  # the last ones stay
+    shown = _newest_items(by_need, budget, count)
+    if shown and len(shown) < len(items):
+        shown = _newest_items(by_need, budget - EARLIER_EDITS_TOKENS, count) or shown
+    heading = [f"({len(items) - len(shown)} left out)"] if 0 < len(shown) < len(items) else []
+    return "\n".join([*heading, *(item for item in items if item in shown)])
+
+
+_MENDED = re.compile(r" \((?:fixed|a later [a-z ]{4,12} passed)\)\Z")
+
+
+def _next_section(planned: Sequence[str], budget: int, count: CountTokens) -> str:
+    """Plan items that were open, next ones first."""
+    items = []
+    for item in planned:
+        budget -= count(f"- {cut_for_display(item, ITEM_CHARACTERS)}") + 1
+        if budget < count(OPEN_PLAN_HEADING):
+            break
+        items.append(f"- {cut_for_display(item, ITEM_CHARACTERS)}")
+    if items and len(items) < len(planned):
+        items.append(f"- +{len(planned) - len(items)} more")
+    return "\n".join([OPEN_PLAN_HEADING, *items]) if items else ""
+
+
+def facts_elements(facts: SpanFacts, room: int, count: CountTokens) -> list[str]:
+    """The facts of a span as elements, within `room` tokens; the newest stay."""
+    sections = {
+        "files": _files_section(facts, room // 2, room // 6, count),
+        "commands": _list_section(facts.commands, room // 6, count),
+        "decisions": _list_section(facts.decisions, room // 6, count),
+        "errors": _errors_section(facts.errors, room // 6, count),
+    }
+    return [f"<{name}>{escape_section(text)}</{name}>" for name, text in sections.items() if text]
+
+
+def _files_section(facts: SpanFacts, for_changed: int, for_read: int, count: CountTokens) -> str:
+    """Changed files first: later work builds on them."""
+    changed_paths = {item_path(item) for item in facts.changed}
+    read = [item for item in facts.read if item_path(item) not in changed_paths]
+    groups = (("changed", facts.changed, for_changed), ("read", read, for_read))
+    return "\n".join(f"{how}: {_paths_that_fit(paths, budget, count)}" for how, paths, budget in groups if paths)
+
+
+def _marked_as_read_again(facts: SpanFacts, read_again: Sequence[str]) -> SpanFacts:
+    """The facts with a mark behind the files of which a newer text stands behind the trace."""
+    if not read_again:
+        return facts
+    spelled = one_spelling((*map(item_path, (*facts.changed, *facts.read)), *read_again))
+    again = {spelled[path] for path in read_again}
+    changed, read = (
+        tuple(f"{item}{READ_AGAIN}" if spelled[item_path(item)] in again else item for item in items)
+        for items in (facts.changed, facts.read)
+    )
+    return replace(facts, changed=changed, read=read)
+
+
+def _paths_that_fit(paths: Sequence[str], budget: int, count: CountTokens) -> str:
+    """The newest paths that fit, at least the last five, in order, and the number of the others."""
+    kept = _newest_items(paths, budget, count)
+    if len(kept) < FILES_ALWAYS_TOLD:
+        kept = paths[-FILES_ALWAYS_TOLD:]
+    more = [f"+{len(paths) - len(kept)} more"] if len(kept) < len(paths) else []
+    return ", ".join([*kept, *more])
+
+
+def _list_section(items: Iterable[str], budget: int, count: CountTokens) -> str:
+    """The newest items that fit, one per line, oldest first."""
+    return "\n".join(_newest_items([f"- {item}" for item in items], budget, count))
+
+
+def _edits_section(edits: Sequence[str], budget: int, count: CountTokens) -> str:
+    """The newest edits that fit, behind a line with the files of the others."""
+    before = [edit for edit in edits if _EDITED_BEFORE.match(edit)]
+    made = [edit for edit in edits if not _EDITED_BEFORE.match(edit)]
+    lines = [f"- {edit}" for edit in made[-MAX_EDITS:]]
+    shown: Sequence[str] = lines
+    if len(lines) < len(edits) or len(_newest_items(lines, budget, count)) < len(lines):
+        heading = ""
+        for _ in range(2):  # with fewer lines the heading names more
+            shown = _newest_items(lines, budget - max(count(heading), EARLIER_EDITS_TOKENS), count)
+            others = [*before, *made[: len(made) - len(shown)]]
+            heading = _edited_before(others, "- edited before: " if shown else "- edited: ", budget, count)
+        shown = [heading, *shown] if heading else shown
+    return "\n".join(shown)
+
+
+def _edited_before(edits: Iterable[str], words: str, budget: int, count: CountTokens) -> str:
+    """`- edited before: parser.py (3 changes), lexer.py`: each file once, in the order of its newest edit. One call may
+    make several changes."""
+    times: dict[str, int] = {}
+    for edit in edits:
+        if edit.endswith(UNDONE_LATER):
+            continue
+        before = _EDITED_BEFORE.match(edit)
+        for listed in edit[before.end() :].split(", ") if before else (edit.partition(":")[0].partition(",")[0],):
+            if not MORE_PATTERN.fullmatch(listed) and (found := _FILE_WITH_CHANGES.match(listed)):
+                times[found[1]] = times.pop(found[1], 0) + int(found[2] or 1)
+    files = [f"{file} ({number} changes)" if number > 1 else file for file, number in times.items()]
+    fitting = _newest_items(files, budget - EARLIER_EDITS_TOKENS, count)
+    named = files[-max(len(fitting), FILES_ALWAYS_NAMED) :]
+    more = [f"+{len(files) - len(named)} more"] if len(named) < len(files) else []
+    return f"{words}{', '.join([*more, *named])}" if files else ""
+
+
+_EDITED_BEFORE = re.compile(r"edited(?: before)?: (?!.* -> )")
+_FILE_WITH_CHANGES = re.compile(r"(.+?)(?: \((\d+) changes\))?\Z")
+MORE_PATTERN = re.compile(r"\+\d+ more")
+
+
+def _newest_items(items: Sequence[str], budget: int, count: CountTokens) -> Sequence[str]:
+    for position in range(len(items) - 1, -1, -1):
+        budget -= count(items[position]) + 1  # one for the border between two of them
+        if budget < 0:
+            return items[position + 1 :]
+    return items
+
+
+_REF_ATTRIBUTE = "ref="
+_REF_PATTERN = re.compile(rf"\b{_REF_ATTRIBUTE}")
+
+
+def _without_refs(text: str) -> str:
+    """A trace has exactly one `ref`, so others in commands or titles are defused."""
+    return _REF_PATTERN.sub("ref =", text) if _REF_ATTRIBUTE in text else text
+
+
+def escape_section(text: str) -> str:
+    return escape_own_tags(_without_refs(text))
