@@ -28,8 +28,8 @@ from proxy.exchange.drafts import DraftTimer
 from proxy.exchange.interrupts import Interrupts
 from proxy.exchange.passthrough_without_turn import new_request_record, with_model
 from proxy.exchange.rounds import ClientRequest, RoundSender, Services, without_refused_usage
+from proxy.exchange.thread.gate_prices import payer_headers
 from proxy.exchange.thread.placement import Placement
-from proxy.exchange.thread.plan_prices import payer_headers
 from proxy.exchange.turn import Turn
 from proxy.upstream import Answer, Route
 

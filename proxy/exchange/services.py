@@ -33,8 +33,8 @@ from proxy.exchange.thread.bound_reasoning import (
 )
 from proxy.exchange.thread.choose_block_format import block_format_for
 from proxy.exchange.thread.context_policy import ContextPolicy, forbids_user_after_result, must_alternate
+from proxy.exchange.thread.gate_prices import PlanPrices
 from proxy.exchange.thread.holdout import Holdout
-from proxy.exchange.thread.plan_prices import PlanPrices
 from proxy.exchange.turn import Toolkit
 from proxy.store import Store
 from proxy.telemetry import EventBus, Metrics

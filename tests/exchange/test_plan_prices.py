@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from proxy.accounting import PlanAccounts, Tariff
-from proxy.exchange.thread.plan_prices import PlanPrices
+from proxy.exchange.thread.gate_prices import PlanPrices
 from proxy.upstream import RawHeaders, UnknownModel
 
 pytestmark = pytest.mark.rows("X-63")

@@ -13,7 +13,7 @@ from callstack_proxy.management.treesitter import worker as reader
 from callstack_proxy.management.treesitter import worker_client as grammars
 from callstack_proxy.management.treesitter.worker_client import installed_languages, symbols_by_grammar
 from proxy.core.definitions import language_of
-from proxy.core.filemap.patterns import symbols_by_patterns
+from proxy.core.filemap.symbols import symbols_by_patterns
 from tests.core.filemap.talks import seen
 
 INSTALLED = pytest.mark.skipif(

@@ -12,9 +12,8 @@ from proxy.core.context import owner_of
 from proxy.core.definitions import language_of
 from proxy.core.filemap.contents import MAX_CHARACTERS, SeenFile, collect_contents, newest_files
 from proxy.core.filemap.page_rank import RankedFile, mentioned_paths, rank_files
-from proxy.core.filemap.patterns import symbols_by_patterns
 from proxy.core.filemap.render import fit_to_budget, render_file_map
-from proxy.core.filemap.symbols import SymbolReader
+from proxy.core.filemap.symbols import SymbolReader, symbols_by_patterns
 from proxy.core.frames import PathState, Tree, ancestors, frame_id_of
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles
 from proxy.core.text import CountTokens

@@ -1,14 +1,20 @@
-"""Definitions and references of a file, as values. A definition is shown by its own source line, so readers need no
-grammar of the language."""
+"""Definitions and references of a file, as values, and how they are found by regular expressions.
+
+A definition is shown by its own source line, so readers need no grammar of the language. The expressions look at one
+line at a time, in time proportional to the length of the file: they serve languages without a grammar, and requests,
+which cannot wait for a parser. They do not know blocks, so they cannot tell methods from functions, and they count a
+definition inside a multi-line string.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from proxy.core.definitions import language_of, place_of
+from proxy.core.definitions import KEYWORDS, MAX_DEFINITION_LENGTH, PATTERNS, language_of, place_of
 from proxy.core.filemap.contents import SeenFile
 
 MAX_SYMBOL_LENGTH = 80
@@ -68,3 +74,29 @@ def _text_of(file: SeenFile, row: int, *, shared: bool) -> str:
 def _shorten_line(line: str) -> str:
     text = " ".join(line[: 4 * MAX_DISPLAYED_LINE_LENGTH].split()).rstrip("{:(; \t")
     return text if len(text) <= MAX_DISPLAYED_LINE_LENGTH else text[: MAX_DISPLAYED_LINE_LENGTH - 1] + "…"
+
+
+# ------------------------------------------------------------------------------------------------------------ patterns
+
+
+def symbols_by_patterns(files: Sequence[SeenFile]) -> list[FileSymbols]:
+    """Symbols of each file; none for a language without patterns."""
+    return [_symbols_of_file(file, PATTERNS.get(language_of(file.path), ())) for file in files]
+
+
+_WORD = re.compile(r"[^\W\d]\w{1,79}")
+
+
+def _symbols_of_file(file: SeenFile, patterns: Sequence[re.Pattern[str]]) -> FileSymbols:
+    if not patterns:
+        return FileSymbols()
+    found: list[tuple[str, int]] = []
+    uses: Counter[str] = Counter()
+    for row, line in enumerate(file.lines):
+        if not (head := line[:MAX_DEFINITION_LENGTH]) or head.isspace():
+            continue
+        match = next((match for pattern in patterns if (match := pattern.match(head))), None)
+        if match and match[1] not in KEYWORDS:
+            found.append((match[1], row))
+        uses.update(_WORD.findall(head))
+    return build_symbols(file, found, uses)

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy.core.filemap.page_rank import mentioned_paths, page_rank, rank_files
-from proxy.core.filemap.patterns import symbols_by_patterns
+from proxy.core.filemap.symbols import symbols_by_patterns
 from tests.core.filemap.talks import seen
 
 SHOP = [

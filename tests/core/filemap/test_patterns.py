@@ -4,7 +4,7 @@ import pytest
 
 from proxy.core.definitions import PATTERNS, language_of
 from proxy.core.filemap.changes import MAX_CONTENT_LENGTH
-from proxy.core.filemap.patterns import symbols_by_patterns
+from proxy.core.filemap.symbols import symbols_by_patterns
 from tests.core.filemap.talks import seen
 from tests.pace import within
 
