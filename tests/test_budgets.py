@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -143,6 +144,8 @@ ALLOWED_BODIES = [
     HELLO | {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "f"}]}]},
     HELLO | {"messages": [{"role": "user", "content": '{"model": "gpt-9", "models": []}'}]},
     HELLO | {"metadata": {"model": "gpt-9"}, "prompt": "words"},
+    HELLO | {"provider": {"allow_fallbacks": True}, "chat_template_kwargs": {"model_identity": "You are a cook."}},
+    HELLO | {"input": [{"type": "additional_tools", "tools": [{"type": "web_search"}, {"type": "local_shell"}]}]},
 ]
 
 
@@ -171,6 +174,12 @@ REFUSED_BODIES: list[object] = [
     HELLO | {"tools": [{"type": "image_generation", "model": "gpt-image"}]},
     HELLO | {"tools": [{"type": "advisor_20260301", "name": "advisor", "model": "gpt-9"}]},
     HELLO | {"tools": [{"type": "agent", "options": {"Model": "gpt-9"}}]},
+    HELLO | {"tools": [{"type": "openrouter:fusion"}]},
+    HELLO | {"tools": [{"type": "openrouter:fusion", "parameters": {"analysis_models": ["gpt-9"]}}]},
+    HELLO | {"provider": {"fallbackModel": "gpt-9"}},
+    HELLO | {"extra_headers": {"x-model": "gpt-9"}},
+    HELLO | {"input": [{"type": "additional_tools", "tools": [{"type": "image_generation"}]}]},
+    HELLO | {"messages": [{"role": "system", "content": [{"tool": {"definition": {"type": "advisor"}}}]}]},
     HELLO | {"tools": [{"type": "namespace", "tools": [{"type": "image_generation", "model": "gpt-image"}]}]},
     b'{"model":"gpt-9","messages":[],"model":"gpt-x"}',
     b'{"model":"gpt-x","messages":[],"mod\\u0065l":"gpt-9"}',
@@ -208,6 +217,8 @@ def test_what_may_reach_another_model_is_refused_and_says_why(body: object) -> N
         ("POST", "/v1/CHAT/completions", b""),
         ("POST", CHAT, b"model=gpt-9"),
         ("POST", CHAT, b"x=1&Model=gpt-9"),
+        ("POST", CHAT, b"model[]=gpt-9"),
+        ("POST", CHAT, b"a=b;deployment-id=gpt-9"),
         ("PUT", CHAT, b""),
         ("PATCH", "/v1/responses/r1/cancel", b""),
         ("GET", CHAT, b""),
@@ -218,6 +229,58 @@ def test_what_may_reach_another_model_is_refused_and_says_why(body: object) -> N
 )
 def test_a_decoy_in_the_body_does_not_help_on_other_paths_and_methods(method: str, path: str, query: bytes) -> None:
     assert model_error(LISTED, method, path, HELLO, query)
+
+
+@pytest.mark.rows("X-58")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("x-model", "gpt-9"),
+        ("helicone-model-override", "gpt-9"),
+        ("x-portkey-config", '{"override": {"model": "gpt-9"}}'),
+    ],
+)
+def test_a_header_by_which_a_gateway_takes_another_model_is_refused(name: str, value: str) -> None:
+    for said, is_refused in ((value, True), (value.replace("gpt-9", "gpt-x"), False)):
+        headers = [(name.encode(), said.encode()), (b"x-turn-metadata", b'{"turn": 1}')]
+        asked = LimitedRequest("POST", CHAT, b"", json.dumps(HELLO).encode(), headers)
+        with pytest.raises(ModelNotAllowed) if is_refused else nullcontext():
+            check_models(LISTED, asked, "key")
+
+
+@pytest.mark.rows("X-57")
+def test_only_a_bound_that_its_api_knows_is_one() -> None:
+    """What a provider ignores bounds nothing."""
+
+    def bound(path: str, **members: object) -> int | None:
+        return LimitedRequest("POST", path, b"", json.dumps(members).encode()).most_output
+
+    known = {
+        CHAT: {"max_tokens", "max_completion_tokens"},
+        "/v1/messages": {"max_tokens"},
+        "/v1/responses": {"max_output_tokens"},
+    }
+    names = {"max_tokens", "max_completion_tokens", "max_output_tokens"}
+    for path, members in known.items():
+        assert {name for name in names if bound(path, **{name: 5}) == 5} == members
+        assert not any(bound(path, **{name: True}) for name in names)
+
+
+@pytest.mark.rows("X-57")
+def test_answers_are_counted_however_their_number_is_written() -> None:
+    for written in (60, 60.0, "60"):
+        assert LimitedRequest("POST", CHAT, b"", json.dumps({"n": written}).encode()).answer_count == 60
+    odd: object
+    for odd in (None, True, [], "many", "inf"):
+        assert LimitedRequest("POST", CHAT, b"", json.dumps({"n": odd}).encode()).answer_count == 1
+
+
+@pytest.mark.rows("X-57")
+def test_a_dearer_way_of_answering_is_refused_under_a_budget_in_usd() -> None:
+    for dearer in ({"service_tier": "priority"}, {"speed": "fast"}):
+        assert "leave it out" in count_error(UsageLimits(usd=1.0), "POST", CHAT, HELLO | dearer)
+        assert not count_error(UsageLimits(tokens=1), "POST", CHAT, HELLO | dearer)
+    assert not count_error(UsageLimits(usd=1.0), "POST", CHAT, HELLO | {"service_tier": "auto", "speed": None})
 
 
 @pytest.mark.rows("X-58")

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl
 
 from proxy.auth.budgets import UsageLimits
+from proxy.auth.tenancy import Headers
 from proxy.dialects import raw_json
 from proxy.errors import ModelNotAllowed, NotCounted, ProxyError
 
@@ -61,7 +62,7 @@ KNOWN_MEMBERS = frozenset(
         "web_search_options", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "functions",
         "function_call", "prompt", "suffix", "echo", "best_of", "min_p", "top_a", "repetition_penalty", "provider",
         "transforms", "usage", "include_reasoning", "enable_thinking", "thinking_budget", "chat_template_kwargs",
-        "extra_headers", "guided_json", "guided_regex", "guided_choice", "grammar", "cache_prompt", "think", "options",
+        "guided_json", "guided_regex", "guided_choice", "grammar", "cache_prompt", "think", "options",
         "keep_alive", "format", "session_id",
         # messages
         "system", "stop_sequences", "thinking", "container", "context_management", "mcp_servers", "output_config",
@@ -80,13 +81,22 @@ value is a number or a truth value."""
 TEXT_MEMBERS = frozenset(
     {"messages", "input", "system", "instructions", "metadata", "tools", "functions", "prompt", "suffix", "stop"}
     | {"response_format", "text", "items", "client_metadata", "output_format", "format", "guided_json"}
+    | {"chat_template_kwargs"}
 )
 """Not searched for names of models: they hold words and schemas. `tools` and `prompt` are looked at by themselves."""
-NAMING_MEMBERS = frozenset({"model", "models", "model_id", "modelid", "model_name", *OTHER_MODEL_MEMBERS} - {"route"})
+_NAMING = re.compile(r"model|fallback|engine|deployment|extra_?body|plugins", re.IGNORECASE)
+"""In the name of a member, a parameter or a header whose text names a model."""
 FUNCTION_TYPES = ("function", "custom")
-TOOLS_THAT_RUN_A_MODEL = ("image_generation", "advisor")
-"""Hosted tools that run a model of their own where none is named."""
+_TOOLS_WITHOUT_A_MODEL = re.compile(
+    r"search|fetch|code_|computer|bash|shell|apply_patch|text_edit|memory|mcp|namespace|date|browser|retrieval|url_|library"
+)
+"""In the types of hosted tools that run no model. Any other one has to name a model of the list."""
 OUTPUT_MEMBERS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+DEARER_MEMBERS = {
+    "service_tier": ("auto", "default", "flex", "batch", "standard", "standard_only"),
+    "speed": ("standard",),
+}
+"""Members by which a request costs more than its model's price, with the values for which it does not."""
 COUNT_MEMBERS = ("n", "best_of")
 MAX_ANSWERS = 1_000
 MEMBERS_OF_COST = frozenset({MODEL, *OUTPUT_MEMBERS, *COUNT_MEMBERS, "background", "stream", *OTHER_MODEL_MEMBERS})
@@ -100,6 +110,7 @@ class LimitedRequest:
     path: str
     query: bytes
     body: bytes
+    headers: Headers = ()
 
     @property
     def looks(self) -> bool:
@@ -158,14 +169,23 @@ class LimitedRequest:
     @property
     def answer_count(self) -> int:
         """So many answers are asked for."""
-        counts = [value for name in COUNT_MEMBERS if isinstance(value := self.value(name), int)]
-        return min(MAX_ANSWERS, max(1, *counts, 1))
+        return min(MAX_ANSWERS, max(1, *(_count_of(self.value(name)) for name in COUNT_MEMBERS)))
 
     @property
     def most_output(self) -> int | None:
-        """Tokens that the client allows for one answer; None where it names no bound."""
-        bounds = [value for name in OUTPUT_MEMBERS if isinstance(value := self.value(name), int) and value > 0]
+        """Tokens that the client allows for one answer; None where it names no bound that its API knows."""
+        known = OUTPUT_MEMBERS[2:] if "/responses" in self.path else OUTPUT_MEMBERS[:2]
+        known = OUTPUT_MEMBERS[:1] if self.path.rstrip("/").endswith("/messages") else known
+        bounds = [value for name in known if type(value := self.value(name)) is int and value > 0]
         return max(bounds) if bounds else None
+
+
+def _count_of(value: object) -> int:
+    """Some servers read 5.0 and "5" as 5."""
+    try:
+        return int(float(value)) if isinstance(value, int | float | str) else 1
+    except (ValueError, OverflowError):
+        return 1
 
 
 # ----------------------------------------------------------------------------------------------------- lists of models
@@ -173,9 +193,10 @@ def check_models(limits: UsageLimits, asked: LimitedRequest, holder: str) -> Non
     """Raises ModelNotAllowed unless every model that the request can reach is on the list. `holder` is `key` or
     `user`."""
     check = _ListCheck(limits.models, holder)
-    for name, value in parse_qsl(asked.query.decode("latin-1"), keep_blank_values=True):
-        if name.strip().lower() in NAMING_MEMBERS:
+    for name, value in parse_qsl(asked.query.decode("latin-1").replace(";", "&"), keep_blank_values=True):
+        if _NAMING.search(name):
             check.allow(value)
+    check.headers(asked.headers)
     if asked.looks:
         if not (_LOOKS.fullmatch(asked.path) or (asked.method == "GET" and _RETRIEVE.fullmatch(asked.path))):
             raise check.error("this path is not one of those that are known to run no model")
@@ -188,7 +209,7 @@ def check_models(limits: UsageLimits, asked: LimitedRequest, holder: str) -> Non
         return
     _refuse_ambiguous_members(asked, check.error)
     needs_model = asked.kind == "generates" or asked.path.rstrip("/").endswith("_tokens") or asked.path == _COMPRESS
-    if needs_model:
+    if needs_model or MODEL in asked.members:
         check.allow(asked.model)
     if asked.deployment:
         check.allow(asked.deployment)
@@ -214,6 +235,14 @@ class _ListCheck:
         if not any(fnmatchcase(model, pattern) for pattern in self._patterns):
             raise self.error(f"the request asks for {model[:80]!r}")
 
+    def headers(self, headers: Headers) -> None:
+        """Gateways take models from headers too, some of them from JSON there."""
+        for name, value in headers:
+            if _NAMING.search(name.decode("latin-1")):
+                self.allow(value.decode("latin-1"))
+            elif value.strip()[:1] == b"{":
+                self._named_in(value.strip())
+
     def members(self, asked: LimitedRequest) -> None:
         for name, raw in asked.members.items():
             if name in OTHER_MODEL_MEMBERS and raw != b"null":
@@ -222,17 +251,31 @@ class _ListCheck:
                 raise self.error(f"its member {name[:60]!r} may name another model; leave it out")
             if name not in TEXT_MEMBERS and name != MODEL:
                 self._named_in(raw)
-        if asked.members.get("prompt", b"")[:1] == b"{":
+        prompt = asked.members.get("prompt", b"null")
+        if prompt != b"null" and ("/responses" in asked.path or prompt[:1] == b"{"):
             raise self.error("a stored prompt may name another model; send the text of the prompt instead")
-        if (tools := asked.members.get("tools", b"null")) != b"null":
-            self._tools(tools)
+        try:
+            if (tools := asked.members.get("tools", b"null")) != b"null":
+                self._tools(tools)
+            for name in ("input", "messages"):
+                self._added_tools(asked.members.get(name, b""))
+        except (raw_json.JsonSplitError, RecursionError):
+            raise self.error("the tools of the request cannot be read") from None
+
+    def _added_tools(self, raw: bytes) -> None:
+        """Tools that items and messages bring, also in their blocks."""
+        for item in raw_json.items(raw) if raw[:1] == b"[" else ():
+            for name, value in raw_json.all_members(item) if item[:1] == b"{" else ():
+                if name == "tools" and value[:1] == b"[":
+                    self._tools(value)
+                elif name == "definition":
+                    self._tool(value)
+                elif name in ("content", "tool"):
+                    self._added_tools(value if value[:1] == b"[" else b"[%b]" % value)
 
     def _tools(self, raw: bytes) -> None:
-        try:
-            for tool in raw_json.items(raw):
-                self._tool(tool)
-        except raw_json.JsonSplitError:
-            raise self.error("the tools of the request cannot be read") from None
+        for tool in raw_json.items(raw):
+            self._tool(tool)
 
     def _tool(self, raw: bytes) -> None:
         members = [(name.strip().casefold(), value) for name, value in raw_json.all_members(raw)]
@@ -248,8 +291,8 @@ class _ListCheck:
                 self._tools(value)
             else:
                 named = self._named_in(raw_json.join_object({name: value})) or named
-        if not named and any(word in str(kind).lower() for word in TOOLS_THAT_RUN_A_MODEL):
-            raise self.error(f"the tool {str(kind)[:60]!r} runs a model of its own; name one of the list in it")
+        if not named and not _TOOLS_WITHOUT_A_MODEL.search(str(kind).lower()):
+            raise self.error(f"the tool {str(kind)[:60]!r} may run a model of its own; name one of the list in it")
 
     def _named_in(self, raw: bytes) -> bool:
         """Whether a value names a model, at any depth. Each must be on the list."""
@@ -270,7 +313,7 @@ def _models_in(raw: bytes) -> Iterator[str]:
             yield from _models_in(item)
     elif raw[:1] == b"{":
         for name, inner in raw_json.all_members(raw):
-            if name.strip().lower() in NAMING_MEMBERS:
+            if _NAMING.search(name):
                 said = raw_json.parse(inner)
                 yield from (each for each in (said if isinstance(said, list) else [said]) if isinstance(each, str))
             yield from _models_in(inner)
@@ -321,3 +364,6 @@ def check_countable(limits: UsageLimits, asked: LimitedRequest, holder: str) -> 
     if limits.usd is not None:
         for name in sorted(OTHER_MODEL_MEMBERS & asked.members.keys()):
             raise error(f"by the member {name!r} another model may answer, at another price; leave it out")
+        for name, values in DEARER_MEMBERS.items():
+            if (said := asked.value(name)) is not None and said not in values:
+                raise error(f"with {name} {str(said)[:60]!r} a model costs more than its price; leave it out")

@@ -156,6 +156,8 @@ class ClientResponse:
         self._odd: bytearray | None = None
         """What has come of an answer under another label than asked, or compressed; None for any other."""
         self._upstream_answer: Answer | None = None
+        self.round_events = 0
+        """What has come of a stream in this round."""
         self._keep_alive_task: asyncio.Task[None] | None = None
         self._sent_tail = b""
         """The last bytes of a stream that left."""
@@ -166,7 +168,7 @@ class ClientResponse:
         codings, kind = codings_of(got.headers), got.header(b"content-type").decode("latin-1")
         wanted = EVENT_STREAM_TYPE if self._is_stream else b"json"
         is_odd = (bool(kind.strip()) and wanted not in kind.lower().encode()) or bool(codings)
-        self._upstream_answer = got
+        self._upstream_answer, self.round_events = got, 0
         self._odd = bytearray() if is_odd and self._is_intercepted and 200 <= got.status < 300 else None
         if self._odd is None:
             await self._begin_round(got.status, kind, encoded=bool(codings))
@@ -209,6 +211,7 @@ class ClientResponse:
     async def feed(self, chunk: bytes) -> None:
         """Send what may leave now. A plain answer waits until it is complete, because its headers tell its cost; an
         unmodified one waits for at most `MAX_HELD_BYTES`."""
+        self.round_events += chunk.count(b"data:") if self._is_stream else 0
         if self._odd is not None:
             self._odd += chunk
             if len(self._odd) > MAX_ODD_BYTES:

@@ -248,9 +248,15 @@ class RequestHandler:
             self.record.mark_bypassed(reason)
 
     def record_response(self, spoken: ModelResponse) -> None:
-        self._last_response = spoken
-        unreported = spoken.usage is None and (spoken.message.text or spoken.message.calls)
-        self.record.add_response(spoken, self._counted(spoken.message).tokens if unreported else 0)
+        """An answer that broke off tells no figures, or those of its beginning: then each event counts as a token, if
+        the text has no more."""
+        self._last_response, usage = spoken, spoken.usage
+        came = self._counted(spoken.message).tokens if spoken.message.text or spoken.message.calls else 0
+        if not spoken.complete:
+            came = max(came, self.client_response.round_events)
+            if usage is not None:
+                spoken = replace(spoken, usage=replace(usage, output=max(usage.output, came)))
+        self.record.add_response(spoken, came if usage is None else 0)
         self.round_sender.learn_from_response(spoken)
 
     def _counted(self, message: Message) -> Message:

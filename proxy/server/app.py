@@ -567,7 +567,7 @@ class App:
         if not limits.has_budget and not limits.models:
             return None
         refuse_unread_coding(asked)
-        limited = LimitedRequest(asked.method, asked.path, asked.query, asked.body)
+        limited = LimitedRequest(asked.method, asked.path, asked.query, asked.body, asked.headers)
         if limits.models and len(asked.body) >= CHECKED_APART_BYTES:
             await asyncio.to_thread(check_models, limits, limited, holder_of(tenant.id))
         elif limits.models:

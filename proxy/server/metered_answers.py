@@ -16,6 +16,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.accounting import Tariff, estimate_request_tokens
 from proxy.auth import BudgetChecks, CostEstimate, LimitedRequest, Reservation, UsageLimits, check_countable, holder_of
@@ -292,6 +293,8 @@ class KeptAnswer:
                 figures = _object_at(part[found.end() : found.end() + MAX_USAGE_BYTES])
                 told = merge_usage(told, figures)
         usage = usage_of(told)
+        if b'"message_start"' in self._beginning and b'"message_delta"' not in self._beginning + self._end:
+            usage = replace(usage, output=max(usage.output, self._events))  # it broke off behind the first figures
         return usage if usage.input or usage.output else None
 
 

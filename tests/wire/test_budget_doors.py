@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import FixedReply, ScriptedProvider, Usage, says, stall
+from llm_test_provider import FixedReply, ScriptedProvider, Usage, answers, says, stall
 from proxy.auth import UsageLimits, issue_key
 from tests.postgresql_server import PostgresServer
 from tests.wire.proxied import ServedProxy
@@ -280,17 +280,33 @@ def test_a_response_in_the_background_that_took_more_than_was_thought_counts_who
     assert code_of(send(asked, "/v1/responses")) == (429, "budget_spent")
 
 
-def leave_unanswered(proxy: ServedProxy, provider: ScriptedProvider, key: str, path: str, body: Json) -> None:
-    """Ask, and go as soon as the provider was asked."""
+def leave(proxy: ServedProxy, provider: ScriptedProvider, key: str, path: str, body: Json, behind: int = 0) -> None:
+    """Ask, and go as soon as the provider was asked, or when so many bytes have come."""
     sent, known = json.dumps(body).encode(), len(provider.received)
     head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\nauthorization: Bearer {key}\r\n"
-    with socket.create_connection(("127.0.0.1", proxy.port)) as connection:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=WAIT_S) as connection:
         connection.sendall(
             f"{head}content-type: application/json\r\ncontent-length: {len(sent)}\r\n\r\n".encode() + sent
         )
         provider.wait_for(known + 1)
+        while behind > 0:
+            behind -= len(connection.recv(65536))
     provider.wait_until(lambda: provider.received[known].left_at is not None)
     proxy.catch_up()
+
+
+@pytest.mark.rows("X-57")
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages", "/v1/responses"])
+def test_who_leaves_a_stream_has_spent_what_had_come_of_it(
+    keyed: ServedProxy, provider: ScriptedProvider, path: str
+) -> None:
+    """Thinking too. Anthropic's first event has figures already, of one token."""
+    provider.when(lambda _: True, stall(answers("x", reasoning="so it is " * 2_000), after_events=900), loop=True)
+    key = issue_key(keyed.app.config.keys_path, "ana", limits=UsageLimits(tokens=200_000))
+    asked = {"model": "gpt-5-mini", "stream": True, "messages": HELLO["messages"], "input": "hello"}
+    for _ in range(2):
+        leave(keyed, provider, key, path, asked | {"max_tokens": 30_000, "max_output_tokens": 30_000}, 80_000)
+    assert 600 < used(keyed)[1] < 10_000
 
 
 @pytest.mark.rows("X-57")
@@ -301,13 +317,11 @@ def test_who_leaves_before_an_answer_has_spent_the_input_and_what_runs_on(
     key = issue_key(keyed.app.config.keys_path, "ana", limits=UsageLimits(tokens=200_000))
     words = "please read this " * 1_000
 
-    leave_unanswered(
-        keyed, provider, key, CHAT, {"model": "gpt-5-mini", "messages": [{"role": "user", "content": words}]}
-    )
+    leave(keyed, provider, key, CHAT, {"model": "gpt-5-mini", "messages": [{"role": "user", "content": words}]})
     spent = used(keyed)[1]
     assert 1_000 < spent < 10_000
 
-    leave_unanswered(keyed, provider, key, "/v1/responses", BACKGROUND)
+    leave(keyed, provider, key, "/v1/responses", BACKGROUND)
     assert used(keyed)[1] >= spent + 50_000
 
 
