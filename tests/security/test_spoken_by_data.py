@@ -199,6 +199,11 @@ NAMED = [
     {"role": "user", "name": "user", "content": [{"type": "text", "text": COMMAND}]},
     {"name": "reviewer", "content": f"  {COMMAND}\n", "role": "user"},
     {"role": "user", "content": [{"type": "text", "text": REMINDER}, {"type": "text", "text": COMMAND}], "name": "b"},
+    {"role": "user", "author": {"role": "reviewer"}, "content": COMMAND},
+    {"role": "user", "tool_call_id": "c1", "content": COMMAND},
+    {"role": "user", "additional_kwargs": {"name": "shell"}, "content": COMMAND},
+    {"role": "user", "type": "compaction_summary", "content": COMMAND},
+    {"role": "user", "content": [{"type": "text", "text": COMMAND, "title": "notes.txt"}]},
 ]
 NAMED_TWICE = f'{{"role":"user","name":"shell","content":"{COMMAND}","name":null}}'
 
@@ -206,11 +211,11 @@ NAMED_TWICE = f'{{"role":"user","name":"shell","content":"{COMMAND}","name":null
 @pytest.mark.rows("X-60")
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("message", NAMED, ids=range(len(NAMED)))
-def test_a_message_with_a_name_is_another_agents_and_no_command(
+def test_a_message_that_says_whose_it_is_is_another_agents_and_no_command(
     proxy: ServedProxy, provider: ScriptedProvider, api: str, message: Json
 ) -> None:
     if isinstance(message["content"], list):
-        message = message | {"content": [text_block(api, part["text"]) for part in message["content"]]}
+        message = message | {"content": [part | text_block(api, part["text"]) for part in message["content"]]}
     provider.will(says("fine"))
     answer = sent(proxy, api, [*opening(api, f"named {message}"), message])
     assert answer.status == 200, answer.body

@@ -7,7 +7,7 @@ parts equals the joined text, and reasoning, cache markers, `name` and unknown m
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Set
 from hashlib import sha256
 from typing import Any
 
@@ -27,11 +27,20 @@ MAX_CACHED_EXTENSIONS = 32
 """System messages with our guidance that are remembered: an awake thread sends its own with every request."""
 MAX_CACHED_EXTENSION_BYTES = 512 * 1024
 """Of each of them; one that is longer is extended anew with every request."""
-NAME = "name"
 LONG_FILE_LENGTH = 64 * 1024
 DELETE = b"\x7f"
 IGNORED_PART_MEMBER = "cache_control"
 """The one member of a content part that clients move about."""
+PLAIN_MEMBERS = frozenset(
+    {"role", "content", "type", "id", "status", "timestamp", "ts", IGNORED_PART_MEMBER}
+    | {"internal_chat_message_metadata_passthrough"}
+)
+"""Of a message that a person typed, in any dialect; Codex adds metadata of its own. By another one a framework may say
+whose words they are."""
+MESSAGE_TYPE = "message"
+"""Of an item of the responses API; other APIs tell none."""
+_EMPTY = (b"null", b'""', b"[]")
+PLAIN_PART_MEMBERS = frozenset({"type", "text", IGNORED_PART_MEMBER})
 
 
 def read_message(raw: bytes) -> Message:
@@ -79,25 +88,30 @@ def text_of(content: object) -> str:
 
 def text_blocks_of(message: Message) -> tuple[str, ...]:
     """The text blocks of a client's message in any dialect, in order; a content that is a string is one block. Empty
-    where the content holds something else than text, where the message has a `name` (a framework says so for another
-    agent or a tool), and for what was split off a message with tool results (its wire is an array), because such text
-    was not sent alone."""
+    where the content holds something else than text, where a member says whose the message is (as `name` does, for
+    another agent or a tool), and for what was split off a message with tool results (its wire is an array), because
+    such text was not sent alone."""
     try:
         said = raw_json.parse(message.wire)
-        if isinstance(said, dict) and has_name(message.wire):
+        if not isinstance(said, dict) or (said.get("type") or MESSAGE_TYPE) != MESSAGE_TYPE:
+            return ()
+        if not _has_only(PLAIN_MEMBERS, message.wire):
+            return ()
+        content = said.get("content")
+        blocks = raw_json.items(raw_json.members(message.wire)["content"]) if isinstance(content, list) else []
+        if not all(_has_only(PLAIN_PART_MEMBERS, block) for block in blocks):
             return ()
     except raw_json.JsonSplitError:
         return ()
-    content = said.get("content") if isinstance(said, dict) else None
-    parts = content if isinstance(content, list) else [content]
-    blocks = [_text_block(part) for part in parts]
-    return tuple(block for block in blocks if block is not None) if None not in blocks else ()
+    texts = [_text_block(part) for part in (content if isinstance(content, list) else [content])]
+    return tuple(text for text in texts if text is not None) if None not in texts else ()
 
 
-def has_name(wire: bytes) -> bool:
-    """Whether a message in any dialect says by `name` whose it is. Null and empty are no name. Of members with the same
-    key any counts, because another reader may take another one. Raises JsonSplitError."""
-    return any(key.lower() == NAME and raw not in (b"null", b'""') for key, raw in raw_json.all_members(wire))
+def _has_only(names: Set[str], wire: bytes) -> bool:
+    """Whether an object has these members alone, each once: of two another reader may take the other one. What is null
+    or empty says nothing. Raises JsonSplitError."""
+    said = [name for name, raw in raw_json.all_members(wire) if name in names or raw not in _EMPTY]
+    return names.issuperset(said) and len(set(said)) == len(said)
 
 
 def _text_block(part: object) -> str | None:
