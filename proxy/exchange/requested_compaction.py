@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from proxy.core.context import ContextForm, build_context, unpaired_calls
+from proxy.core.context import build_context, unpaired_calls
 from proxy.core.ledger import Request
 from proxy.dialects import RenderOptions
 from proxy.errors import StoreError, UpstreamError
@@ -136,15 +136,8 @@ async def _compaction_input(handler: RequestHandler) -> _CompactionInput | None:
 
 def _assemble(handler: RequestHandler) -> _CompactionInput | None:
     services, placement, request = handler.services, handler.placement, handler.request
-    kit, story = services.toolkit, placement.path_state
-    form = ContextForm(
-        suffixed=kit.forbids_user_after_result(request.model),
-        alternate=kit.must_alternate(request.model),
-        bound=kit.binds_reasoning(request.model),
-        strips_all=kit.strips_all_reasoning(request.model),
-        guided=False,
-        loops_open_with_reasoning=kit.opens_loops_with_reasoning(request),
-    )
+    story = placement.path_state
+    form = replace(services.toolkit.context_form_for(request), guided=False)
     context = build_context(story, services.composer, form)
     messages = (*context.messages, *request.messages[len(placement.ledger.path(story.tip)) :])
     if unpaired_calls(messages):

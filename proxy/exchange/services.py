@@ -26,13 +26,8 @@ from proxy.exchange.notes.reread_counts import RereadCounter
 from proxy.exchange.previous_responses import round_to_store
 from proxy.exchange.resolver import Resolver, tool_settings
 from proxy.exchange.rounds import REFUSALS_IGNORED_MS, Services, SharedServices
-from proxy.exchange.thread.bound_reasoning import (
-    client_model_binds_reasoning,
-    client_model_refuses_reasoning,
-    opens_loops_with_reasoning,
-)
 from proxy.exchange.thread.choose_block_format import block_format_for
-from proxy.exchange.thread.context_policy import ContextPolicy, forbids_user_after_result, must_alternate
+from proxy.exchange.thread.context_policy import ContextPolicy, context_form_for, forbids_user_after_result
 from proxy.exchange.thread.gate_prices import PlanPrices
 from proxy.exchange.thread.holdout import Holdout
 from proxy.exchange.turn import Toolkit
@@ -117,18 +112,14 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
     config, counter = process.config, process.counter
     writer = DialectComposer(dialect, counter.count)
     toolkit = Toolkit(
-        writer,
-        counter.count,
-        process.nonce_of,
-        tool_settings(config),
-        config.prices_of,
+        composer=writer,
+        count_tokens=counter.count,
+        nonce_of=process.nonce_of,
+        settings=tool_settings(config),
+        prices_of=config.prices_of,
         response_ids_in=partial(response_ids_of, dialect),
         round_to_store=partial(round_to_store, dialect),
-        forbids_user_after_result=partial(forbids_user_after_result, config),
-        must_alternate=partial(must_alternate, config),
-        binds_reasoning=partial(client_model_binds_reasoning, config, dialect),
-        opens_loops_with_reasoning=partial(opens_loops_with_reasoning, config, dialect),
-        strips_all_reasoning=partial(client_model_refuses_reasoning, config),
+        context_form_for=partial(context_form_for, config, dialect),
         block_format_for=partial(block_format_for, config),
         subagent_rules=lambda: subagent_rules_of(process.live_settings.subagent),
         configure=process.live_settings.try_change,
@@ -136,7 +127,11 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
     policy = build_policy(process, dialect, writer, toolkit)
     note_writer = NoteWriter(config, process.conversation_cache, writer)
     message_delivery = MessageDelivery(
-        process.conversation_cache, process.in_flight, writer, process.metrics, toolkit.forbids_user_after_result
+        process.conversation_cache,
+        process.in_flight,
+        writer,
+        process.metrics,
+        partial(forbids_user_after_result, config),
     )
     notes = build_notes(note_writer, policy, config, process.metrics, message_delivery)
     return Services(

@@ -213,7 +213,7 @@ async def _run_command(services: Services, placement: Placement | None, command:
         return earlier_answer
     if tip in ledger.parent_ids:
         return OTHER_BRANCH_TEXT
-    kit, model = services.toolkit, placement.request.model
+    kit = services.toolkit
     hand = CommandContext(
         placement.path_state,
         ledger,
@@ -221,7 +221,7 @@ async def _run_command(services: Services, placement: Placement | None, command:
         services.now(),
         kit.count_tokens,
         kit.settings,
-        kit.forbids_user_after_result(model),
+        kit.context_form_for(placement.request).suffixed,
     )
     try:
         done = apply_command(hand, asked)

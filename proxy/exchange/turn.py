@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from proxy.core import tools
 from proxy.core.compaction import CachePrices
 from proxy.core.context import (
-    FLAT_FORMAT,
     BlockFormat,
     Context,
     ContextForm,
@@ -74,7 +73,7 @@ log = logging.getLogger(__name__)
 NO_OTHER_HITS: Mapping[str, CrossConversationHits] = {}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Toolkit:
     """What running stack calls needs. Models are given by the client's name."""
 
@@ -83,26 +82,18 @@ class Toolkit:
     nonce_of: Callable[[str], str]
     settings: ToolSettings
     prices_of: Callable[[str], CachePrices]
-    response_ids_in: Callable[[Request, Sequence[Round]], tuple[str, ...]] = lambda *_: ()
+    response_ids_in: Callable[[Request, Sequence[Round]], tuple[str, ...]]
     """The ids by which a client may name the answer to a request, or parts of it."""
-    round_to_store: Callable[[Placement, Round], Round] = lambda _, done: done
+    round_to_store: Callable[[Placement, Round], Round]
     """A round as it is stored, with what else the client may name."""
-    forbids_user_after_result: Callable[[str], bool] = lambda _: False
-    """Whether the model takes no user message after a tool result."""
-    must_alternate: Callable[[str], bool] = lambda _: False
-    """Whether user and assistant must alternate for the model."""
-    binds_reasoning: Callable[[str], bool] = lambda _: False
-    """Whether the model takes reasoning only after the prefix that it was made with."""
-    opens_loops_with_reasoning: Callable[[Request], bool] = lambda _: False
-    """Whether an answer of a tool loop must open with its reasoning."""
-    strips_all_reasoning: Callable[[str], bool] = lambda _: False
-    """Whether no item needs its reasoning for the model, where that is removed."""
-    block_format_for: Callable[[str], BlockFormat] = lambda _: FLAT_FORMAT
+    context_form_for: Callable[[Request], ContextForm]
+    """What the model of a request accepts."""
+    block_format_for: Callable[[str], BlockFormat]
     """How the frame block is written for the model."""
     window_tokens_of: Callable[[str, str], int] = lambda *_: 0
     """The window of a model in a conversation, in tokens; 0 if unknown."""
-    subagent_rules: Callable[[], SubagentRules] = SubagentRules
-    configure: Callable[[Mapping[str, Any]], str] = lambda _: "it cannot be set here."
+    subagent_rules: Callable[[], SubagentRules]
+    configure: Callable[[Mapping[str, Any]], str]
     """Changes the subagent settings for everybody; returns the error, or empty."""
 
 
@@ -161,15 +152,9 @@ class Turn(msgspec.Struct, eq=False):
 
     @property
     def _context_form(self) -> ContextForm:
-        kit, model = self.toolkit, self.placement.request.model
-        return ContextForm(
-            suffixed=kit.forbids_user_after_result(model),
-            alternate=self.form is RequestForm.MILD or kit.must_alternate(model),
-            bound=kit.binds_reasoning(model),
-            strips_all=kit.strips_all_reasoning(model),
-            guided=self.form is RequestForm.FULL,
-            loops_open_with_reasoning=kit.opens_loops_with_reasoning(self.placement.request),
-        )
+        form = self.toolkit.context_form_for(self.placement.request)
+        alternate = form.alternate or self.form is RequestForm.MILD
+        return replace(form, alternate=alternate, guided=self.form is RequestForm.FULL)
 
     # ---------------------------------------------------------------------------------------------------- stack calls
     def run_stack_calls(
@@ -219,7 +204,7 @@ class Turn(msgspec.Struct, eq=False):
         frames = self.path_state.tree.frames
         openings = (frames[each.frame].opening for each in ended if each.frame in frames)
         isolated = any(opening and opening.view != "fork" for opening in openings)
-        if not isolated or not self.toolkit.binds_reasoning(self.placement.request.model):
+        if not isolated or not self._context_form.bound:
             return ()
         after = self._context_of(path_state)
         return tuple(
@@ -310,9 +295,7 @@ class Turn(msgspec.Struct, eq=False):
         if entry.id in ledger.entries:
             return []
         entry = entry if entry.seq == ledger.next_seq else replace(entry, seq=ledger.next_seq)
-        does_not_fit = self.is_by_other_maker or (
-            self.is_relayed and self.toolkit.binds_reasoning(placement.request.model)
-        )
+        does_not_fit = self.is_by_other_maker or (self.is_relayed and self._context_form.bound)
         if not (does_not_fit and placement.path_state.tree.is_awake):
             return [entry]
         return [

@@ -34,7 +34,7 @@ class BoundReasoning:
     dialect: Dialect
 
     def is_bound(self, here: PolicyInput) -> bool:
-        return client_model_binds_reasoning(self.config, self.dialect, here.request.model)
+        return binds_reasoning(self.config, self.dialect, self.config.upstream_model_of(here.request.model))
 
     def drop_all(self, here: PolicyInput) -> list[FrameEvent]:
         """Drop all reasoning so far, once, where the model binds it to its prefix."""
@@ -115,11 +115,6 @@ def binds_reasoning(config: Config, dialect: Dialect, model: str) -> bool:
     return signed or config.tariff_of(model).binding != "none"
 
 
-def client_model_binds_reasoning(config: Config, dialect: Dialect, model: str) -> bool:
-    """`binds_reasoning` by the client's model name."""
-    return binds_reasoning(config, dialect, config.upstream_model_of(model))
-
-
 def wants_reasoning_back(config: Config, model: str) -> bool:
     """Whether this model's provider (by the upstream's name) refuses an answer with calls that lacks its reasoning."""
     # DeepSeek V4 and Kimi refuse calls without the `reasoning_content` that they were made with, in all later requests.
@@ -152,23 +147,15 @@ def refuses_reasoning(config: Config, model: str) -> bool:
     return config.tariff_of(model).binding == "error" or family_of(model) in UNPAIRED_FAMILIES
 
 
-def client_model_refuses_reasoning(config: Config, model: str) -> bool:
-    """`refuses_reasoning` by the client's model name."""
-    return refuses_reasoning(config, config.upstream_model_of(model))
-
-
 def must_open_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
     """Whether `request` is in a tool loop whose last answer must open with its reasoning, by the request or else by the
     upstream's model name."""
-    return not ends_with_user_message(request.messages) and _opens_loops_with_reasoning(config, dialect, request, model)
+    return not ends_with_user_message(request.messages) and opens_loops_with_reasoning(config, dialect, request, model)
 
 
-def opens_loops_with_reasoning(config: Config, dialect: Dialect, request: Request) -> bool:
-    """Whether the last answer of any tool loop of this request's model must open with its reasoning."""
-    return _opens_loops_with_reasoning(config, dialect, request, config.upstream_model_of(request.model))
-
-
-def _opens_loops_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
+def opens_loops_with_reasoning(config: Config, dialect: Dialect, request: Request, model: str) -> bool:
+    """Whether the last answer of any tool loop of `request` must open with its reasoning, as `must_open_with_reasoning`
+    says of one loop."""
     # Claude with a fixed thinking budget: 400 "expected thinking, but found tool_use". With adaptive thinking it
     # may go.
     must_open = dialect.must_open_with_reasoning(request)

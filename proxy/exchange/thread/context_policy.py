@@ -35,6 +35,7 @@ from proxy.core.compaction import (
     within_outlay,
 )
 from proxy.core.context import (
+    ContextForm,
     MessageComposer,
     block_of,
     guidance_text,
@@ -59,13 +60,19 @@ from proxy.core.frames import (
     ThreadWoken,
     reduce,
 )
-from proxy.core.ledger import Ledger, is_edited_by_provider
+from proxy.core.ledger import Ledger, Request, is_edited_by_provider
 from proxy.core.observers import ends_with_user_message, message_of, rounds_of
 from proxy.core.policy import InferenceRules
 from proxy.core.recall import RestoreOptions
 from proxy.core.tools import CallGroup, ToolContext, ToolSettings
 from proxy.dialects import AppendedTools, Dialect, never_holds_compaction
-from proxy.exchange.thread.bound_reasoning import BoundReasoning, is_assistant_entry
+from proxy.exchange.thread.bound_reasoning import (
+    BoundReasoning,
+    binds_reasoning,
+    is_assistant_entry,
+    opens_loops_with_reasoning,
+    refuses_reasoning,
+)
 from proxy.exchange.thread.brief_tool_arrays import BriefToolArrays
 from proxy.exchange.thread.choose_block_format import block_format_for, uses_minimal_view
 from proxy.exchange.thread.fold_rules import fold_rules
@@ -560,9 +567,16 @@ def forbids_user_after_result(config: Config, model: str) -> bool:
     return config.tariff_of(config.upstream_model_of(model)).after_tool == "suffix"
 
 
-def must_alternate(config: Config, model: str) -> bool:
-    """By the client's model name: whether user and assistant must alternate."""
-    return config.tariff_of(config.upstream_model_of(model)).roles == "alternate"
+def context_form_for(config: Config, dialect: Dialect, request: Request) -> ContextForm:
+    """What the model of this request accepts."""
+    model = config.upstream_model_of(request.model)
+    return ContextForm(
+        suffixed=forbids_user_after_result(config, request.model),
+        alternate=config.tariff_of(model).roles == "alternate",
+        bound=binds_reasoning(config, dialect, model),
+        strips_all=refuses_reasoning(config, model),
+        loops_open_with_reasoning=opens_loops_with_reasoning(config, dialect, request, model),
+    )
 
 
 @lru_cache(maxsize=64)
