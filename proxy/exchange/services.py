@@ -121,6 +121,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         round_to_store=partial(round_to_store, dialect),
         context_form_for=partial(context_form_for, config, dialect),
         block_format_for=partial(block_format_for, config),
+        window_tokens_of=lambda model, conversation: process.window_of(model, conversation).known_tokens,
         subagent_rules=lambda: subagent_rules_of(process.live_settings.subagent),
         configure=process.live_settings.try_change,
     )

@@ -90,7 +90,7 @@ class Toolkit:
     """What the model of a request accepts."""
     block_format_for: Callable[[str], BlockFormat]
     """How the frame block is written for the model."""
-    window_tokens_of: Callable[[str, str], int] = lambda *_: 0
+    window_tokens_of: Callable[[str, str], int]
     """The window of a model in a conversation, in tokens; 0 if unknown."""
     subagent_rules: Callable[[], SubagentRules]
     configure: Callable[[Mapping[str, Any]], str]

@@ -218,7 +218,7 @@ def test_switched_off_each_conversation_is_its_own(stage: Stage, provider: Scrip
 @pytest.mark.rows("S1-48", "S1-112")
 def test_a_block_is_told_by_the_count_its_budget_is_kept_by(provider: ScriptedProvider, stage: Stage) -> None:
     """To people as to the model: by an estimate, a block that fills its budget would be over it."""
-    chat = stage.chat(stage.proxy(budgets__total=500, stack_rounds=20, child_view="isolate"))
+    chat = stage.chat(stage.proxy(budgets__total=500, stack_rounds=20, child_view="isolate"), model="claude-haiku-4-5")
     results = "Everything works without further difficulties. " * 40
     provider.will(
         *(step for i in range(4) for step in (does(push(f"Part {i}")), does(pop(results)))),
@@ -231,7 +231,9 @@ def test_a_block_is_told_by_the_count_its_budget_is_kept_by(provider: ScriptedPr
 
     provider.will(says("ok"))
     chat.returns("a.py")
-    assert f"Block: {told['block_tokens']} tokens" in texts(provider.received[-1].messages)[-2]
+    info = texts(provider.received[-1].messages)[-2]
+    assert f"Block: {told['block_tokens']} tokens" in info
+    assert f" tokens of {told['window']:,} (" in info
 
 
 @pytest.mark.rows("S1-112", "S1-113", "S1-116", "S1-117", "S1-12")
