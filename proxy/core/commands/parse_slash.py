@@ -10,7 +10,7 @@ later request.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -128,88 +128,83 @@ def _is_added_by_client(message: Message) -> bool:
 
 
 HELP = "help"
-READ_ONLY_COMMANDS = ("status", "tree", HELP)
+Reading = FrameCommand | SayCommand | None
+"""What the text behind the name of a command asks for; None where something is missing."""
 
-# How each command is written, and what it does.
-USAGE: Mapping[str, str] = {
-    "status": "what is active and what is planned",
-    "tree": "all frames, drawn",
-    "push TITLE | CRITERIA": "begin a frame under the active one",
-    "plan TITLE; TITLE | CRITERIA; ...": "plan frames under the active one; `under FRAME: TITLE; ...` elsewhere",
-    "activate FRAME": "begin a planned frame, resume a blocked one, try a failed one again",
-    "pop STATUS RESULTS": "end the active frame as completed, failed or blocked",
-    "invalidate FRAME | REASON": "a frame is no longer wanted, nor what is planned below it",
-    "rename FRAME | TITLE | CRITERIA": "other words for a planned frame",
-    "say TEXT": "tell the agent with its next request; `--follow-up TEXT` when it has nothing more to do",
-    HELP: "this text",
-}
+
+class SlashCommand(msgspec.Struct, frozen=True):
+    """One command: how it is written, what it does, and how the text behind its name is read. Without `read` it only
+    looks."""
+
+    usage: str
+    purpose: str
+    read: Callable[[str], Reading] | None = None
 
 
 def help_text() -> str:
-    width = max(map(len, USAGE))
-    rows = "\n".join(f"{COMMAND_WORD} {how.ljust(width)}  {purpose}" for how, purpose in USAGE.items())
+    width = max(len(row.usage) for row in SLASH_COMMANDS)
+    rows = "\n".join(f"{COMMAND_WORD} {row.usage.ljust(width)}  {row.purpose}" for row in SLASH_COMMANDS)
     ending = "CRITERIA, STATUS and RESULTS may be left away. FRAME is an id, its beginning, or a title."
     return f"Commands to the proxy. The agent does not see them:\n\n```\n{rows}\n```\n\n{ending}"
 
 
 def parse(command: str) -> FrameCommand | SayCommand | str:
-    """The command in a text: a frame command, words for an agent, or one of `READ_ONLY_COMMANDS`. Raises
+    """The command in a text: a frame command, words for an agent, or the name of a command that only looks. Raises
     InvalidCommand."""
     match = _COMMAND.fullmatch(command)
     verb = (match["verb"] or HELP).lower() if match else HELP
     rest = (match["rest"] or "").strip() if match else ""
-    if verb in READ_ONLY_COMMANDS:
-        return verb
-    if (reader := _PARSERS.get(verb)) is None:
+    if (row := _COMMANDS_BY_NAME.get(verb)) is None:
         raise InvalidCommand(f"There is no command {verb[:40]!r}. {help_text()}")
-    return reader(rest)
+    if row.read is None:
+        return verb
+    if (asked := row.read(rest)) is None:
+        raise InvalidCommand(f"Write it as `{COMMAND_WORD} {row.usage}`. `{COMMAND_WORD} {HELP}` lists all commands.")
+    return asked
 
 
-def _parse_push(rest: str) -> FrameCommand:
+def _parse_push(rest: str) -> Reading:
     title, criteria = _split_fields(rest, 2)
-    return PushCommand(FrameSpec(_require(title, "push"), criteria))
+    return PushCommand(FrameSpec(title, criteria)) if title else None
 
 
-def _parse_plan(rest: str) -> FrameCommand:
+def _parse_plan(rest: str) -> Reading:
     parent = ""
     if under := re.match(r"under\s+(?P<frame>[^:]+):(?P<steps>.*)", rest, re.IGNORECASE):
         parent, rest = under["frame"].strip(), under["steps"]
     fields = (_split_fields(part, 2) for part in rest.split(";") if part.strip())
-    steps = tuple(FrameSpec(_require(title, "plan"), criteria) for title, criteria in fields)
-    if not steps:
-        raise _usage_error("plan")
-    return PlanCommand(steps, parent)
+    steps = tuple(FrameSpec(title, criteria) for title, criteria in fields)
+    return PlanCommand(steps, parent) if steps and all(step.title for step in steps) else None
 
 
-def _parse_activate(rest: str) -> FrameCommand:
-    return ActivateCommand(_require(rest, "activate"))
+def _parse_activate(rest: str) -> Reading:
+    return ActivateCommand(rest) if rest else None
 
 
-def _parse_pop(rest: str) -> FrameCommand:
+def _parse_pop(rest: str) -> Reading:
     first, _, results = rest.partition(" ")
     if first.lower() in tuple(RETURN_STATUSES):
         return PopCommand(status=first.lower(), results=results.strip())
     return PopCommand(results=rest)
 
 
-def _parse_invalidate(rest: str) -> FrameCommand:
+def _parse_invalidate(rest: str) -> Reading:
     frame, reason = _split_fields(rest, 2)
-    return InvalidateCommand(_require(frame, "invalidate"), _require(reason, "invalidate"))
+    return InvalidateCommand(frame, reason) if frame and reason else None
 
 
-def _parse_rename(rest: str) -> FrameCommand:
+def _parse_rename(rest: str) -> Reading:
     frame, title, criteria = _split_fields(rest, 3)
-    if not title and not criteria:
-        raise _usage_error("rename")
-    return RenameCommand(_require(frame, "rename"), title, criteria)
+    return RenameCommand(frame, title, criteria) if frame and (title or criteria) else None
 
 
-def _parse_say(rest: str) -> SayCommand:
+def _parse_say(rest: str) -> Reading:
+    """Raises InvalidCommand where another conversation is meant."""
     if _SAY_TARGET.match(rest):
         raise InvalidCommand(OTHER_CONVERSATION_TEXT)
     match = _SAY_ARGUMENTS.fullmatch(rest)
     if match is None or match["text"].startswith("--"):
-        raise _usage_error("say")
+        return None
     return SayCommand(match["text"], "--follow-up" in match["options"].split())
 
 
@@ -219,23 +214,28 @@ def _split_fields(rest: str, count: int) -> list[str]:
     return fields + [""] * (count - len(fields))
 
 
-def _require(text: str, verb: str) -> str:
-    if not text:
-        raise _usage_error(verb)
-    return text
-
-
-def _usage_error(verb: str) -> InvalidCommand:
-    how = next(how for how in USAGE if how.split()[0] == verb)
-    return InvalidCommand(f"Write it as `{COMMAND_WORD} {how}`. `{COMMAND_WORD} {HELP}` lists all commands.")
-
-
-_PARSERS: Mapping[str, Callable[[str], FrameCommand | SayCommand]] = {
-    "push": _parse_push,
-    "plan": _parse_plan,
-    "activate": _parse_activate,
-    "pop": _parse_pop,
-    "invalidate": _parse_invalidate,
-    "rename": _parse_rename,
-    "say": _parse_say,
-}
+SLASH_COMMANDS = (
+    SlashCommand("status", "what is active and what is planned"),
+    SlashCommand("tree", "all frames, drawn"),
+    SlashCommand("push TITLE | CRITERIA", "begin a frame under the active one", _parse_push),
+    SlashCommand(
+        "plan TITLE; TITLE | CRITERIA; ...",
+        "plan frames under the active one; `under FRAME: TITLE; ...` elsewhere",
+        _parse_plan,
+    ),
+    SlashCommand(
+        "activate FRAME", "begin a planned frame, resume a blocked one, try a failed one again", _parse_activate
+    ),
+    SlashCommand("pop STATUS RESULTS", "end the active frame as completed, failed or blocked", _parse_pop),
+    SlashCommand(
+        "invalidate FRAME | REASON", "a frame is no longer wanted, nor what is planned below it", _parse_invalidate
+    ),
+    SlashCommand("rename FRAME | TITLE | CRITERIA", "other words for a planned frame", _parse_rename),
+    SlashCommand(
+        "say TEXT",
+        "tell the agent with its next request; `--follow-up TEXT` when it has nothing more to do",
+        _parse_say,
+    ),
+    SlashCommand(HELP, "this text"),
+)
+_COMMANDS_BY_NAME = {row.usage.partition(" ")[0]: row for row in SLASH_COMMANDS}

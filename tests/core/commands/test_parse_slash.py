@@ -20,7 +20,7 @@ from proxy.core.commands.command_values import (
 from proxy.core.commands.parse_slash import (
     ANSWER_MARK,
     MAX_COMMAND_CHARACTERS,
-    USAGE,
+    SLASH_COMMANDS,
     CommandPositions,
     InvalidCommand,
     SayCommand,
@@ -170,6 +170,6 @@ def test_whatever_is_typed_is_read_or_answered(text: str) -> None:
 
 
 def test_help_names_every_command_and_each_of_them_is_read() -> None:
-    for how in USAGE:
-        assert f"/stack {how}" in help_text()
-        assert parse(f"/stack {how.replace('STATUS', 'failed')}") is not None
+    for command in SLASH_COMMANDS:
+        assert f"/stack {command.usage}" in help_text()
+        assert parse(f"/stack {command.usage.replace('STATUS', 'failed')}") is not None
