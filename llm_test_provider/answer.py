@@ -95,7 +95,7 @@ class ErrorEvent:
     error: Mapping[str, Any]
     after_events: int = 0
     with_choices: bool = False
-    """Chat completions: put `choices: []` beside the error, as some gateways do."""
+    """Chat completions: put an empty choice with the finish "error" beside it, as OpenRouter does."""
     then_done: bool = False
     as_failed: bool = False
     """Responses: say `response.failed` in place of `error`."""

@@ -36,7 +36,8 @@ def events_of(answer: ScriptedAnswer, facts: AnswerFacts) -> list[bytes]:
         return chat_sse.events_of([*payloads, chat_sse.DONE], answer.events)
     error: JsonObject = {"error": dict(answer.error.error)}
     if answer.error.with_choices:
-        error = _frame(facts, "chat.completion.chunk") | {"choices": []} | error
+        failed: JsonObject = {"index": 0, "delta": {"content": ""}, "finish_reason": "error"}
+        error = _frame(facts, "chat.completion.chunk") | {"choices": [failed]} | error
     done = [chat_sse.DONE] if answer.error.then_done else []
     return chat_sse.events_of([*payloads[: answer.error.after_events], encoded(error), *done], answer.events)
 

@@ -18,9 +18,9 @@ _TOO_LONG = re.compile(
     rb"|prompt is too long|input is too long|too (long|large)[^\"]{0,40}(prompt|input|context|model)"
     rb"|(prompt|input|request|messages?)[^\"]{0,60}(exceed|too long|too large|larger than|longer than)"
     rb"[^\"]{0,80}(token|context|length|limit|window)"
-    rb"|exceeds?[^\"]{0,60}(context|token limit|maximum number of tokens|available context)"
+    rb"|exceeds?[^\"]{0,60}(context|token limit|maximum number of tokens|available context|max_(seq|model)_len)"
     rb"|(token count|tokens?)[^\"]{0,80}(exceed|only supports up to|must be <=)|range of input length"
-    rb"|reduce the (length|input token)|exceed_context_size|request_too_large"
+    rb"|inputs?`? must have less than \d+ tokens|reduce the (length|input token)|exceed_context_size|request_too_large"
     rb"|context (limit|overflow)|tokens in (the )?prompt|(prompt|input)[^\"]{0,30}(greater than|over the limit)"
     rb"|(model|window) (only )?supports( at most| up to)? \d+( tokens|\")|requested \d+ tokens, max"
     rb"|(prompt|input|conversation|history) (is |was )?too long|maximum number of (input|prompt) tokens",

@@ -176,7 +176,7 @@ HASTE = {"message": "Rate limit reached for tokens per min. Please try again in 
 
 def error_in(error: dict[str, str], behind: int) -> Scripted:
     """An answer that is an error behind so many events that only begin it."""
-    return says("unreached", error=ErrorEvent(error, after_events=behind, as_failed=behind > 1))
+    return says("unreached", error=ErrorEvent(error, behind, with_choices=behind == 1, as_failed=behind > 1))
 
 
 @pytest.mark.rows("S4-24")

@@ -53,6 +53,8 @@ def test_what_is_said_of_an_answer_or_a_name_is_no_overflow(words: str) -> None:
         "This model supports at most 131072 tokens, but 140000 were given",
         "Number of tokens in the prompt is over the limit",
         "Your conversation is too long",
+        "Input validation error: `inputs` must have less than 8192 tokens. Given: 9000",
+        "EngineCore encountered an issue: prompt length 9000 exceeds max_seq_len 8192",
         "输入长度超过模型的最大上下文长度",
         "プロンプトが長すぎます",
         "Die Eingabe ist zu lang: 140000 Token",

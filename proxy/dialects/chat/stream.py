@@ -229,15 +229,15 @@ class ChatRoundReader(RoundReader):
             return (UnknownEvent(),)
         self.model = self.model or chunk.model or ""
         events: list[ChunkEvent] = []
-        if chunk.error:
-            self.failed = True
-            self.error = self.error or raw_json.encode(chunk.error)
-            events.append(StreamError())
         choices = chunk.choices or ()
         for choice in choices:
             self.choice_count = max(self.choice_count, len(choices), choice.index + 1)
             if choice.index == 0:
                 events += self._choice(choice)
+        if chunk.error:  # OpenRouter puts the finish "error" beside it, which ends nothing that can be asked again
+            self.failed = True
+            self.error = self.error or raw_json.encode(chunk.error)
+            events = [StreamError(), *(event for event in events if not isinstance(event, Finish))]
         if chunk.usage:
             self.usage = chunk.usage
             events.append(UsageReport())
