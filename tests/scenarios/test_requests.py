@@ -9,7 +9,7 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, says
 from tests.harness import Conversation, Stage, as_one_text, bash, does, op, pop, push, recall
-from tests.scenarios.sessions import TOOLS, Session, todo
+from tests.scenarios.sessions import TOOLS, Session, portrait, todo
 
 LEDGER, EXPORT, PLUGINS = "The nightly ledger run warns", "Accounting needs an export", "explain the plugin registry"
 THREE_REQUESTS = f"""
@@ -163,6 +163,34 @@ def test_a_block_has_the_first_request_beside_the_second_only_where_its_words_ar
     assert "Both are made." in as_one_text(provider.received[-1].messages)
     assert "Translate the onboarding email" in block
     assert "Read the grammar" not in block
+
+
+@pytest.mark.rows("S0-52", "S0-55")
+def test_an_item_of_the_plan_in_the_words_of_the_request_is_the_request(session: Session) -> None:
+    """It stood beside the request, or below it, as a second task of the same title."""
+    session.plays("""
+        user: Please fix the cart.
+        todo: [>] Fix the cart | [ ] Write the changelog
+        edit src/cart.py
+        todo: [x] Fix the cart | [>] Write the changelog
+        edit CHANGELOG.md
+        todo: [x] Fix the cart | [x] Write the changelog
+        says: Both are done.
+        user: Next: dark mode for the dashboard
+        todo: [>] Dark mode for the dashboard | [ ] Screenshots
+        edit theme.css
+        todo: [x] Dark mode for the dashboard | [>] Screenshots
+        run make shots
+        says: It is dark.
+    """)
+
+    drawn = portrait(session.chat.proxy, steps=False)
+    assert [line.strip() for line in drawn.splitlines()[1:]] == [
+        "plan completed: Write the changelog",
+        "request completed: Please fix the cart.",
+        "request in_progress: Dark mode for the dashboard",
+        "plan in_progress: Screenshots",
+    ]
 
 
 @pytest.mark.rows("S0-52", "S0-55")

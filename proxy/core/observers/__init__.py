@@ -48,6 +48,7 @@ from proxy.core.observers.plan import (
     PlanReplaced,
     observe_plan,
     reconcile_plan,
+    without_task_itself,
 )
 from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES, TreeMove, parse_command_line
 from proxy.core.observers.step import (
@@ -75,6 +76,7 @@ from proxy.core.observers.tool_roles import (
 from proxy.core.observers.turns import (
     asked_in,
     asks_for_summary,
+    bare_task,
     continues_by_topic,
     continues_by_wording,
     continues_turn,

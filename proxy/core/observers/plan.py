@@ -6,14 +6,16 @@ its caller changes the frames."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.core.observers.call_outcomes import call_failed
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, ToolSpec
+from proxy.core.observers.turns import bare_task
 from proxy.core.text import without_escaped_quotes
 
 MAX_PLAN_ITEMS = 300  # of one list; a longer one is data
@@ -251,6 +253,19 @@ def reconcile_plan(known: Sequence[MirroredItem], change: PlanChange) -> PlanDif
     if isinstance(change, PlanReplaced):
         return _diff_list(known, change.items[:MAX_PLAN_ITEMS])
     return _diff_item(known, change)
+
+
+def without_task_itself(change: PlanChange, task: Container[str], known: Sequence[MirroredItem]) -> PlanChange:
+    """The change without a new item in the words of the `task` that the plan is for (`bare_task`): work on that item
+    is work on the task. An open item among the `known` ones stays what it is."""
+    own_titles = {bare_task(was.title) for was in known if was.status in OPEN_STATUSES}
+
+    def is_task(title: str | None) -> bool:
+        return title is not None and (bare := bare_task(title)) in task and bare not in own_titles
+
+    if isinstance(change, PlanReplaced):
+        return replace(change, items=tuple(item for item in change.items if not is_task(item.title)))
+    return replace(change, title=None) if change.created and is_task(change.title) else change
 
 
 def _diff_list(known: Sequence[MirroredItem], items: Sequence[PlanItem]) -> PlanDiff:

@@ -375,6 +375,8 @@ def task_text_of(text: str) -> str:
     if _CLIENT_TEXT.match(text):
         return ""
     while courtesy := _COURTESY.match(said) or _PRAISE.match(said):
+        if _is_order(_without_acknowledgement(courtesy[0])):  # "Please fix the cart."
+            break
         said = said[courtesy.end() :].strip()
     if (further := _further_order(_without_acknowledgement(said))) and not _WANT.match(further):
         return _as_sentence(further)
@@ -382,6 +384,12 @@ def task_text_of(text: str) -> str:
     if (introduction := _INTRODUCTION.match(task)) and not _is_order(introduction[0]):
         return _as_sentence(task[introduction.end() :])
     return text if task == text else _as_sentence(_TRANSITION.sub("", task, count=1).strip() or task)
+
+
+def bare_task(text: str) -> str:
+    """What a text asks for, to compare it: without case, words such as "please" in front, and the marks at its end."""
+    bare = _TRANSITION.sub("", task_text_of(text), count=1)
+    return " ".join(bare.split()).casefold().rstrip(" .!\u3002\uff01")
 
 
 def _begin_of_order(said: str) -> int:

@@ -66,6 +66,7 @@ from proxy.core.observers import (
     Step,
     ToolRoles,
     asked_in,
+    bare_task,
     continues_by_topic,
     continues_by_wording,
     ends_with_user_message,
@@ -77,6 +78,7 @@ from proxy.core.observers import (
     reconcile_plan,
     step_of,
     task_text_of,
+    without_task_itself,
 )
 from proxy.core.text import cut_middle
 
@@ -167,8 +169,11 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
     answered = {entry: m.answers for m, entry in results}
     calls = [call.id for call in message.calls]
     opened, behind = _frame_begun_with(inference.tree, called)
+    home = inference.tree.frames[plan_parent(inference.tree)]
+    task = {bare_task(home.title), bare_task(home.criteria)}
     for change in plan_changes:
-        diff = reconcile_plan(_mirrored_items(inference.tree), change)
+        known = _mirrored_items(inference.tree)
+        diff = reconcile_plan(known, without_task_itself(change, task, known))
         changing = answered.get(change.entry, "")
         is_behind = not opened or changing in behind
         inference.calls_behind = frozenset(calls[calls.index(changing) + 1 :] if changing in calls else ())

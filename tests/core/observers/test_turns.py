@@ -64,6 +64,8 @@ def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
         ("/compact", "/compact"),
         ("(conversation starts)", ""),
         ("Hi there!", ""),
+        ("Please fix the cart.", "Please fix the cart."),
+        ("ok remove the alias.", "ok remove the alias."),
         ("its perfect", ""),
         ("What does <time> do in HTML?", "What does <time> do in HTML?"),
         ("Why does `<file>` fail in <info>x</info>?", "Why does `<file>` fail in <info>x</info>?"),
