@@ -643,6 +643,35 @@ LEXER_WITH_A_FRAME = [
 """An item of a plan, and in it a frame of the model's own."""
 
 
+@pytest.mark.rows("S0-55")
+def test_scratch_files_are_told_apart_from_the_changes_that_were_asked_for(
+    session: Session, provider: ScriptedProvider
+) -> None:
+    session.plays("""
+        user: Fix the title of the handbook.
+        read handbook.md
+        edit handbook.md
+        edit /tmp/check.py
+        run python /tmp/check.py > /tmp/out.txt
+        says: The title of the handbook is right now.
+        user: Implement a rate limiter for the public API.
+    """)
+    provider.will(does(push("Limit")), does(bash("sed -i s/a/b/ src/limit.py; touch /tmp/a")), does(pop()), says("ok"))
+    session.chat.says("Implement a rate limiter for the public API.")
+    session.chat.returns("ok")
+
+    (trace,) = traces(line(provider))
+    assert (
+        "<files>changed: handbook.md\nchanged in a temporary folder: /tmp/check.py, /tmp/out.txt (by command)</files>"
+        in trace
+    )
+    assert "edited handbook.md\n- edited /tmp/check.py" in trace
+    frame = session.chat.proxy.frames()["Fix the title of the handbook."]
+    assert frame["artifacts"] == ["handbook.md"]
+    told = "changed by command: src/limit.py; changed in a temporary folder: /tmp/a</files>"
+    assert told in as_one_text(line(provider))
+
+
 @pytest.mark.rows("S0-18", "S2-12")
 def test_what_a_frame_returned_is_told_when_the_work_around_it_leaves(
     session: Session, provider: ScriptedProvider

@@ -27,6 +27,7 @@ from proxy.core.frames import (
     one_spelling,
     subagent_frame_id,
     telling_names,
+    temporary_among,
 )
 from proxy.core.ledger import Call
 from proxy.core.observers import (
@@ -435,9 +436,12 @@ def _how_by_command(file: ObservedFile, before: str | None) -> str:
 
 
 def artifacts_in_facts(facts: SpanFacts) -> Sequence[str]:
-    """Paths of created and changed files, without deleted ones and those that only a command line names."""
+    """Paths of created and changed files, without deleted and temporary ones, and those that only a command line
+    names."""
     others = (" (deleted)", f"{BY_COMMAND})", f" ({BY_COMMAND_OR_EARLIER})", f" ({UNDONE})")
-    return tuple(path.removesuffix(" (created)") for path in facts.changed if not path.endswith(others))
+    paths = [path.removesuffix(" (created)") for path in facts.changed if not path.endswith(others)]
+    temporary = temporary_among(paths)
+    return tuple(path for path in paths if path not in temporary)
 
 
 # ----------------------------------------------------------------------------------------------- what stands with calls

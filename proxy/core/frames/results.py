@@ -14,7 +14,7 @@ from itertools import zip_longest
 import msgspec
 
 from proxy.core.frames.announcements import announced_part, outcome_part
-from proxy.core.frames.same_paths import one_spelling
+from proxy.core.frames.same_paths import one_spelling, temporary_among
 from proxy.core.frames.tree import CONVERSATION, Frame, Status, Tree, children, next_planned
 from proxy.core.text import (
     TRUNCATION_MARKER,
@@ -51,6 +51,8 @@ POP_PARENT_ADVICE = "If the criteria of {frame} ({title}) are met, pop it with r
 ANSWER_USER_ADVICE = "If the overall goal is reached, answer the user; else plan what is missing."
 
 READ, CHANGED, CHANGED_BY_COMMAND = "read", "changed", "changed by command"
+CHANGED_TEMPORARY = "changed in a temporary folder"
+"""Of scratch files: they are told apart from the changes that the user asked for."""
 _HOW = re.compile(rf" \(({READ}|{CHANGED}|{CHANGED_BY_COMMAND})\)$")
 
 
@@ -163,9 +165,12 @@ def _files(paths: Sequence[str], count: CountTokens) -> str:
         how = match[1] if (match := _HOW.search(path)) else ""
         plain_path = spelled[_HOW.sub("", path)]
         access_by_path[plain_path] = access_by_path.get(plain_path) or how or "noted"
+    for path in temporary_among(access_by_path):
+        if access_by_path[path] in (CHANGED, CHANGED_BY_COMMAND):
+            access_by_path[path] = CHANGED_TEMPORARY
     groups = []
     remaining_tokens = MAX_FILES_TOKENS
-    for how in (CHANGED, CHANGED_BY_COMMAND, "noted", READ):
+    for how in (CHANGED, CHANGED_BY_COMMAND, "noted", CHANGED_TEMPORARY, READ):
         named = [path for path, access in access_by_path.items() if access == how]
         shown: list[str] = []
         for path in named:

@@ -47,17 +47,30 @@ def one_spelling(paths: Iterable[str]) -> Mapping[str, str]:
     return spelled
 
 
+_TEMPORARY = re.compile(
+    r"(?:/private)?/(?:tmp|var/tmp|var/folders)/|\$\{?TMPDIR\b|.*/(?:local|windows)/temp/", re.IGNORECASE
+)
+
+
+def temporary_among(paths: Iterable[str]) -> frozenset[str]:
+    """The paths in a temporary folder of the system; none where all of them are, because the project is there then."""
+    paths = frozenset(paths)
+    temporary = frozenset(path for path in paths if _TEMPORARY.match(_plain(path)))
+    return temporary if temporary != paths else frozenset()
+
+
 def telling_names(paths: Iterable[str]) -> Mapping[str, str]:
     """For each path of which another file has the name too, as much of its end as tells the two apart: `a/x.py` and
-    `b/x.py`. A file with a name of its own is not in it."""
+    `b/x.py`; of one in a temporary folder all of it. A file with a name of its own is not in it."""
     paths = tuple(dict.fromkeys(paths))
+    temporary = temporary_among(paths)
     spelled = one_spelling(paths)
     files = {path: _plain(spelled[path]).rstrip("/") for path in paths}
     ends = Counter(end for file in set(files.values()) for end in _ends_of(file))
     return {
-        path: next((end for end in _ends_of(file) if ends[end] == 1), file)
+        path: file if path in temporary else next((end for end in _ends_of(file) if ends[end] == 1), file)
         for path, file in files.items()
-        if ends[file.rpartition("/")[2]] > 1
+        if path in temporary or ends[file.rpartition("/")[2]] > 1
     }
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proxy.core.frames import direct_path, is_same_file, one_spelling
+from proxy.core.frames import direct_path, is_same_file, one_spelling, telling_names, temporary_among
 
 
 @pytest.mark.rows("S0-55")
@@ -49,3 +49,13 @@ def test_a_file_is_the_same_by_any_way_to_it() -> None:
     assert is_same_file("/repo/pkg/../tests/x.py", "tests/x.py")
     assert is_same_file("./tests/x.py", "pkg/../tests/x.py")
     assert not is_same_file("/pkg/../x.py", "/pkg/x.py")
+
+
+@pytest.mark.rows("S0-55")
+def test_a_file_in_a_temporary_folder_is_told_by_all_of_its_path() -> None:
+    scratch = {"/tmp/check.py", "/private/var/folders/x/a.txt", "$TMPDIR/b", r"C:\Users\a\AppData\Local\Temp\c.py"}
+    own = {"src/a.py", "tmp/d.py", "/repo/tmp/e.py", "/tmpfiles/f.py"}
+
+    assert temporary_among(scratch | own) == scratch
+    assert telling_names(scratch | own)["/tmp/check.py"] == "/tmp/check.py"
+    assert temporary_among({"/tmp/project/a.py", "/tmp/project/b.py"}) == frozenset()  # the project is there

@@ -8,6 +8,7 @@ import msgspec
 
 from proxy.core.compaction.trace.sections import EMPTY_SECTIONS, MORE_PATTERN, NAMES_SECTION, PARAGRAPH, TRACE_SECTIONS
 from proxy.core.compaction.trace.span_facts import READ_AGAIN, SpanFacts, merge_facts
+from proxy.core.frames import CHANGED_TEMPORARY
 from proxy.core.text import unescape_own_tags
 
 _OLD_SECTIONS = ("progress", "commands", "names")
@@ -55,7 +56,7 @@ def _parse_trace(text: str) -> ParsedTrace:
     said = sections.get("said", "")
     return ParsedTrace(
         SpanFacts(
-            changed=_split_paths(files.get("changed", "")),
+            changed=(*_split_paths(files.get("changed", "")), *_split_paths(files.get(CHANGED_TEMPORARY, ""))),
             read=_split_paths(files.get("read", "")),
             commands=lists.get("commands", ()),
             decisions=lists.get("decisions", ()),

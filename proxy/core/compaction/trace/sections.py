@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.compaction.trace.span_facts import ITEM_CHARACTERS, READ_AGAIN, UNDONE_LATER, SpanFacts, item_path
-from proxy.core.frames import one_spelling, outcome_part
+from proxy.core.frames import CHANGED_TEMPORARY, one_spelling, outcome_part, temporary_among
 from proxy.core.observers import WrittenText
 from proxy.core.text import GAP_MARKER, CountTokens, cut_for_display, cut_middle, escape_own_tags, remove_illegal_xml
 
@@ -176,9 +176,12 @@ def _said_section(texts: Sequence[str], budget: int, count: CountTokens) -> str:
 
 
 def written_section(written: Sequence[WrittenText], count: CountTokens) -> str:
-    """The newest texts that fit, oldest first, each behind the path of its file. One that would be escaped is none."""
+    """The newest texts that fit, oldest first, each behind the path of its file; in front those of temporary files, if
+    there is room for more. One that would be escaped is none."""
     room, told = MAX_WRITTEN_TOKENS, list[str]()
-    for each in reversed(written):
+    temporary = temporary_among(each.path for each in written)
+    by_need = sorted(written, key=lambda each: each.path not in temporary)
+    for each in reversed(by_need):
         block = f"[{', '.join(filter(None, (each.path, each.place)))}]\n{each.text.strip(LINE_BREAKS)}"
         if (
             len(each.text.strip()) < MIN_WRITTEN_CHARACTERS
@@ -264,7 +267,10 @@ def _files_section(facts: SpanFacts, for_changed: int, for_read: int, count: Cou
     """Changed files first: later work builds on them."""
     changed_paths = {item_path(item) for item in facts.changed}
     read = [item for item in facts.read if item_path(item) not in changed_paths]
-    groups = (("changed", facts.changed, for_changed), ("read", read, for_read))
+    temporary = temporary_among(map(item_path, (*facts.changed, *read)))
+    changed = [item for item in facts.changed if item_path(item) not in temporary]
+    scratch = [item for item in facts.changed if item_path(item) in temporary]
+    groups = (("changed", changed, for_changed), (CHANGED_TEMPORARY, scratch, for_read), ("read", read, for_read))
     return "\n".join(f"{how}: {_paths_that_fit(paths, budget, count)}" for how, paths, budget in groups if paths)
 
 
