@@ -17,12 +17,12 @@ import os
 import secrets
 import shlex
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
 import typer
@@ -36,11 +36,20 @@ from proxy.errors import InvalidConfiguration, NotFound, ProxyError, StoreError
 from proxy.store import Store, open_store
 
 DEFAULT_FILE = Path("proxy.yaml")
+Choice = TypeVar("Choice", bound=str)
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration; default: proxy.yaml.")]
 DataDirectory = Annotated[Path | None, typer.Option("--data", help="Directory of store and keys.")]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 AsCsv = Annotated[bool, typer.Option("--csv", help="As CSV: every figure, one line for each row.")]
+
+
+def one_of(allowed: Sequence[Choice], word: str, *, param_hint: str | None = None) -> Choice:
+    """`word` as one of these. Raises typer.BadParameter."""
+    for choice in allowed:
+        if choice == word:
+            return choice
+    raise typer.BadParameter(f"{word!r}; allowed: {', '.join(allowed)}", param_hint=param_hint)
 
 
 def load_settings(

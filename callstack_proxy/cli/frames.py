@@ -13,7 +13,7 @@ from typing import Annotated, get_args
 import typer
 
 from callstack_proxy.cli.api_client import InConversation, call, command_of, conversation_path, frame_path
-from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, settings_at
+from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, one_of, opened_store, settings_at
 from callstack_proxy.cli.output import escape_unsafe, pluralize, print_json, print_line
 from callstack_proxy.management.operations import EndStatus, FrameCommandView, frames
 from callstack_proxy.management.views import UnfoldView, conversation_rows_of, path_state_of
@@ -80,8 +80,7 @@ def pop(
 ) -> None:
     """End the active frame, or one above it with everything open below."""
     # Not made by `command_of`: where no frame is named, the active one of a conversation is looked up first.
-    if status not in get_args(EndStatus):
-        raise typer.BadParameter(f"{status!r}; allowed: {', '.join(get_args(EndStatus))}", param_hint="--status")
+    one_of(get_args(EndStatus), status, param_hint="--status")
     if frame and conversation:
         raise typer.BadParameter("--in names whose active frame ends; a frame that is named needs none")
     settings = settings_at(config, data)
@@ -123,8 +122,7 @@ def mode(
     data: DataDirectory = None,
 ) -> None:
     """Turn the proxy down or away for one conversation, from its next request on."""
-    if mode not in MODE_CHOICES:
-        raise typer.BadParameter(f"{mode!r}; allowed: {', '.join(MODE_CHOICES)}")
+    one_of(MODE_CHOICES, mode)
     settings = settings_at(config, data)
     path = conversation_path(settings, _require_name(conversation))
     row = call(settings, "PUT", f"{path}/mode", {"mode": None if mode == "default" else mode})

@@ -23,6 +23,7 @@ from callstack_proxy.cli.context import (
     AsJson,
     ConfigFile,
     DataDirectory,
+    one_of,
     opened_store,
     project_folders,
     settings_at,
@@ -103,7 +104,7 @@ def report(
     named = [name for name, is_chosen in (("today", today), ("week", week), ("month", month)) if is_chosen]
     if len(named) > 1:
         raise typer.BadParameter(f"--{named[0]} and --{named[1]}: choose one")
-    wanted, settings = _parse_grouping(by), settings_at(config, data)
+    wanted, settings = one_of(GROUPINGS, by, param_hint="--by"), settings_at(config, data)
     period = read_period("".join(named), since, until)
     if proof:
         others = {"--by": by != DEFAULT_GROUPING, "--conversation": conversation, "--project": project}
@@ -150,13 +151,6 @@ class _Chosen:
     period: Period
     fixed: bool
     dollars: bool = False
-
-
-def _parse_grouping(word: str) -> GroupBy:
-    for by in GROUPINGS:
-        if word == by:
-            return by
-    raise typer.BadParameter(f"{word!r}; allowed: {', '.join(GROUPINGS)}", param_hint="--by")
 
 
 async def _load_totals(config: Config, chosen: _Chosen) -> Any:

@@ -12,7 +12,7 @@ import typer
 from pydantic import ValidationError
 
 from callstack_proxy.cli.api_client import call
-from callstack_proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, settings_at
+from callstack_proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, one_of, settings_at
 from callstack_proxy.cli.output import (
     align_columns,
     format_dollars,
@@ -259,8 +259,7 @@ def usage(
     Money is at list prices, also that of requests which a plan paid for.
     """
     settings = settings_at(config, data)
-    if by not in get_args(BudgetPeriod):
-        raise typer.BadParameter(f"{by!r}; allowed: day, month", param_hint="--by")
+    one_of(get_args(BudgetPeriod), by, param_hint="--by")
     view = call(settings, "GET", f"/stack/usage?{urlencode({'by': by, 'since': since})}")
     if as_json:
         print_json(view)

@@ -20,7 +20,7 @@ from callstack_proxy.replay.outcome import ReplayFailure, ReplayResult
 from callstack_proxy.replay.player import play_recording
 from callstack_proxy.replay.recording import NotReplayable, Recording
 from callstack_proxy.replay.recording_formats import sessions_of_log
-from callstack_proxy.replay.sessions import Session, SessionConverter, SessionFormat
+from callstack_proxy.replay.sessions import Session, SessionConverter, SessionFormat, written_s
 from callstack_proxy.replay.token_counts import load_memoized_o200k
 from callstack_proxy.replay.workers import (
     OnDone,
@@ -69,16 +69,9 @@ def replay_logs(  # noqa: PLR0913  what is played, how, and who hears of it
 
 def newest_first(logs: Mapping[Path, SessionFormat]) -> list[Path]:
     """By the time they were last written, and of the newest ones the smallest before all others."""
-    order = sorted(logs, key=lambda path: (-_written_s(path), str(path)))
+    order = sorted(logs, key=lambda path: (-written_s(path), str(path)))
     first = min(order[:NEWEST_FILES], key=file_size)
     return [first, *(path for path in order if path != first)]
-
-
-def _written_s(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _tasks(

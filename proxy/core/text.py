@@ -101,6 +101,11 @@ def without_escaped_quotes(title: str) -> str:
 _ESCAPED_QUOTE = re.compile(r"\\+([\"'])")
 
 
+def on_one_line(text: str) -> str:
+    """Its words with one space between them."""
+    return " ".join(text.split())
+
+
 def cut_for_display(text: str, limit: int = 60) -> str:
     """One line of at most `limit` characters; a cut ends with `…`, and falls between two words if the last one is no
     longer than a third of the line: half a name is none that can be searched for."""

@@ -117,6 +117,20 @@ def parse(raw: bytes, *, mend: bool = True) -> Any:
         raise JsonSplitError("no parser takes it") from refused
 
 
+def parse_or_none(raw: bytes) -> Any:
+    """As `parse`; None when no parser takes it."""
+    try:
+        return parse(raw)
+    except JsonSplitError:
+        return None
+
+
+def object_or_empty(raw: bytes) -> dict[str, Any]:
+    """As `parse`; empty where it is no object, or no parser takes it."""
+    said = parse_or_none(raw)
+    return said if isinstance(said, dict) else {}
+
+
 def replace_surrogates(text: str) -> str:
     """`text` that can be encoded: halves of a pair that arrived apart are joined, lone ones become U+FFFD."""
     if text.isascii() or not _SURROGATE.search(text):

@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from callstack_proxy.cli.context import AsJson, ConfigFile, load_settings, project_folders
+from callstack_proxy.cli.context import AsJson, ConfigFile, load_settings, one_of, project_folders
 from callstack_proxy.cli.output import (
     align_columns,
     escape_unsafe,
@@ -102,7 +102,7 @@ def savings(
     """What the proxy would have saved in your agents' sessions. Asks no network."""
     if plan and html is not None:
         raise typer.BadParameter("--html shows dollars; with --plan there is no page")
-    named, grouping = _checked_clients(client or ()), _parse_grouping(by)
+    named, grouping = _checked_clients(client or ()), one_of(GROUPINGS, by, param_hint="--by")
     oldest_s = _oldest(since)
     settings = load_settings(config, {}, asks_upstreams=False)
     found = find_logs(Path.home(), paths or (), named, oldest_s)
@@ -145,13 +145,6 @@ def savings(
 def _sample_text(sample: int, files: int, of: int, size: float, whole: float) -> str:
     part = f"{files:,} of {of:,} ({size:,.1f} of {whole:,.1f} MB)"
     return f"A sample: every {sample}. file by age, {part}. All sums are those of the sample."
-
-
-def _parse_grouping(word: str) -> Grouping:
-    for by in GROUPINGS:
-        if word == by:
-            return by
-    raise typer.BadParameter(f"{word!r}; allowed: {', '.join(GROUPINGS)}", param_hint="--by")
 
 
 def _checked_clients(named: Sequence[str]) -> Sequence[str]:

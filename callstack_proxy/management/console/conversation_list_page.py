@@ -189,11 +189,11 @@ def _read_filter(request: Request) -> ListFilter:
     period = "" if since or until else params.get("period", "")
     read_period(period, since, until)
     words, client = params.get("q", "").strip(), params.get("client", "")
-    page = _page_number(params.get("page", "1"))
+    page = page_number(params.get("page", "1"))
     return ListFilter(words, state, sort, cast(PeriodName, period or "all"), since, until, client, page)
 
 
-def _page_number(text: str) -> int:
+def page_number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) > 0):
         raise BadRequest("A page is a number from 1. Leave it out for the first.")
     return int(text)

@@ -12,6 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from callstack_proxy.management.api import now_ms
+from callstack_proxy.management.console.conversation_list_page import page_number
 from callstack_proxy.management.console.parts.call_markup import shown_call
 from callstack_proxy.management.console.parts.frame_tree import (
     ORIGIN_WORDS,
@@ -22,7 +23,7 @@ from callstack_proxy.management.console.parts.frame_tree import (
 from callstack_proxy.management.console.rendering import render, visitor_of
 from callstack_proxy.management.views import FrameLogItem, explanation_view, frame_detail, logs, task_title
 from proxy.core.frames import PathState, Status, path_to
-from proxy.errors import BadRequest, NotFound
+from proxy.errors import NotFound
 
 ENTRIES_PER_PAGE = 40
 MAX_ENTRY_TEXT = 4_000
@@ -46,7 +47,7 @@ async def show(request: Request) -> Response:
     context = visitor.context
     frame_id = request.path_params["frame"]
     ledger, path_state = await visitor.memory.ledger_with_frame(context, visitor.scope, frame_id)
-    page = _page_number(request.query_params.get("page", "1"))
+    page = page_number(request.query_params.get("page", "1"))
 
     def build() -> dict[str, Any]:
         detail = frame_detail(ledger, path_state, frame_id, context.config.observed_tools)
@@ -96,12 +97,6 @@ async def show(request: Request) -> Response:
         done=request.query_params.get("done", ""),
         **values,
     )
-
-
-def _page_number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) > 0):
-        raise BadRequest("A page is a number from 1. Leave it out for the first.")
-    return int(text)
 
 
 def result_words(results: str, origin: str, said: Sequence[str]) -> str:

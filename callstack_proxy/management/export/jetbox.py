@@ -36,7 +36,7 @@ from callstack_proxy.management.export.stack_layout import (
 from callstack_proxy.management.views import is_error, loop_rows
 from proxy.core.frames import Frame, Status, Tree, children, frame_id, path_to
 from proxy.core.ledger import Call, EntryKind, canonical_arguments
-from proxy.core.observers import last_outcome_by_kind, observe, steps_of
+from proxy.core.observers import decode_json_or_text, last_outcome_by_kind, observe, steps_of
 from proxy.core.policy import loop_detection
 from proxy.dialects import OPENAI_CHAT, raw_json
 from proxy.dialects.chat import read_message
@@ -109,17 +109,10 @@ def _history_line(action: ToolAction) -> dict[str, Any]:
         "frame": action.frame,
         "call": action.call.id,
         "action": action.call.name,
-        "args": _decode_arguments(action.call.arguments),
+        "args": decode_json_or_text(action.call.arguments or "{}"),
         "result": action.result,
         "status": status,
     }
-
-
-def _decode_arguments(text: str) -> Any:
-    try:
-        return msgspec.json.decode(text or "{}")
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return text
 
 
 def _repeated_actions(actions: list[ToolAction]) -> list[dict[str, Any]]:

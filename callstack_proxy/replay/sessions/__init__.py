@@ -14,5 +14,5 @@ from callstack_proxy.replay.sessions.base import (
     seconds,
     text_in,
 )
-from callstack_proxy.replay.sessions.finder import FoundLogs, find_logs, format_of, session_formats
+from callstack_proxy.replay.sessions.finder import FoundLogs, find_logs, format_of, session_formats, written_s
 from callstack_proxy.replay.sessions.recordings import SessionConverter

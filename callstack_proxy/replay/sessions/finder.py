@@ -45,7 +45,7 @@ def find_logs(home: Path, folders: Iterable[Path], clients: Iterable[str], newer
     named = list(folders)
     found = FoundLogs({}, {})
     for path in dict.fromkeys(_files_below(named) if named else _files_of_clients(home, wanted)):
-        if _written_s(path) < newer_than_s:
+        if written_s(path) < newer_than_s:
             continue
         known = format_of(path)
         if known and known.key in wanted:
@@ -71,7 +71,8 @@ def _files_below(named: Iterable[Path]) -> Iterator[Path]:
             yield path
 
 
-def _written_s(path: Path) -> float:
+def written_s(path: Path) -> float:
+    """When a file was last written, in seconds since the epoch; 0 where nobody can say."""
     try:
         return path.stat().st_mtime
     except OSError:

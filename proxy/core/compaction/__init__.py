@@ -42,7 +42,14 @@ from proxy.core.compaction.llm_summary import (
 )
 from proxy.core.compaction.one_line_outputs import plan_one_line_outputs
 from proxy.core.compaction.repeated_blocks import leave_out_repeats, tell_whole_again
-from proxy.core.compaction.segments import FoldingLevel, FoldRules, original_tokens, reasoning_tokens, tokens_in_context
+from proxy.core.compaction.segments import (
+    FoldingLevel,
+    FoldRules,
+    is_assistant,
+    original_tokens,
+    reasoning_tokens,
+    tokens_in_context,
+)
 from proxy.core.compaction.tidy_outputs import tidy_outputs
 from proxy.core.compaction.trace import TRACE_START, SpanFacts
 from proxy.core.compaction.truncate_outputs import (

@@ -64,7 +64,7 @@ from proxy.core.observers import (
     tree_moves_of,
     was_missing,
 )
-from proxy.core.text import CountTokens, cut_for_display, remove_illegal_xml
+from proxy.core.text import CountTokens, cut_for_display, on_one_line, remove_illegal_xml
 
 RETURNED_FRAMES_TOKENS = 1_200
 """Tokens for the results of all frames returned in one span, and the limits for each of them."""
@@ -502,7 +502,7 @@ def with_noted_facts(facts: SpanFacts, tree: Tree, path_entries: Sequence[PathEn
     artifacts += [a for f in inside for a in f.artifacts]
     decisions += [d for f in with_results for d in f.decisions]
     noted = SpanFacts(
-        tuple(dict.fromkeys(map(_on_one_line, artifacts))), decisions=tuple(dict.fromkeys(map(_on_one_line, decisions)))
+        tuple(dict.fromkeys(map(on_one_line, artifacts))), decisions=tuple(dict.fromkeys(map(on_one_line, decisions)))
     )
     return merge_facts(noted, facts)
 
@@ -517,10 +517,6 @@ def _texts_noted_by(call: Call) -> Iterator[str]:
 def _is_noted(decision: str, words: Container[str]) -> bool:
     bare, _, reason = decision.partition(REASON_SEPARATOR)
     return decision in words or (bare in words and reason.removesuffix(")") in words)
-
-
-def _on_one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def summarized_positions(path_state: PathState, path_entries: Sequence[PathEntry]) -> frozenset[int]:

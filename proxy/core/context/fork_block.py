@@ -11,7 +11,7 @@ from proxy.core.context.message_list import context_entries
 from proxy.core.context.relatives import FrameSurroundings, finished_siblings
 from proxy.core.frames import Frame, PathState, Tree, path_to
 from proxy.core.observers import decode_json_or_text, messages_of, texts_in
-from proxy.core.text import cut_for_display, element, quoted, text_element
+from proxy.core.text import cut_for_display, element, on_one_line, quoted, text_element
 
 POP_ADVICE = "When the criteria of {title} are met, pop with results."
 
@@ -26,11 +26,11 @@ def without_texts_in_view(
     calls = (call for message in messages for call in message.calls if call.is_stack_call)
     arguments = (text for call in calls for text in texts_in(decode_json_or_text(call.arguments)))
     traces = (removal.trace for removal in path_state.tree.removals)
-    in_view = _on_one_line("\n".join((*(message.text for message in messages), *traces, *arguments)))
+    in_view = on_one_line("\n".join((*(message.text for message in messages), *traces, *arguments)))
     frames = dict(tree.frames)
     for frame in path_to(tree, frame_id):
         own = frame.id == frame_id
-        is_told = frame.criteria == frame.title or _on_one_line(frame.criteria) in in_view
+        is_told = frame.criteria == frame.title or on_one_line(frame.criteria) in in_view
         is_seen = frame.criteria in said if own else is_told
         bare = replace(frame, criteria="", criteria_compacted="") if is_seen else frame
         frames[frame.id] = bare if own else replace(bare, artifacts=())
@@ -54,9 +54,9 @@ def words_seen_by(tree: Tree, frame: Frame) -> tuple[str, ...] | None:
 
 def without_words_beside(tree: Tree, frame_id: str, beside: Sequence[str]) -> Tree:
     """The tree without the criteria of the frame's path that the user's messages directly beside the block are."""
-    words = _on_one_line("\n".join(beside))
+    words = on_one_line("\n".join(beside))
     path = path_to(tree, frame_id)
-    seen = [f for f in path if f.criteria.strip() and _on_one_line(f.criteria) in words]
+    seen = [f for f in path if f.criteria.strip() and on_one_line(f.criteria) in words]
     bare = {f.id: replace(f, criteria="", criteria_compacted="") for f in seen}
     return replace(tree, frames={**tree.frames, **bare}) if bare else tree
 
@@ -70,7 +70,3 @@ def short_block(view: FrameSurroundings, wrapper: Mapping[str, str]) -> str:
     above = (text_element("in", cut_for_display(frame.title), id=frame.id) for frame in reversed(view.lineage))
     advice = POP_ADVICE.format(title=quoted(cut_for_display(view.frame.title)))
     return element("stack-context", wrapper, *above, text_element("next-action", advice))
-
-
-def _on_one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -14,6 +14,7 @@ from unicodedata import is_normalized, normalize
 import msgspec
 
 from proxy.core.ledger import INVALID_TOOL_NAME, Call, Message, without_thinking
+from proxy.core.observers import decode_json_or_text
 
 MAX_EXACT_INTEGER = 2**53
 """Clients that read numbers as doubles round larger integers."""
@@ -173,14 +174,7 @@ def _find_told_call(call: Call, theirs: str, at: int) -> tuple[int, int] | None:
 
 
 def _told_values(call: Call) -> tuple[object, ...]:
-    return tuple(_leaves(_decoded(call.arguments)))
-
-
-def _decoded(arguments: str) -> object:
-    try:
-        return msgspec.json.decode(arguments or "{}")
-    except (msgspec.DecodeError, RecursionError, UnicodeError):
-        return arguments
+    return tuple(_leaves(decode_json_or_text(call.arguments or "{}")))
 
 
 def _leaves(value: object) -> Iterator[object]:

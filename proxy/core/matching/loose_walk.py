@@ -20,12 +20,12 @@ from proxy.core.ledger import (
     Message,
     calls_key,
     is_echoed_by,
-    is_silent,
     visible_calls,
     visible_text,
 )
 from proxy.core.matching.loose_forms import count_told_results, have_same_ids, same_answer, same_text, same_told_result
 from proxy.core.matching.rewritten_history import is_pruned_result
+from proxy.core.matching.walk_history import newest_silent_turn
 
 MAX_CANDIDATES = 16
 """Paths that are followed at once, and children of one entry that are compared."""
@@ -135,7 +135,7 @@ def _steps(ledger: Ledger, way: _Step, message: Message) -> Iterator[_Step]:
         if entry.message and _is_same(entry.message, message, way.call_ids)
     ] or list(_steps_over_told_result(ledger, way, message))
     yield from found
-    if not found and way.entry and (silent := _silent_turn(ledger, way.tip)):
+    if not found and way.entry and (silent := newest_silent_turn(ledger, way.tip)):
         replaced = way._replace(entry=silent, is_loose=False, identity="")
         yield from _steps(ledger, replaced, message)
 
@@ -239,8 +239,3 @@ def _last_told_result(ledger: Ledger, parent: str, message: Message) -> Entry | 
         parent = following.id
     count = count_told_results([entry.message.text for entry in chain if entry.message], message.text)
     return chain[count - 1] if count else None
-
-
-def _silent_turn(ledger: Ledger, parent: str) -> Entry | None:
-    turns = ledger.turns_by_parent.get(parent, ())
-    return ledger.entries[turns[-1]] if turns and is_silent(ledger.rounds.get(turns[-1], ())) else None

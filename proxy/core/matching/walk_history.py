@@ -46,7 +46,7 @@ def walk(ledger: Ledger, messages: Sequence[Message], behind: str = "") -> tuple
             path.append(entries[parent])
             continue
         children = _matching_children(ledger, parent, message)
-        silent = _newest_silent_turn(ledger, parent) if path and not children and message.role != "assistant" else None
+        silent = newest_silent_turn(ledger, parent) if path and not children and message.role != "assistant" else None
         if silent is not None:
             path[-1], parent = silent, silent.id
             children = _matching_children(ledger, parent, message)
@@ -90,7 +90,7 @@ def _matching_children(ledger: Ledger, parent: str, message: Message) -> list[En
     return [ledger.entries[i] for i in reversed(ids)]
 
 
-def _newest_silent_turn(ledger: Ledger, parent: str) -> Entry | None:
+def newest_silent_turn(ledger: Ledger, parent: str) -> Entry | None:
     """The newest answer to the request that ended with `parent`, if it is silent."""
     turns = ledger.turns_by_parent.get(parent, ())
     return ledger.entries[turns[-1]] if turns and is_silent(ledger.rounds.get(turns[-1], ())) else None

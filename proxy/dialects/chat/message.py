@@ -63,18 +63,11 @@ def _unparsable_message(raw: bytes) -> Message:
     """What can be read of it is who says it, and which call it answers."""
     fields = raw_json.members(raw)
     said: dict[str, Any] = {
-        name: _parse_or_none(fields[name]) for name in ("role", "tool_call_id", "name") if name in fields
+        name: raw_json.parse_or_none(fields[name]) for name in ("role", "tool_call_id", "name") if name in fields
     }
     if not isinstance(role := said.get("role"), str):
         raise raw_json.JsonSplitError("a message is an object with a role")
     return Message(role, raw, sha256(raw).hexdigest()[:32], answers=_answered_call_id(role, said))
-
-
-def _parse_or_none(raw: bytes) -> Any:
-    try:
-        return raw_json.parse(raw)
-    except raw_json.JsonSplitError:
-        return None
 
 
 def text_of(content: object) -> str:
@@ -111,7 +104,7 @@ def _has_only(names: Set[str], wire: bytes) -> bool:
     """Whether an object has these members alone, each once: of two another reader may take the other one. What is null
     or empty says nothing. Raises JsonSplitError."""
     said = [name for name, raw in raw_json.all_members(wire) if name in names or raw not in _EMPTY]
-    return names.issuperset(said) and len(set(said)) == len(said)
+    return names >= set(said) and len(set(said)) == len(said)
 
 
 def _text_block(part: object) -> str | None:
@@ -170,7 +163,7 @@ def calls_of(said: Mapping[str, Any]) -> tuple[Call, ...]:
     listed = said.get("tool_calls")
     calls = [_call(item) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     if isinstance(legacy := said.get("function_call"), dict):
-        calls.append(Call("", _text_or_empty(legacy.get("name")), _arguments(legacy.get("arguments"))))
+        calls.append(Call("", text_or_empty(legacy.get("name")), _arguments(legacy.get("arguments"))))
     return tuple(calls)
 
 
@@ -178,19 +171,19 @@ def _call(item: Mapping[str, Any]) -> Call:
     for shape, arguments in (("function", "arguments"), ("custom", "input")):
         if isinstance(inner := item.get(shape), dict):
             return Call(
-                _text_or_empty(item.get("id")), _text_or_empty(inner.get("name")), _arguments(inner.get(arguments))
+                text_or_empty(item.get("id")), text_or_empty(inner.get("name")), _arguments(inner.get(arguments))
             )
-    return Call(_text_or_empty(item.get("id")), _text_or_empty(item.get("name")), _arguments(item.get("arguments")))
+    return Call(text_or_empty(item.get("id")), text_or_empty(item.get("name")), _arguments(item.get("arguments")))
 
 
 def _answered_call_id(role: str, said: Mapping[str, Any]) -> str:
     """What a result answers: the call's id, or for a legacy `function` message the function's name."""
     if role == "tool":
-        return _text_or_empty(said.get("tool_call_id"))
-    return _text_or_empty(said.get("name")) if role == "function" else ""
+        return text_or_empty(said.get("tool_call_id"))
+    return text_or_empty(said.get("name")) if role == "function" else ""
 
 
-def _text_or_empty(said: object) -> str:
+def text_or_empty(said: object) -> str:
     return said if isinstance(said, str) else ""
 
 
@@ -305,7 +298,7 @@ def _without_thinking_parts(name: str, raw: bytes) -> bytes:
     if name != "content" or not raw.startswith(b"[") or THINKING_TYPE_BYTES not in raw:
         return raw
     parts = raw_json.items(raw)
-    kept = [part for part in parts if not is_thinking_part(_parse_or_none(part))]
+    kept = [part for part in parts if not is_thinking_part(raw_json.parse_or_none(part))]
     return raw if len(kept) == len(parts) else raw_json.join_array(kept) if kept else b'""'
 
 

@@ -18,7 +18,7 @@ def body_of_stream(events: Sequence[bytes]) -> bytes:
     first: dict[str, Any] = {}
     for data in events:
         reader.read(data)
-        chunk = _object(data)
+        chunk = raw_json.object_or_empty(data)
         first = first or ({n: chunk[n] for n in IDENTITY_MEMBERS if n in chunk} if chunk.get("choices") else {})
     if reader.failed and reader.error:
         return b'{"error":' + reader.error + b"}"
@@ -36,7 +36,7 @@ def body_of_stream(events: Sequence[bytes]) -> bytes:
 
 def stream_of_body(body: bytes) -> bytes:
     """The events that tell a plain answer."""
-    said = _object(body)
+    said = raw_json.object_or_empty(body)
     choices = said.get("choices")
     if not isinstance(choices, list):
         return _event(body) if said else body
@@ -57,7 +57,7 @@ def stream_of_body(body: bytes) -> bytes:
 def without_whole_messages(data: bytes, *, repeated: bool) -> bytes:
     """A chunk whose choices tell their content as deltas alone: some servers put the whole message into a chunk.
     `repeated`: the deltas before have said it already."""
-    chunk = _object(data)
+    chunk = raw_json.object_or_empty(data)
     choices = chunk.get("choices")
     for choice in choices if isinstance(choices, list) else ():
         message = choice.pop("message", None) if isinstance(choice, dict) else None
@@ -75,11 +75,3 @@ def _delta(message: dict[str, Any]) -> dict[str, Any]:
 
 def _event(data: bytes) -> bytes:
     return b"data: " + data.strip().replace(b"\r", b" ").replace(b"\n", b" ") + b"\n\n"
-
-
-def _object(data: bytes) -> dict[str, Any]:
-    try:
-        said = raw_json.parse(data)
-    except raw_json.JsonSplitError:
-        return {}
-    return said if isinstance(said, dict) else {}

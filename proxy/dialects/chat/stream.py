@@ -29,7 +29,7 @@ from proxy.core.ledger import (
     are_valid_arguments,
 )
 from proxy.dialects import raw_json
-from proxy.dialects.chat.message import is_thinking_part, read_message, text_message, text_of
+from proxy.dialects.chat.message import is_thinking_part, read_message, text_message, text_of, text_or_empty
 from proxy.dialects.json_deltas import CONSTANT, is_signed, merge_delta
 from proxy.dialects.response_writer import RoundReader
 from proxy.dialects.usage import usage_of, usage_of_timings
@@ -318,7 +318,7 @@ class ChatRoundReader(RoundReader):
         written = told if isinstance(told, str) else "" if told is None else raw_json.encode(told).decode()
         # A legacy call has neither index nor id; it is one call, kept apart from those in the list.
         index = parse_index(item.get("index")) if at != LEGACY_CALL_POSITION else LEGACY_CALL_POSITION
-        call = self.calls.add_part(index, _text_or_empty(item.get("id")), _text_or_empty(inner.get("name")), written)
+        call = self.calls.add_part(index, text_or_empty(item.get("id")), text_or_empty(inner.get("name")), written)
         extras = self._call_extras.setdefault(
             call.position, {"shape": "legacy" if at == LEGACY_CALL_POSITION else shape}
         )
@@ -417,10 +417,6 @@ class ChatRoundReader(RoundReader):
 
 LEGACY_CALL_POSITION = -1
 """Where a `function_call` stands, in place of a position in `tool_calls`."""
-
-
-def _text_or_empty(said: object) -> str:
-    return said if isinstance(said, str) else ""
 
 
 def _keep_unknown_members(into: dict[str, Any], told: Mapping[str, Any], known: tuple[str, ...]) -> None:

@@ -20,7 +20,7 @@ def body_of_stream(events: Sequence[bytes]) -> bytes:
     message: dict[str, Any] = {}
     for data in events:
         reader.read(data)
-        said = _object(data)
+        said = raw_json.object_or_empty(data)
         if said.get("type") == "error":
             return data
         if said.get("type") == "message_start" and isinstance(said.get("message"), dict):
@@ -35,7 +35,7 @@ def body_of_stream(events: Sequence[bytes]) -> bytes:
 
 def stream_of_body(body: bytes) -> bytes:
     """The events that tell a plain answer."""
-    said = _object(body)
+    said = raw_json.object_or_empty(body)
     if said.get("type") == "error":
         return encode_event("error", raw_json.encode(said))
     blocks = said.get("content")
@@ -48,7 +48,7 @@ def stream_of_body(body: bytes) -> bytes:
 
 def opening_of_whole_message(data: bytes) -> bytes:
     """The events that tell a `message_start` which holds the whole content, up to its last block."""
-    message = _object(data).get("message")
+    message = raw_json.object_or_empty(data).get("message")
     if not isinstance(message, dict) or not isinstance(message.get("content"), list):
         return b""
     told = list(_events(message, message["content"]))[:-2]
@@ -76,11 +76,3 @@ def _events(message: dict[str, Any], blocks: Sequence[Any]) -> Iterator[tuple[st
     ending = {name: message.get(name) for name in ("stop_reason", "stop_sequence")}
     yield "message_delta", {"delta": ending, "usage": usage}
     yield "message_stop", {}
-
-
-def _object(data: bytes) -> dict[str, Any]:
-    try:
-        said = raw_json.parse(data)
-    except raw_json.JsonSplitError:
-        return {}
-    return said if isinstance(said, dict) else {}

@@ -18,7 +18,7 @@ def body_of_stream(events: Sequence[bytes]) -> bytes:
     response: dict[str, Any] = {}
     items: list[Any] = []
     for data in events:
-        said = _object(data)
+        said = raw_json.object_or_empty(data)
         if said.get("type") == "error":
             return data
         if isinstance(said.get("response"), dict):
@@ -30,7 +30,7 @@ def body_of_stream(events: Sequence[bytes]) -> bytes:
 
 def stream_of_body(body: bytes) -> bytes:
     """The events that tell a plain answer."""
-    said = _object(body)
+    said = raw_json.object_or_empty(body)
     output = said.get("output")
     if not isinstance(output, list):
         return encode_event("error", raw_json.encode({**said, "type": "error"})) if said else body
@@ -66,11 +66,3 @@ def _part_events(place: dict[str, Any], part: dict[str, Any]) -> Iterator[tuple[
     yield "response.output_text.delta", {**place, "delta": text}
     yield "response.output_text.done", {**place, "text": text}
     yield "response.content_part.done", {**place, "part": part}
-
-
-def _object(data: bytes) -> dict[str, Any]:
-    try:
-        said = raw_json.parse(data)
-    except raw_json.JsonSplitError:
-        return {}
-    return said if isinstance(said, dict) else {}

@@ -130,13 +130,5 @@ def _part(kind: str, text: str) -> dict[str, Any]:
 def is_readable_reasoning(raw: bytes) -> bool:
     """Whether reasoning stands in plain words. What is signed is bound to its place; so is what has no words, or only
     a summary: the provider keeps the rest under its id."""
-    said = parse_or_none(raw)
+    said = raw_json.parse_or_none(raw)
     return isinstance(said, dict) and bool(said.get("content")) and not is_signed(said)
-
-
-def parse_or_none(raw: bytes) -> Any:
-    """An item as Python has it; None when no parser takes it."""
-    try:
-        return raw_json.parse(raw)
-    except raw_json.JsonSplitError:
-        return None

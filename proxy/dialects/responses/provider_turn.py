@@ -22,7 +22,6 @@ from proxy.dialects.responses.items import (
     name_of_tool,
     user_message,
 )
-from proxy.dialects.responses.output import parse_or_none
 from proxy.dialects.responses.stored_turn import ID_PREFIX_BY_TYPE
 
 WHOLE_STATUSES = ("completed", "incomplete")
@@ -132,5 +131,5 @@ def _is_own_tool(told: Mapping[str, Any]) -> bool:
 
 
 def _told(raw: bytes) -> Mapping[str, Any]:
-    found = parse_or_none(raw)
+    found = raw_json.parse_or_none(raw)
     return found if isinstance(found, dict) else {}

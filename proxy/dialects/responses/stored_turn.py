@@ -15,7 +15,7 @@ from proxy.dialects import raw_json
 from proxy.dialects.base import CLIENT_RESPONSE_KEY
 from proxy.dialects.body import RawMembers, value_of
 from proxy.dialects.responses.items import ASSISTANT, CALL_SUFFIX, REASONING, is_run, read_item, read_run
-from proxy.dialects.responses.output import is_readable_reasoning, parse_or_none
+from proxy.dialects.responses.output import is_readable_reasoning
 
 HEAD = "head"
 """The items that open the conversation; `instructions` are not carried on from answer to answer."""
@@ -159,7 +159,7 @@ def _visibilities(said: Message) -> Iterator[tuple[bytes, Visibility]]:
     kept = {call.id for call in whole.calls} - {call.id for call in said.calls}
     text_is_kept = bool(whole.text) and not said.text
     for item in raw_json.items(said.wire):
-        told = parse_or_none(item)
+        told = raw_json.parse_or_none(item)
         kind, name = (told.get("type"), told.get("name")) if isinstance(told, dict) else (None, None)
         is_own_call = str(kind).endswith(CALL_SUFFIX) and isinstance(name, str) and is_stack_tool(name)
         is_kept_text = text_is_kept and isinstance(told, dict) and told.get("role") == ASSISTANT

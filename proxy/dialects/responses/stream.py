@@ -46,7 +46,6 @@ from proxy.dialects.responses.output import (
     OutputItem,
     StreamedItems,
     is_readable_reasoning,
-    parse_or_none,
 )
 from proxy.dialects.usage import usage_of
 
@@ -180,7 +179,7 @@ class ResponsesRoundReader(RoundReader):
             self._complete_item(item, said, raw)
         else:
             item.announcement = item.announcement or raw
-            item.is_announced_signed = item.type == REASONING and is_signed(parse_or_none(raw))
+            item.is_announced_signed = item.type == REASONING and is_signed(raw_json.parse_or_none(raw))
             self._update_call(item, said)
         return item
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from proxy.accounting import family_of
 from proxy.config import Config
+from proxy.core.compaction import is_assistant
 from proxy.core.context import entries_after_client_rewrite
 from proxy.core.frames import HEAD_CHANGED, FrameEvent, PathEntry, ReasoningRemoved
 from proxy.core.ledger import Message, Request
@@ -76,7 +77,7 @@ class BoundReasoning:
                 continue
             if path_entry.round is not None or waking.at in (path_entry.path_id, path_entry.entry.id):
                 break
-            if is_assistant_entry(path_entry) and self._has_reasoning(path_entry):
+            if is_assistant(path_entry) and self._has_reasoning(path_entry):
                 found.append(path_entry.entry.id)
         return [ReasoningRemoved(tuple(reversed(found)))] if found else []
 
@@ -89,7 +90,7 @@ class BoundReasoning:
         answers = (
             p
             for p in (here.path_state.entries if path_entries is None else path_entries)
-            if p is not kept_answer and is_assistant_entry(p)
+            if p is not kept_answer and is_assistant(p)
         )
         bound = tuple(dict.fromkeys(p.entry.id for p in answers if self._has_reasoning(p)))
         return [ReasoningRemoved(bound, why)] if set(bound) - here.path_state.tree.without_reasoning else []
@@ -162,13 +163,8 @@ def opens_loops_with_reasoning(config: Config, dialect: Dialect, request: Reques
     return config.tariff_of(model).thinking_in_loop == "required" if must_open is None else must_open
 
 
-def is_assistant_entry(path_entry: PathEntry) -> bool:
-    message = message_of(path_entry)
-    return message is not None and message.role == "assistant"
-
-
 def newest_assistant_entry(path_entries: Sequence[PathEntry]) -> PathEntry | None:
-    return next((p for p in reversed(path_entries) if is_assistant_entry(p)), None)
+    return next((p for p in reversed(path_entries) if is_assistant(p)), None)
 
 
 def strip_client_reasoning(

@@ -25,6 +25,7 @@ from proxy.core.compaction import (
     FoldRules,
     TraceWriter,
     expected_requests,
+    is_assistant,
     is_compaction_due,
     plan_compaction,
     plan_one_line_outputs,
@@ -69,7 +70,6 @@ from proxy.dialects import AppendedTools, Dialect, never_holds_compaction
 from proxy.exchange.thread.bound_reasoning import (
     BoundReasoning,
     binds_reasoning,
-    is_assistant_entry,
     opens_loops_with_reasoning,
     refuses_reasoning,
 )
@@ -330,7 +330,7 @@ class ContextPolicy:
             in_front = self._leading_wake_event(here)
         if not in_front.guidance and here.mode != "passive":
             return in_front
-        is_mid_work = here.mode != "passive" and any(map(is_assistant_entry, here.path_state.entries))
+        is_mid_work = here.mode != "passive" and any(map(is_assistant, here.path_state.entries))
         frame = here.path_state.tree.active if is_mid_work else ""
         if (how := self._appended_tools(here)) is None:
             return structs.replace(in_front, frame=frame)
