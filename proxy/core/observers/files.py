@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from itertools import takewhile
 
 import msgspec
 
@@ -33,7 +34,7 @@ from proxy.core.observers.shell import (
     only_moves_tree,
     parse_command_line,
 )
-from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, steps_of, texts_in
+from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, lines_containing, steps_of, texts_in
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles, ToolSpec
 
 MAX_PATH_LENGTH = 400  # characters; a longer text is no path
@@ -135,7 +136,7 @@ def touched_file_labels(
     for file in (file for step in steps_of(path_entries) for file in observe_files(step, tool_roles)):
         if file.action is FileAction.DELETED:
             by_command.pop(file.path, None)
-        elif not (file.is_certain or file.may_be_earlier):
+        elif file.action is not FileAction.READ and not (file.is_certain or file.may_be_earlier):
             by_command[file.path] = None
     touched = touched_files_of(path_entries, tool_roles)
     changed = [each.path for each in touched if each.how == CHANGED]
@@ -269,6 +270,7 @@ def _files_in_commands(execution: ToolExecution, tool_roles: ToolRoles) -> Itera
             commands = parse_command_line(line)
             yield from _changes_by_words(change for each in commands for change in _file_actions_of_command(each))
             yield from _changes_by_words((path, FileAction.MODIFIED) for path in _written_by_scripts(line))
+            yield from _changes_by_words((path, FileAction.READ) for path in _files_shown(commands, execution.result))
             by_client, by_git = _paths_reported(line, commands, execution.result)
             yield from _changes_by_words((path, FileAction.MODIFIED) for path in by_client)
             yield from _changes_by_words(((path, FileAction.MODIFIED) for path in by_git), may_be_earlier=True)
@@ -316,6 +318,46 @@ def _file_actions_of_command(command: ShellCommand) -> Iterator[tuple[str, FileA
         yield named[-1], FileAction.CREATED
     elif name in {"sed", "gsed", "perl"} and any(IN_PLACE.match(word) for word in rest):
         yield from ((path, FileAction.MODIFIED) for path in _sed_files(rest, named))
+
+
+_SHOWS_FILES = frozenset(["cat", "head", "tail", "nl", "sed", "less", "more", "bat"])
+_SEARCHES_FILES = frozenset(["grep", "egrep", "fgrep", "rg", "ag"])
+_SHOWS_INPUT = _SHOWS_FILES | _SEARCHES_FILES | frozenset(["jq", "sort", "uniq", "cut", "awk"])
+_RECURSIVE = re.compile(r"-(?!-)[a-zA-Z]*[rR]|--recursive")
+_NOT_SHOWN = ("no such file", "is a directory", "permission denied")
+
+
+def _files_shown(commands: Sequence[ShellCommand], result: str) -> Iterator[str]:
+    """The files whose text the commands of a line print: `cat a.py b.py`, `sed -n 1,80p a.py | head`, `rg name a.py`.
+    None of a command that `||` joins to another one: nobody knows which of them ran."""
+    refused = lines_containing(result, _NOT_SHOWN)
+    before = ""
+    for at, command in enumerate(commands if result.strip() else ()):
+        readers = commands[at + 1 : at + 1 + sum(1 for _ in takewhile(lambda each: each.is_piped, commands[at:]))]
+        pipeline = (command, *readers)
+        if (
+            "||" not in (before, pipeline[-1].operator)
+            and not any(each.output_files for each in pipeline)
+            and all(_program_of(each) in _SHOWS_INPUT for each in readers)
+        ):
+            yield from (path for path in _files_named_to_show(command) if path not in refused)
+        before = command.operator
+
+
+def _files_named_to_show(command: ShellCommand) -> Sequence[str]:
+    """Of a search only a single file; a number belongs to an option."""
+    program, rest = _program_of(command), command.words[1:]
+    named = [word for word in rest if word and word[0] not in "-+" and not word.isdecimal()]
+    if program in _SEARCHES_FILES:
+        is_one = len(named) == 2 and "." in named[1].rpartition("/")[2].strip(".")
+        return named[1:] if is_one and not any(map(_RECURSIVE.match, rest)) else ()
+    if program == "sed":
+        return () if any(map(IN_PLACE.match, rest)) else _sed_files(rest, named)
+    return named if program in _SHOWS_FILES else ()
+
+
+def _program_of(command: ShellCommand) -> str:
+    return command.words[0].rpartition("/")[2] if command.words else ""
 
 
 _SCRIPT_BEGIN = re.compile(r"\bpython[\d.]*(?: -)? *<<-? *(['\"]?)(\w+)\1[^\n]*\n")

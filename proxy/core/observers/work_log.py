@@ -240,7 +240,7 @@ def _texts_told_by(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[
     made += (each for patch in _patches_in(execution, tool_roles) for each in _replacements_of_patch(patch))
     yield from ((each.path, each.old, each.new) for each in made if each.old or each.is_whole)
     files = [] if made else observe_files(Step("", (execution,)), tool_roles)
-    if len(files) == 1 and files[0].action is FileAction.READ:
+    if len(files) == 1 and files[0].action is FileAction.READ and files[0].is_certain:
         yield files[0].path, "", _LINE_NUMBER.sub("", output_of(execution.result).replace("\r\n", NEW_LINE))
 
 

@@ -109,7 +109,7 @@ def test_the_headers_of_a_patch_name_its_files_however_it_is_applied(made: ToolE
         ("grep 'a > b' x.py 2>/dev/null", []),
         ("make 2>&1 all", []),
         ("awk '$1 > 2' x.txt", []),
-        ("cat a.py", []),
+        ("cat a.py", [("a.py", READ)]),
     ],
 )
 def test_a_command_line_is_believed_but_not_for_sure(command: str, files: list[tuple[str, FileAction]]) -> None:
@@ -291,7 +291,9 @@ def test_each_path_of_a_frame_is_listed_once_in_order_and_changed_beats_read() -
         call("3", "edit", filePath="a.py"),
         call("4", "read", filePath="a.py"),
         call("5", "stack_recall", ref="x", path="c.py"),
-        call("6", "exec_command", cmd="sed -i s/a/b/ a.py README.md && mv t.md n.md && touch gone && rm gone"),
+        call(
+            "6", "exec_command", cmd="sed -i s/a/b/ a.py README.md && mv t.md n.md && touch gone && rm gone; cat s.md"
+        ),
     )
     talk.model(("", made))
     for number in "12346":
@@ -321,3 +323,21 @@ def test_the_files_of_a_call_alone_are_those_it_names_for_sure() -> None:
         FileAccess("a.py", "read"),
     )
     assert files_touched_by(call("1", "bash", command="cat a.py > b.py")) == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "result", "read"),
+    [
+        ("cd app && sed -n '1,80p' src/a.py; echo --; head -n 20 b.md", "text", ["src/a.py", "b.md"]),
+        ("cat a.py b.py | grep -n total | head -5 && nl -ba c.go | sed -n 3,9p", "text", ["a.py", "b.py", "c.go"]),
+        ("rg -n 'def total' -A 3 src/a.py && tail -40 log.txt", "text", ["src/a.py", "log.txt"]),
+        ("git log | head -5; rg total src; grep -rn total src/a.d; cat *.py; cat $F", "text", []),
+        ("cat a.py > b.py; cat c.py | wc -l; cat d.py | python3 -", "text", []),
+        ("cat a.py || cat b.py; cat c.py 2>/dev/null || true", "text", []),
+        ("cat a.py; cat b.py", "x = 1\ncat: b.py: No such file or directory", ["a.py"]),
+        ("cat a.py", "", []),
+    ],
+)
+def test_a_file_that_a_command_shows_was_read(line: str, result: str, read: list[str]) -> None:
+    shown = [path for path, how in guessed(done("bash", result, command=line)) if how is READ]
+    assert shown == read
