@@ -46,6 +46,8 @@ from proxy.core.observers import (
     StepObservations,
     ToolRoles,
     TreeMove,
+    call_failed,
+    covers,
     decode_json_or_text,
     edit_lines,
     iter_touched_files,
@@ -55,6 +57,7 @@ from proxy.core.observers import (
     observe,
     observe_commands,
     observe_files,
+    programs_in,
     refusals_of,
     resolution_of,
     step_line,
@@ -85,7 +88,7 @@ MAX_ENTRIES_NAMED = 1_000
 UNDONE = "undone"
 """Of a file of which git undid the edits."""
 INSIDE, PASSED_LATER = "in a frame inside: ", ", passed later"
-"""Of a check that was made in a frame inside the span."""
+"""Of a check that was made in a frame inside the span, and of one that ran again without another edit."""
 ALSO_SHOWN_BY = {TYPES: (BUILD, TEST), BUILD: (TYPES, TEST)}
 """Kinds of checks that fail as well if one of this kind does: a build checks types, and a test needs a build."""
 MARKED_CHANGES = frozenset({"created", "deleted", BY_COMMAND, BY_COMMAND_OR_EARLIER, DELETED_BY_COMMAND, UNDONE})
@@ -131,7 +134,9 @@ def facts_of(
     read_paths: dict[str, None] = {}
     commands: dict[str, str] = {}
     decisions: dict[str, None] = {}
-    errors: dict[ObservedError, None] = {}
+    errors: dict[ObservedError, int] = {}
+    """With the number of commands that had been run then."""
+    worked: set[str] = set()
     said: list[str] = []
     told_steps: list[str] = []
     edits: list[str] = []
@@ -146,6 +151,13 @@ def facts_of(
         away = tree.are_changes_away
         commands_run = observe_commands(step, names, away=True) if away else observed.commands
         steps += tells_of_work(step, names)
+        now_working = _programs_that_worked(step, names)
+        worked |= now_working
+        errors = {
+            error: at
+            for error, at in errors.items()
+            if not (error.command in now_working or _is_mended(error, observed, commands_run))
+        }
         if number is None:
             checks_made.add_inner(step, observed, commands_run, told_steps, edits)
             commands |= {run.command: run.outcome for run in commands_run if run.command in commands}
@@ -162,7 +174,6 @@ def facts_of(
                 how = file.action if file.is_certain else _how_by_command(file, changed.get(file.path))
                 changed[file.path] = _merge_change_kind(changed.pop(file.path, None), how)
                 tree.uncommitted.add(file.path)
-                errors = {error: None for error in errors if not (error.path and is_same_file(error.path, file.path))}
         for move, result in tree_moves_of(step, names):
             tree.moves(move, result, changed, edits)
         for run in commands_run:
@@ -171,22 +182,46 @@ def facts_of(
             commands[command] = run.outcome
         decisions.update(dict.fromkeys((*observed.decisions, *refusals_of(step, names))))
         if not any(run.on_stash for run in commands_run):
-            errors.update(dict.fromkeys(observed.errors))
+            errors |= dict.fromkeys(observed.errors, len(checks_made.runs))
     changed, read_paths = _each_file_once(_without_folders_made_anew(changed), read_paths)
-    outcomes = checks_made.outcomes
     return SpanFacts(
         tuple(f"{path} ({how})" if how in MARKED_CHANGES else path for path, how in changed.items()),
         tuple(path for path in read_paths if path not in changed),
         tuple(f"{command}: {state}" if state != "unknown" else command for command, state in commands.items()),
         tuple(decisions),
-        tuple(_error_with_ending(error, resolution_of(error, outcomes)) for error in errors),
+        tuple(
+            dict.fromkeys(
+                f"{error.told} ({ending})" if (ending := checks_made.ending_of(error, at)) else error.told
+                for error, at in errors.items()
+            )
+        ),
         steps,
         tuple(dict.fromkeys(text.strip() for text in said if text.strip())),
         tuple(told_steps),
         tuple(edits),
         lists_plan,
-        outcomes,
+        checks_made.outcomes,
         shared_names,
+        frozenset(worked),
+    )
+
+
+def _programs_that_worked(step: Step, names: ToolRoles) -> frozenset[str]:
+    """What ran without a failure, as an error names it."""
+    well = (execution for execution in step.executions if not call_failed(execution))
+    return frozenset(program for execution in well for program in programs_in(execution, names))
+
+
+def _is_mended(error: ObservedError, observed: StepObservations, runs: Iterable[CommandRun]) -> bool:
+    """Whether the file of a refused edit was changed, or the check of an error ran again: either it passed, or it told
+    its errors anew."""
+    changed = (file.path for file in observed.files if file.action != "read")
+    passed = [run.command for run in runs if run.outcome is CommandOutcome.OK and not run.on_stash]
+    again = [each.command for each in observed.errors if each.kind == error.kind]
+    return (
+        any(covers(command, error.command) for command in (*passed, *again))
+        if error.kind
+        else bool(error.path) and any(is_same_file(error.path, path) for path in changed)
     )
 
 
@@ -215,11 +250,12 @@ def _places_of_steps(path_entries: Iterable[PathEntry]) -> Iterator[tuple[int, i
 
 class _ChecksMade:
     """The commands that were run, also in the frames inside the span: what was said of a check in the span is put right
-    by a later one there. `failed_behind_edit` is the kind of the failed check that is told behind the newest edit."""
+    by a later one there."""
 
     def __init__(self, names: ToolRoles, shared_names: Mapping[str, str], texts: FileTexts) -> None:
         self.runs: list[CommandRun] = []
-        self.failed_behind_edit = ""
+        self._failed_behind_edit = ""
+        """The failed check that is told behind the newest edit."""
         self._names = names
         self._texts = texts
         self._shared_names = shared_names
@@ -240,7 +276,7 @@ class _ChecksMade:
                 away = move.leaves_away(result, away=away)
             if edited := edit_lines(part, self._names, self._shared_names, self._texts):
                 self._tell_check(checks, edits)
-                checks, self._is_unchecked, self.failed_behind_edit = [], True, ""
+                checks, self._is_unchecked, self._failed_behind_edit = [], True, ""
                 edits += edited
             if any(move.undone for move, _ in moves) or _changes_files(part, self._names):
                 self._runs_before_change = len(self.runs)
@@ -256,7 +292,14 @@ class _ChecksMade:
         if checks and self._is_unchecked:
             check = next((run for run in checks if run.kind == "test"), checks[0])
             edits[-1] += _check_text(check)
-            self._is_unchecked, self.failed_behind_edit = False, check.kind if _has_failed(check) else ""
+            self._is_unchecked, self._failed_behind_edit = False, check.command if _has_failed(check) else ""
+        self._tell_passed_later(checks, edits)
+
+    def _tell_passed_later(self, checks: Iterable[CommandRun], edits: list[str]) -> None:
+        failed = self._failed_behind_edit
+        if failed and any(run.outcome is CommandOutcome.OK and covers(run.command, failed) for run in checks):
+            edits[-1] = f"{edits[-1].removesuffix(')')}{PASSED_LATER})"
+            self._failed_behind_edit = ""
 
     def add_inner(
         self,
@@ -278,10 +321,15 @@ class _ChecksMade:
         if is_news:
             checking = _with_checks(step, self._names, is_news)
             told_steps.append(f"{INSIDE}{step_line(checking, self._names, names=self._shared_names)}")
-        if passed.get(self.failed_behind_edit):
-            edits[-1] = f"{edits[-1].removesuffix(')')}{PASSED_LATER})"
-            self.failed_behind_edit = ""
+        self._tell_passed_later(checks.values(), edits)
         self.runs += commands_run
+
+    def ending_of(self, error: ObservedError, at: int) -> str:
+        """What the last runs say of an error that was told when `at` commands had been run; a failure only if no file
+        was changed since."""
+        outcomes = self.outcomes
+        is_known = outcomes.get(error.kind) or at > self._runs_before_change
+        return resolution_of(error, outcomes) if is_known else ""
 
     @property
     def outcomes(self) -> Mapping[str, bool]:
@@ -411,11 +459,6 @@ def _check_text(run: CommandRun) -> str:
 
 def _has_failed(run: CommandRun) -> bool:
     return run.outcome is CommandOutcome.FAILED
-
-
-def _error_with_ending(error: ObservedError, resolution: str) -> str:
-    line = f"{error.path.replace(chr(92), '/').rpartition('/')[2]}: {error.line}" if error.path else error.line
-    return f"{line} ({resolution})" if resolution else line
 
 
 def _merge_change_kind(before: str | None, now: str) -> str:

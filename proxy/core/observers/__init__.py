@@ -18,7 +18,7 @@ from proxy.core.observers.commands import (
     tree_moves_of,
     was_missing,
 )
-from proxy.core.observers.effects import is_waiting, may_have_side_effects, runs_program
+from proxy.core.observers.effects import is_waiting, may_have_side_effects, programs_in, runs_program
 from proxy.core.observers.errors import ObservedError, resolution_of, with_later_outcome
 from proxy.core.observers.files import (
     FileAction,
@@ -50,7 +50,7 @@ from proxy.core.observers.plan import (
     reconcile_plan,
     without_task_itself,
 )
-from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES, TreeMove, parse_command_line
+from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES, TreeMove, covers, parse_command_line
 from proxy.core.observers.step import (
     Step,
     ToolExecution,

@@ -25,7 +25,7 @@ from proxy.core.observers.command_outcomes import (
     outcome_of_line,
 )
 from proxy.core.observers.commands import command_lines_of
-from proxy.core.observers.shell import ShellCommand, command_kind_of, parse_command_line
+from proxy.core.observers.shell import ShellCommand, command_kind_of, family_of, parse_command_line
 from proxy.core.observers.step import ToolExecution, head_and_tail_of, lines_containing, steps_of
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles
 from proxy.core.text import cut_for_display
@@ -53,11 +53,6 @@ SAME_WORDS_CALLS = 2
 """Calls of a tool that has never worked which failed in the same words, though asked for different things."""
 _MISSING_MARKS = ("no module named", "not found", "not recognized", "no such command", "unknown command", "missing")
 _INSTALLS = frozenset(["install", "add", "sync", "i"])
-_INTERPRETERS = re.compile(r"(?:python|node|ruby|perl|php|deno|bun|npx|uv|npm|pnpm|yarn|cargo|go|git|docker)[\d.]*")
-"""Programs that run others: what is run is their first word too."""
-
-
-_CODE_FLAGS = (("-c",), ("-e",))
 _OF_TOOL = "tool "
 """Before the key of a client's tool: a program of the same name that runs in a shell says nothing about it."""
 
@@ -152,14 +147,14 @@ class _Finder:
         outcome = outcome_of_line(commands, execution)
         if not lacking and outcome is CommandOutcome.FAILED and (crashed := _only_program(commands)):
             shown = cut_for_display(" ".join(crashed.words), COMMAND_CHARACTERS)
-            self._add(_family_of(crashed), crash_line_of(execution), execution.entry, shown)
+            self._add(family_of(crashed), crash_line_of(execution), execution.entry, shown)
         elif not failed:
             for command in commands:
                 if not is_missing(command, missing):
                     self._mend_by(command, execution.entry)
 
     def _mend_by(self, command: ShellCommand, entry: str) -> None:
-        family = _family_of(command)
+        family = family_of(command)
         installs = not _INSTALLS.isdisjoint(command.words)
         for name in tuple(self.open):
             if name == family or (installs and name in command.words) or name in _programs_in(command):
@@ -203,14 +198,6 @@ def _only_program(commands: Sequence[ShellCommand]) -> ShellCommand | None:
         return None
     working = [command for command in commands if is_working_program(command)]
     return working[-1] if len(working) == 1 else None
-
-
-def _family_of(command: ShellCommand) -> str:
-    """What commands of one kind share: the program, of one that runs others what that runs, of code in the line all."""
-    program = command.words[0].rpartition("/")[2] if command.words else ""
-    if not _INTERPRETERS.fullmatch(program):
-        return program
-    return " ".join((program, *(command.words[1:] if command.words[1:2] in _CODE_FLAGS else command.words[1:2])))
 
 
 def _last_word(name: str) -> str:

@@ -294,7 +294,7 @@ _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
 _FAILURE_BY_KIND: Mapping[str, re.Pattern[str]] = {
     TEST: re.compile(
         r"""(?: \b[1-9]\d*\s(?:(?:test|spec|suite)s?\s)?(?:failed|failing|failures?|errored)\b
-              | \b[1-9]\d*\serrors?\s(?:in\s\d[\d.]*\s?m?s\b|during\b) | \b(?:failures|errors)\s*[:=]\s*[1-9]
+              | \b[1-9]\d*\serrors?\s(?:in\s\d[\d.]*\s?m?s\b|during\b) | \b(?:failed|failures|errors)\s*[:=]\s*[1-9]
               | ^\s*(?:---\s)?FAIL(?:ED)?\b | \btest\sresult:\sFAILED | ^\s*[✘✗✕]
             )""",
         _FLAGS,

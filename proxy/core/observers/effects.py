@@ -11,7 +11,7 @@ from proxy.core.observers.call_outcomes import call_failed
 from proxy.core.observers.command_outcomes import is_working_program
 from proxy.core.observers.commands import command_lines_of
 from proxy.core.observers.files import FileAction, observe_files
-from proxy.core.observers.shell import ShellCommand, command_kind_of, parse_command_line
+from proxy.core.observers.shell import ShellCommand, command_kind_of, family_of, parse_command_line
 from proxy.core.observers.step import Step, ToolExecution
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, normalize_name
 
@@ -95,10 +95,20 @@ def _commands_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterat
 
 def runs_program(execution: ToolExecution, tool_roles: ToolRoles) -> bool:
     """Whether the call runs a program that does more than show files, or has git change something."""
-    return any(
-        is_working_program(command) or (_is_git(command) and not _is_read_only(command))
-        for command in _commands_of_call(execution, tool_roles)
-    )
+    return any(map(_does_work, _commands_of_call(execution, tool_roles)))
+
+
+def programs_in(execution: ToolExecution, tool_roles: ToolRoles) -> tuple[str, ...]:
+    """The families of the commands of a call that do more than show files, in order; of a tool that runs none its name,
+    unless it reads files."""
+    role = tool_roles.role_of(execution.call.name)
+    if role is ToolRole.SHELL:
+        return tuple(family_of(command) for command in _commands_of_call(execution, tool_roles) if _does_work(command))
+    return () if role is ToolRole.READ else (execution.call.name,)
+
+
+def _does_work(command: ShellCommand) -> bool:
+    return is_working_program(command) or (_is_git(command) and not _is_read_only(command))
 
 
 def may_have_side_effects(execution: ToolExecution, tool_roles: ToolRoles) -> bool:

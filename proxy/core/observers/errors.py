@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.core.frames import CHANGED
 from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of, was_left_out
 from proxy.core.observers.command_outcomes import CommandOutcome
 from proxy.core.observers.commands import CommandRun, observe_commands
+from proxy.core.observers.effects import programs_in
 from proxy.core.observers.files import files_touched_by
 from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES
 from proxy.core.observers.step import Step, ToolExecution, head_and_tail_of, lines_containing
@@ -62,11 +64,18 @@ _NUMBERS = re.compile(r"\d+|0x[0-9a-f]+")
 
 class ObservedError(msgspec.Struct, frozen=True):
     """An error on one line, and the kind of command that reported it: test, lint, build, types, or empty. `path`: the
-    file that a refused call was to change."""
+    file that a refused call was to change. `command`: the check that failed, or the family of another command."""
 
     line: str
     kind: str = ""
     path: str = ""
+    command: str = ""
+
+    @property
+    def told(self) -> str:
+        """The line behind the file or the program that it is about, if it does not begin so itself."""
+        about = "" if self.kind else self.path.replace("\\", "/").rpartition("/")[2] or self.command
+        return self.line if self.line.startswith(f"{about}:") or not about else f"{about}: {self.line}"
 
 
 def observe_errors(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[ObservedError, ...]:
@@ -85,9 +94,7 @@ def observe_errors(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tu
     chosen = {*[*tests, *others][:MAX_ERRORS_PER_STEP]}
     beyond = tests[MAX_ERRORS_PER_STEP:]
     more = (
-        [ObservedError(f"{len(beyond)} more failed test{'s' if len(beyond) > 1 else ''}", beyond[0].kind)]
-        if beyond
-        else []
+        [replace(beyond[0], line=f"{len(beyond)} more failed test{'s' if len(beyond) > 1 else ''}")] if beyond else []
     )
     return (*(error for error in observed if error in chosen), *more)
 
@@ -124,15 +131,23 @@ def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator
     )
     if not _has_failure(execution, runs) or any(run.on_stash for run in runs):
         return  # what failed without the changes is no error of the work
-    kind = next((run.kind for run in runs if run.kind and run.outcome is CommandOutcome.FAILED), "")
+    check = next((run for run in runs if run.kind and run.outcome is CommandOutcome.FAILED), None)
     path = "" if runs else next((f.path for f in files_touched_by(execution.call, tool_roles) if f.how == CHANGED), "")
+    programs = [check.command] if check else [] if path else programs_in(execution, tool_roles)
+    if not (path or programs):
+        return  # it only looked for something
     text = head_and_tail_of(output_of(execution.result))
     marked = lines_containing(_CODE_OF_FRAME.sub("", text), _ERROR_WORDS)
     lines = [line for match in _ERROR_LINE.finditer(marked) if not _SOURCE_LINE.match(line := match[0])]
     if not lines and call_failed(execution):
         lines = _failure_line(text, last=bool(runs))
     for line in lines:
-        yield ObservedError(cut_for_display(_TAG.sub("", line), MAX_ERROR_LENGTH), kind, path)
+        yield ObservedError(
+            cut_for_display(_TAG.sub("", line), MAX_ERROR_LENGTH),
+            check.kind if check else "",
+            path,
+            "".join(programs[-1:]),
+        )
 
 
 def _has_failure(execution: ToolExecution, runs: tuple[CommandRun, ...]) -> bool:

@@ -150,13 +150,49 @@ _KIND_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
 
 def command_kind_of(words: tuple[str, ...]) -> str:
     """The kind of a command by its words: test, lint, build, types, or empty."""
-    text = " ".join(words)[:MAX_KIND_LENGTH]
+    text = _without_wrappers(" ".join(words)[:MAX_KIND_LENGTH])
+    return next((kind for kind, pattern in _KIND_PATTERNS if pattern.match(text)), "")
+
+
+def _without_wrappers(text: str) -> str:
     for _ in range(4):
         shorter = _WRAPPER_PREFIX.sub("", text, count=1)
         if shorter == text:
             break
         text = shorter
-    return next((kind for kind, pattern in _KIND_PATTERNS if pattern.match(text)), "")
+    return text
+
+
+def covers(later: str, earlier: str) -> bool:
+    """Whether a check runs again all that an earlier one ran: it names the same, or folders around it, or less, which
+    is all of it."""
+    checked = _words_that_narrow(earlier)
+    return all(
+        any(word == each or each.startswith((f"{word}/", f"{word}::")) for each in checked)
+        for word in _words_that_narrow(later)
+    )
+
+
+def _words_that_narrow(command: str) -> list[str]:
+    words = _without_wrappers(command).split()
+    named = [word for word in words if "=" in word or not (word.startswith("-") or word.isdecimal())]
+    return [word.removesuffix("...").rstrip("/") for word in named]
+
+
+_INTERPRETERS = re.compile(r"(?:python|node|ruby|perl|php|deno|bun|npx|uv|npm|pnpm|yarn|cargo|go|git|docker)[\d.]*")
+"""Programs that run others: what is run is their first word too."""
+_CODE_FLAGS = frozenset(["-c", "-e"])
+
+
+def family_of(command: ShellCommand) -> str:
+    """What commands of one kind share, wherever they run: the program, of one that runs others what that runs, of code
+    in the line all."""
+    program, *rest = [word.rpartition("/")[2] for word in command.words[:2]] or [""]
+    if program == "git":
+        return f"git {_git_command(command.words)[0]}"
+    if not _INTERPRETERS.fullmatch(program):
+        return program
+    return " ".join((program, *(command.words[1:] if rest and rest[0] in _CODE_FLAGS else rest)))
 
 
 # ------------------------------------------------------------------------------------------------------- working tree

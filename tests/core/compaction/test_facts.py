@@ -152,7 +152,8 @@ def test_what_is_known_of_a_thing_later_takes_the_place_of_what_was_known() -> N
 
     assert before.errors != after.errors
     both = merge_facts(before, after)
-    assert (both.changed, both.commands, both.errors) == (after.changed, after.commands, after.errors)
+    assert (both.changed, both.commands) == (after.changed, after.commands)
+    assert (both.errors, after.errors) == (("KeyError: 'sub' (a later test run passed)",), ())
 
 
 def test_a_command_has_the_state_of_its_newest_run() -> None:
@@ -207,6 +208,57 @@ FAILING = ([bash("pytest -q")], ["E   KeyError: 'sub'\n1 failed, 3 passed"])
 )
 def test_of_an_error_it_is_told_what_the_last_run_said_and_no_more(later: list[Any], ending: str) -> None:
     assert known(FAILING, *later).errors == (f"E KeyError: 'sub'{ending}",)
+
+
+REFUSED = ([bash("git add -A && git commit -m one")], ["Pre-commit validation failed:\nRun the formatter."])
+COMMITTED = ([bash("git commit -q -m 'two: more'")], ["[main 12e2d10] two: more"])
+CRASHED = ([bash("node assets/build.js 2>&1")], ["Exit code 1\nError: Build failed with 1 error:"])
+FAILS = "FAILED tests/test_a.py::test_one - assert 1\nFAILED tests/test_a.py::test_two - assert 2\n2 failed"
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("made", "errors"),
+    [
+        ([([bash("pytest tests/test_a.py")], [FAILS]), ([bash("python -m pytest -q tests")], ["9 passed"])], ()),
+        (
+            [([bash("pytest tests -x")], [FAILS]),
+             ([bash("pytest tests")], ["FAILED tests/b.py::test_c - no\n1 failed"])],
+            ("FAILED tests/b.py::test_c - no (the test run failed when this part ended)",),
+        ),
+        (
+            [([bash("pytest tests/b.py")], ["FAILED tests/b.py::test_c - no\n1 failed"]), ([edit("b.py")], ["ok"]),
+             ([bash("pytest tests/a.py")], ["FAILED tests/a.py::test_a - no\n1 failed"])],
+            ("FAILED tests/b.py::test_c - no",
+             "FAILED tests/a.py::test_a - no (the test run failed when this part ended)"),
+        ),
+        ([REFUSED], ("git commit: Run the formatter.",)),
+        ([REFUSED, ([bash("git add b.py")], ["fatal: pathspec 'b.py' did not match\n[exit code 128]"])],
+         ("git commit: Run the formatter.", "git add: fatal: pathspec 'b.py' did not match")),
+        ([REFUSED, COMMITTED], ()),
+        ([CRASHED, ([bash("cd assets && node build.js")], ["(no output)"])], ()),
+        ([CRASHED, ([bash("node other.js")], ["done"])], ("node build.js: Error: Build failed with 1 error:",)),
+        ([([read("c.py")], ["File does not exist."]),
+          ([bash("ls nothing")], ["ls: nothing: No such file or directory\n[exit code 2]"])], ()),
+    ],
+    ids=["wider run passed", "told anew", "another run", "refused", "two", "committed", "elsewhere", "other", "looked"],
+)  # fmt: skip
+def test_an_error_is_told_until_its_command_works(made: list[Any], errors: tuple[str, ...]) -> None:
+    assert known(*made).errors == errors
+
+
+@pytest.mark.rows("S0-55")
+def test_an_error_of_an_earlier_part_goes_when_its_program_works_in_the_next() -> None:
+    assert merge_facts(known(REFUSED), known(COMMITTED)).errors == ()
+    assert merge_facts(known(REFUSED), known(CRASHED)).errors[0] == "git commit: Run the formatter."
+
+
+@pytest.mark.rows("S0-55")
+def test_a_check_that_runs_again_without_another_edit_is_told_behind_the_edit() -> None:
+    formatted = ([bash("make fmt && pytest -q")], ["4 passed"])
+
+    assert known(EDITED, FAILING, formatted).edits == ("a.py: a -> b (then pytest -q: failed, passed later)",)
+    assert known(EDITED, FAILING, ([bash("pytest -q tests/other")], ["4 passed"])).edits[0].endswith(": failed)")
 
 
 @pytest.mark.rows("S0-55")
@@ -297,7 +349,7 @@ PUSHED_AND_MENDED = (("edit", {"filePath": "a.py", "oldString": "c", "newString"
     [
         (
             [PUSHED_AND_MENDED, (bash("pytest -q"), "4 passed")],
-            " (a later test run passed)",
+            None,
             ("in a frame inside: pytest -q: ok (4 passed)",),
             "failed, passed later",
         ),
@@ -308,7 +360,7 @@ PUSHED_AND_MENDED = (("edit", {"filePath": "a.py", "oldString": "c", "newString"
     ],
 )
 def test_a_check_in_a_frame_pushed_and_popped_inside_says_how_it_ended(
-    inside: list[Any], ending: str, steps: tuple[str, ...], check: str, behind_the_push: bool
+    inside: list[Any], ending: str | None, steps: tuple[str, ...], check: str, behind_the_push: bool
 ) -> None:
     talk = LedgerBuilder()
     talk.client("user", "Build it.")
@@ -330,7 +382,7 @@ def test_a_check_in_a_frame_pushed_and_popped_inside_says_how_it_ended(
 
     facts = facts_of_span(story, entries_owned_by(story, {"froot"}, story.entries), DEFAULT_TOOL_ROLES)
 
-    assert facts.errors == (f"E KeyError: 'sub'{ending}",)
+    assert facts.errors == (() if ending is None else (f"E KeyError: 'sub'{ending}",))
     assert facts.told_steps == ("edited a.py; pytest -q: failed (1 failed, 3 passed)", *steps)
     assert facts.edits == (f"a.py: a -> b (then pytest -q: {check})",)
     assert facts.steps == 2
@@ -476,7 +528,7 @@ def test_what_the_user_said_of_a_call_that_they_refused_stays(refusal: str) -> N
 def test_a_ruler_is_no_error() -> None:
     facts = known(([bash("frob a; echo ---; frob b")], ["Exit code 1\nfrob broke down\n---"]))
 
-    assert facts.errors == ("frob broke down",)
+    assert facts.errors == ("frob: frob broke down",)
 
 
 @pytest.mark.rows("S0-55")

@@ -215,8 +215,8 @@ def test_the_errors_of_a_run_that_failed_are_told_and_how_they_ended() -> None:
     errors = observe_errors(ran)
 
     assert errors == (
-        ObservedError("FAILED tests/test_a.py::test_x - assert 1 == 2", "test"),
-        ObservedError("E KeyError: 'a'", "test"),
+        ObservedError("FAILED tests/test_a.py::test_x - assert 1 == 2", "test", command="pytest"),
+        ObservedError("E KeyError: 'a'", "test", command="pytest"),
     )
     assert resolution_of(errors[0], {"test": True}) == "a later test run passed"
     assert resolution_of(errors[0], {"test": False}) == "the test run failed when this part ended"
@@ -252,7 +252,7 @@ def test_a_failed_call_without_a_known_error_tells_its_first_line() -> None:
 @pytest.mark.rows("S0-55")
 def test_what_a_client_writes_above_an_output_is_no_error() -> None:
     assert observe_errors(step(done("exec_command", f"{HEADER}it broke", cmd="./run.sh"))) == (
-        ObservedError("it broke"),
+        ObservedError("it broke", command="run.sh"),
     )
     assert observe_errors(step(done("exec_command", HEADER, cmd="./run.sh"))) == ()
 

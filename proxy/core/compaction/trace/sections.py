@@ -12,7 +12,14 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.compaction.trace.span_facts import ITEM_CHARACTERS, READ_AGAIN, UNDONE_LATER, SpanFacts, item_path
+from proxy.core.compaction.trace.span_facts import (
+    ITEM_CHARACTERS,
+    MENDED,
+    READ_AGAIN,
+    UNDONE_LATER,
+    SpanFacts,
+    item_path,
+)
 from proxy.core.frames import CHANGED_TEMPORARY, one_spelling, outcome_part, temporary_among
 from proxy.core.observers import WrittenText
 from proxy.core.text import GAP_MARKER, CountTokens, cut_for_display, cut_middle, escape_own_tags, remove_illegal_xml
@@ -26,7 +33,7 @@ DECISIONS_SHARE = 0.12
 ERRORS_SHARE = 0.07
 BROKEN_SHARE = 0.10
 STEPS_SHARE = 0.30
-NAMES_SHARE = 0.25
+NAMES_SHARE = 0.12
 """Maximum share of each section, in the order in which they take their room; what one leaves is the next one's."""
 MIN_SECTION_TOKENS = 30
 """Minimum tokens of a section in a small trace: a line or two."""
@@ -34,7 +41,7 @@ MIN_EDITS_TOKENS = 70
 """The same for edits: one with the old and the new text."""
 MIN_ERRORS_TOKENS = 80
 """The same for errors, if the steps keep theirs: the names of two or three failed tests."""
-MIN_NAMES_TOKENS = 330
+MIN_NAMES_TOKENS = 160
 """Tokens that names may take in a small trace, if nothing else needs them."""
 FAILED_FACTOR = 2
 """A failed frame may say more about attempts and errors."""
@@ -228,15 +235,12 @@ _CHECK_ENDED = re.compile(r": (?:ok|failed) \(")
 def _errors_section(lines: Sequence[str], budget: int, count: CountTokens) -> str:
     """The errors that fit, those that nothing has mended before the others, and how many are left out."""
     items = [f"- {line}" for line in lines]
-    by_need = sorted(items, key=lambda item: not _MENDED.search(item))  # the last ones stay
+    by_need = sorted(items, key=lambda item: not MENDED.search(item))  # the last ones stay
     shown = _newest_items(by_need, budget, count)
     if shown and len(shown) < len(items):
         shown = _newest_items(by_need, budget - EARLIER_EDITS_TOKENS, count) or shown
     heading = [f"({len(items) - len(shown)} left out)"] if 0 < len(shown) < len(items) else []
     return "\n".join([*heading, *(item for item in items if item in shown)])
-
-
-_MENDED = re.compile(r" \((?:fixed|a later [a-z ]{4,12} passed)\)\Z")
 
 
 def _next_section(planned: Sequence[str], budget: int, count: CountTokens) -> str:

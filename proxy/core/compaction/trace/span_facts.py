@@ -15,6 +15,8 @@ from proxy.core.text import cut_for_display
 
 UNDONE_LATER = " (undone later)"
 """Behind an edit that git undid."""
+STEPS_LEFT_OUT = "(not all earlier steps are listed)"
+ERRORS_LEFT_OUT = "(not all errors are listed)"
 READ_AGAIN = " (read again later)"
 ITEM_CHARACTERS = 110
 DECISION_CHARACTERS = 240
@@ -27,7 +29,7 @@ class SpanFacts(msgspec.Struct, frozen=True):
     outcome (`pytest -q: failed`), `errors` with what the last run said of them. `steps` counts call groups. `said` are
     the texts of the assistant, `told_steps` and `edits` a line each. With `lists_plan` a call of the span listed the
     client's whole plan. `outcomes` has how the last run of each kind of check ended, if known, `shared_names` by path
-    how a file is told of which another has the name too.
+    how a file is told of which another has the name too, `worked` the programs that ran without a failure.
     """
 
     changed: tuple[str, ...] = ()
@@ -42,6 +44,7 @@ class SpanFacts(msgspec.Struct, frozen=True):
     lists_plan: bool = False
     outcomes: Mapping[str, bool] = msgspec.field(default_factory=dict)
     shared_names: Mapping[str, str] = msgspec.field(default_factory=dict)
+    worked: frozenset[str] = frozenset()
 
 
 def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
@@ -68,10 +71,11 @@ def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
 
 
 def _errors_left(errors: Iterable[str], later: SpanFacts) -> Iterator[str]:
-    """Errors with what a later part says of them: without refused edits (`cart.py: no such text`) of files that it
-    changed."""
-    names = {item_path(item).replace("\\", "/").rpartition("/")[2] for item in later.changed}
-    left = (error for error in errors if error.partition(": ")[0] not in names)
+    """Errors with what a later part says of them: without those that were mended, refused edits (`cart.py: no such
+    text`) of files that it changed, and errors of programs (`git commit: hook failed`) that worked in it."""
+    changed = {item_path(item).replace("\\", "/").rpartition("/")[2] for item in later.changed}
+    mended = changed | later.worked
+    left = (error for error in errors if error.partition(": ")[0] not in mended and not MENDED.search(error))
     return (with_later_outcome(error, later.outcomes) for error in left)
 
 
@@ -96,6 +100,7 @@ _CHANGE_MARK = re.compile(
     r"|fixed|still failing|(?:the [a-z ]{4,12} )?failed when this part ended|a later [a-z ]{4,12} passed)\)\Z"
 )
 """The second line names what becomes of errors, in this version and in earlier ones."""
+MENDED = re.compile(r" \((?:fixed|a later [a-z ]{4,12} passed)\)\Z")
 _COMMAND_STATE = re.compile(r": (?:ok|failed)\Z")
 """Only these outcomes: a path may end in brackets, and a command with unknown outcome may contain a colon."""
 
