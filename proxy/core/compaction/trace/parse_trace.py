@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from proxy.core.compaction.trace.sections import EMPTY_SECTIONS, MORE_PATTERN, NAMES_SECTION, PARAGRAPH, TRACE_SECTIONS
-from proxy.core.compaction.trace.span_facts import READ_AGAIN, SpanFacts, merge_facts
+from proxy.core.compaction.trace.span_facts import READ_AGAIN, STEPS_LEFT_OUT, SpanFacts, merge_facts
 from proxy.core.frames import CHANGED_TEMPORARY
 from proxy.core.text import unescape_own_tags
 
@@ -63,7 +63,7 @@ def _parse_trace(text: str) -> ParsedTrace:
             errors=lists.get("errors", ()),
             steps=int(match[1]) if match else int(old_match[1] or old_match[2]) if old_match else 0,
             said=(*lists.get("progress", ()), *(said.split(PARAGRAPH) if said else ())),
-            told_steps=(*lists.get("commands", ()), *lists.get("steps", ())),
+            told_steps=(*lists.get("commands", ()), *_lines_of_steps(sections.get("steps", ""))),
             edits=lists.get("edits", ()),
         ),
         sections.get("results", ""),
@@ -74,6 +74,11 @@ def _parse_trace(text: str) -> ParsedTrace:
 def _unescape_old_section(text: str) -> str:
     """Earlier versions escaped as XML does, and the first ones `>` too."""
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def _lines_of_steps(section: str) -> list[str]:
+    listed = _ITEM_PATTERN.findall(section)
+    return [STEPS_LEFT_OUT, *listed] if section.startswith("(") else listed
 
 
 def _facts_of_step(told: str) -> SpanFacts:

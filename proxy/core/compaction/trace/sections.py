@@ -13,9 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.compaction.trace.span_facts import (
+    ERRORS_LEFT_OUT,
     ITEM_CHARACTERS,
     MENDED,
     READ_AGAIN,
+    STEPS_LEFT_OUT,
     UNDONE_LATER,
     SpanFacts,
     item_path,
@@ -211,21 +213,21 @@ def _is_plan(text: str) -> bool:
 
 
 def _steps_section(lines: Sequence[str], budget: int, count: CountTokens) -> str:
-    """The newest steps that fit, of those left out the ones that say how a check ended, and how many are left out."""
-    items = [f"- {line}" for line in lines]
+    """The newest steps that fit, of the others those that say how a check ended, and whether some are left out. An
+    earlier trace may have left out some."""
+    items = [f"- {line}" for line in lines if line != STEPS_LEFT_OUT]
+    heading = [STEPS_LEFT_OUT] if len(items) < len(lines) else []
     newest = len(_newest_items(items, budget, count))
     if newest == len(items):
-        return "\n".join(items)
+        return "\n".join([*heading, *items])
     checks = [item for item in items if _CHECK_ENDED.search(item)]
     kept_checks = _newest_items(checks, budget // 2, count) if newest and checks else ()
     newest = len(_newest_items(items, budget - sum(count(item) + 1 for item in kept_checks), count))
     behind = len(items) - newest
     before = [item for item in items[:behind] if item in kept_checks]
-    left_out = behind - len(before)
-    if not (newest or before):
-        return ""
-    heading = [f"({left_out} {'left out' if before else 'earlier'})"] if left_out else []
-    return "\n".join([*heading, *before, *items[behind:]])
+    if len(before) < behind:
+        heading = [STEPS_LEFT_OUT]
+    return "\n".join([*heading, *before, *items[behind:]]) if newest or before else ""
 
 
 _CHECK_ENDED = re.compile(r": (?:ok|failed) \(")
@@ -233,13 +235,13 @@ _CHECK_ENDED = re.compile(r": (?:ok|failed) \(")
 
 
 def _errors_section(lines: Sequence[str], budget: int, count: CountTokens) -> str:
-    """The errors that fit, those that nothing has mended before the others, and how many are left out."""
+    """The errors that fit, those that nothing has mended before the others, and whether some are left out."""
     items = [f"- {line}" for line in lines]
     by_need = sorted(items, key=lambda item: not MENDED.search(item))  # the last ones stay
     shown = _newest_items(by_need, budget, count)
     if shown and len(shown) < len(items):
         shown = _newest_items(by_need, budget - EARLIER_EDITS_TOKENS, count) or shown
-    heading = [f"({len(items) - len(shown)} left out)"] if 0 < len(shown) < len(items) else []
+    heading = [ERRORS_LEFT_OUT] if 0 < len(shown) < len(items) else []
     return "\n".join([*heading, *(item for item in items if item in shown)])
 
 

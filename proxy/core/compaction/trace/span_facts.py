@@ -17,6 +17,8 @@ UNDONE_LATER = " (undone later)"
 """Behind an edit that git undid."""
 STEPS_LEFT_OUT = "(not all earlier steps are listed)"
 ERRORS_LEFT_OUT = "(not all errors are listed)"
+STEPS_LEFT_OUT = "(not all earlier steps are listed)"
+ERRORS_LEFT_OUT = "(not all errors are listed)"
 READ_AGAIN = " (read again later)"
 ITEM_CHARACTERS = 110
 DECISION_CHARACTERS = 240
