@@ -15,7 +15,8 @@ from pathlib import Path
 
 from proxy.accounting import Accountant, TokenCounter
 from proxy.auth import LOCAL_TENANT
-from proxy.config import Config, LiveSettings, load_config
+from proxy.config import Config, load_config
+from proxy.config.runtime import LiveSettings
 from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import dialect_at
 from proxy.errors import InvalidConfiguration, StoreError

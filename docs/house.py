@@ -409,7 +409,7 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 LIMITS = {
     "lines of the engine": 67_600,
-    "modules of the engine": 352,
+    "modules of the engine": 353,
     "lines beside it": 31_900,
     "modules beside it": 216,
     "functions, p50 of lines": 7,

@@ -10,18 +10,16 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import secrets
-import time
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
+from functools import partial
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 import typer
 from pydantic.fields import FieldInfo
-from starlette.types import ASGIApp
 from typer.models import ParameterInfo
 
 from callstack_proxy.cli.context import (
@@ -30,18 +28,15 @@ from callstack_proxy.cli.context import (
     ConfigFile,
     DataDirectory,
     find_running_proxy,
-    opened_store,
     send_request,
     settings_at,
 )
 from callstack_proxy.cli.output import print_json, print_line
-from callstack_proxy.management.operations import Operation
-from proxy.accounting import TokenCounter
-from proxy.auth import Tenant
-from proxy.config import Config, LiveSettings
+from proxy.config import Config
 from proxy.errors import InvalidConfiguration, NotAllowed, NotFound, ProxyError, StoreError
-from proxy.exchange import Inbox
-from proxy.store import ConversationCache, Store, find_by_id
+
+if TYPE_CHECKING:
+    from callstack_proxy.management.operations import Operation
 
 ERRORS_BY_STATUS = {400: InvalidConfiguration, 404: NotFound, 409: NotAllowed}
 
@@ -65,7 +60,11 @@ def call(
                 f"no proxy runs on {settings.data}, and only a running one can tell whose key that is; start "
                 "`callstack serve` there"
             )
-        return asyncio.run(_call_in_process(settings, method, path, body, as_text=as_text))
+        # The store and the API take 0.8 s to import, which a command that asks a running proxy does not need.
+        from callstack_proxy.cli.store_access import call_in_process
+
+        parse = partial(parse_answer, as_text=as_text)
+        return asyncio.run(call_in_process(settings, method, path, body, parse))
     try:
         status, answer = send_request(server, method, path, body, DELETION_TIMEOUT_S, credentials)
     except (OSError, http.client.HTTPException) as error:
@@ -77,23 +76,16 @@ def call(
 
 def conversation_path(settings: Config, reference: str) -> str:
     """The API path of the conversation with this id, beginning of an id, or of the newest one where it is empty."""
+    from callstack_proxy.cli.store_access import find_conversation_id
 
-    async def find() -> str:
-        async with opened_store(settings) as store:
-            return (await find_by_id.find_ledger(store, None, reference)).conversation.id
-
-    return f"/stack/conversations/{asyncio.run(find())}"
+    return f"/stack/conversations/{asyncio.run(find_conversation_id(settings, reference))}"
 
 
 def frame_path(settings: Config, reference: str) -> str:
     """The API path of the frame with this id, beginning of an id, or title."""
+    from callstack_proxy.cli.store_access import find_frame_id
 
-    async def find() -> str:
-        async with opened_store(settings) as store:
-            _, _, frame = await find_by_id.find_frame_in_store(store, None, reference)
-            return frame.id
-
-    return f"/stack/frames/{asyncio.run(find())}"
+    return f"/stack/frames/{asyncio.run(find_frame_id(settings, reference))}"
 
 
 FrameArgument = Annotated[str, typer.Argument(help="Id, its beginning (4 characters or more), or a title.")]
@@ -187,77 +179,3 @@ def parse_answer(status: int, answer: bytes, *, as_text: bool = False) -> Any:
     if status < http.client.BAD_REQUEST:
         return value
     raise ERRORS_BY_STATUS.get(status, StoreError)(value["error"]["message"], code=value["error"]["code"])
-
-
-async def _call_in_process(settings: Config, method: str, path: str, body: object, *, as_text: bool) -> Any:
-    async with opened_store(settings) as store:
-        # Errors are raised inside the block, which adds to them where the store lies.
-        status, answer = await _send_to_app(await _build_app(settings, store), method, path, body)
-        return parse_answer(status, answer, as_text=as_text)
-
-
-async def _build_app(settings: Config, store: Store) -> ASGIApp:
-    # FastAPI takes 0.3 s to import, which commands that only read the store do not pay.
-    from callstack_proxy.management.api import OPERATOR_TENANT, ApiContext, build_api
-
-    live = LiveSettings(settings.subagent, store)
-    await live.refresh()
-    counter = TokenCounter()
-    inbox = Inbox(store, ConversationCache(store), settings.queue_hours, _now, lambda: secrets.token_hex(16))
-
-    def operator(_: object) -> Tenant:
-        return OPERATOR_TENANT
-
-    def ignore(*_: object) -> None:
-        """Nothing is kept in memory that a change would have to reach."""
-
-    return build_api(
-        ApiContext(
-            store=store,
-            tenant_of=operator,
-            on_deleted=ignore,
-            on_mode_changed=ignore,
-            on_events_stored=ignore,
-            inbox=inbox,
-            is_draining=lambda: False,
-            started=_now(),
-            live_settings=live,
-            counter_name=lambda: counter.name,
-            config=settings,
-            count_tokens=counter.count,
-        )
-    )
-
-
-async def _send_to_app(app: ASGIApp, method: str, path: str, body: object) -> tuple[int, bytes]:
-    """Status and body of the answer to one request."""
-    path, _, query = path.partition("?")
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "query_string": query.encode(),
-        "headers": [(b"content-type", b"application/json")],
-        "client": None,
-        "server": None,
-    }
-    content = b"" if body is None else json.dumps(body).encode()
-    messages: list[MutableMapping[str, Any]] = []
-
-    async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.request", "body": content, "more_body": False}
-
-    async def send(message: MutableMapping[str, Any]) -> None:
-        messages.append(message)
-
-    await app(scope, receive, send)
-    return messages[0]["status"], b"".join(message.get("body", b"") for message in messages[1:])
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -15,8 +15,9 @@ import typer
 from msgspec.structs import asdict
 
 from callstack_proxy.cli.api_client import call, conversation_path
-from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, settings_at
+from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, settings_at
 from callstack_proxy.cli.output import align_columns, one_line, pluralize, print_json, print_line
+from callstack_proxy.cli.store_access import opened_store
 from callstack_proxy.management.operations import AutonomyView, autonomy_view
 from callstack_proxy.management.views import LoopRow, local_time, loop_rows
 from proxy.config import Config

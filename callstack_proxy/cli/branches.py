@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Iterator, Sequence
 
 from callstack_proxy.cli.api_client import command_of
-from callstack_proxy.cli.context import opened_store
 from callstack_proxy.cli.output import align_columns, pluralize
+from callstack_proxy.cli.store_access import opened_store
 from callstack_proxy.management.operations import BranchMessage, BranchRow, CheckpointRow, branches
 from callstack_proxy.management.views import local_time, path_state_of
 from proxy.config import Config

@@ -17,8 +17,7 @@ import os
 import secrets
 import shlex
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -28,12 +27,10 @@ from urllib.parse import urlsplit
 import typer
 from pydantic import SecretStr
 
-from callstack_proxy.cli.output import print_note
 from proxy import __version__
-from proxy.auth import console_code, proof_of
 from proxy.config import Config, load_config
-from proxy.errors import InvalidConfiguration, NotFound, ProxyError, StoreError
-from proxy.store import Store, open_store
+from proxy.errors import InvalidConfiguration, ProxyError
+from proxy.operator_token import console_code, proof_of
 
 DEFAULT_FILE = Path("proxy.yaml")
 Choice = TypeVar("Choice", bound=str)
@@ -93,41 +90,6 @@ def prepare_data_directory(settings: Config) -> None:
         raise InvalidConfiguration(f"data: {data} cannot be made: {reason}; name a directory with --data") from None
     if not os.access(data, os.W_OK | os.X_OK):
         raise InvalidConfiguration(f"data: {data} cannot be written to; name another directory with --data")
-
-
-@asynccontextmanager
-async def opened_store(config: Config) -> AsyncIterator[Store]:
-    """The configured store, open inside the block. Notes on its file are printed on stderr.
-
-    A damaged file stays where it is; only `serve`, which has to go on, sets it aside. Raises InvalidConfiguration where
-    there is no store yet.
-    """
-    path = config.store_path
-    if config.is_store_in_memory:
-        raise InvalidConfiguration("store: it is kept in memory; ask the running proxy, at /stack")
-    if path is not None and not path.is_file():
-        raise InvalidConfiguration(
-            f"data: there is no store at {path} yet; run `callstack serve`, or name its directory with --data"
-        )
-    store = open_store(config.store, config.data, sets_aside=False)
-    try:
-        await store.start()
-        yield store
-    except NotFound as error:
-        # Most often the data is in another directory, named by `serve --data`.
-        elsewhere = "; --data names another directory" if path else ""
-        raise NotFound(f"{error} Looked in {config.store_place}{elsewhere}.") from None
-    except StoreError as error:
-        if error.code != "store_corrupt":
-            raise
-        message = (
-            f"{error}; {path} was left as it is. Keep a copy: `callstack serve` sets it aside and begins a new one"
-        )
-        raise StoreError(message, code=error.code) from None
-    finally:
-        await store.close()
-        for note in store.health().notes:
-            print_note(note)
 
 
 SERVER_FILE = "server.json"

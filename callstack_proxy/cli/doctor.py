@@ -30,9 +30,9 @@ from callstack_proxy.cli.context import (
     fetch_page,
     find_running_proxy,
     load_settings,
-    opened_store,
 )
 from callstack_proxy.cli.output import align_columns, pluralize, print_json, print_line
+from callstack_proxy.cli.store_access import opened_store
 from callstack_proxy.cli.tariffs import is_stale, today
 from callstack_proxy.management.reports import reason_meaning
 from callstack_proxy.management.views import ConversationRow, decode_receipt, recent_conversation_rows

@@ -21,10 +21,10 @@ from callstack_proxy.cli.context import (
     DataDirectory,
     data_flag,
     find_running_proxy,
-    opened_store,
     settings_at,
 )
 from callstack_proxy.cli.output import align_columns, pluralize, print_error, print_json, print_line
+from callstack_proxy.cli.store_access import opened_store
 from callstack_proxy.management.export import (
     MEASURES,
     ExportFormat,

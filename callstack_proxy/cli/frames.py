@@ -13,8 +13,9 @@ from typing import Annotated, get_args
 import typer
 
 from callstack_proxy.cli.api_client import InConversation, call, command_of, conversation_path, frame_path
-from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, one_of, opened_store, settings_at
+from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, one_of, settings_at
 from callstack_proxy.cli.output import escape_unsafe, pluralize, print_json, print_line
+from callstack_proxy.cli.store_access import opened_store
 from callstack_proxy.management.operations import EndStatus, FrameCommandView, frames
 from callstack_proxy.management.views import UnfoldView, conversation_rows_of, path_state_of
 from proxy.config import Config, Mode

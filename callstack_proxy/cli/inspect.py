@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import typer
 
 from callstack_proxy.cli.api_client import call
-from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, opened_store, project_folders, settings_at
+from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, project_folders, settings_at
 from callstack_proxy.cli.output import (
     one_line,
     output_width,
@@ -27,6 +27,7 @@ from callstack_proxy.cli.output import (
     print_note,
     print_paged,
 )
+from callstack_proxy.cli.store_access import opened_store
 from callstack_proxy.management.reports import (
     TableColumn,
     decision_meaning,

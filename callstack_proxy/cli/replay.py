@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, load_settings, opened_store, settings_at
+from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, load_settings, settings_at
 from callstack_proxy.cli.output import (
     escape_unsafe,
     one_line,
@@ -25,6 +25,7 @@ from callstack_proxy.cli.output import (
     print_line,
     progress_bar,
 )
+from callstack_proxy.cli.store_access import opened_store
 from callstack_proxy.management.reports import ReceiptTotals, TableColumn, dearer_sentence, format_columns
 from callstack_proxy.replay import (
     FAR_REQUESTS,

@@ -24,7 +24,6 @@ from callstack_proxy.cli.context import (
     ConfigFile,
     DataDirectory,
     one_of,
-    opened_store,
     project_folders,
     settings_at,
 )
@@ -38,6 +37,7 @@ from callstack_proxy.cli.output import (
     print_json,
     print_line,
 )
+from callstack_proxy.cli.store_access import opened_store
 from callstack_proxy.management.reports import (
     GroupBy,
     Period,

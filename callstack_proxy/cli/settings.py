@@ -38,7 +38,8 @@ from proxy.auth import (
     reset_user,
     revoke_key,
 )
-from proxy.config import SETTABLE_KEYS, SUBAGENT_SECTION, Config, Mode, SubagentSettings, parse_assignments
+from proxy.config import Config, Mode, SubagentSettings, parse_assignments
+from proxy.config.runtime import SETTABLE_KEYS, SUBAGENT_SECTION
 from proxy.errors import InvalidConfiguration
 
 CONFIG_PATH = "/stack/config"

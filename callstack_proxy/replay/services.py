@@ -14,7 +14,8 @@ from callstack_proxy.replay.api.chat import CHAT
 from callstack_proxy.replay.recorded_provider import UPSTREAM_NAME, RecordedProvider
 from callstack_proxy.replay.token_counts import load_memoized_o200k
 from proxy.accounting import Accountant, TokenCounter
-from proxy.config import Config, LiveSettings
+from proxy.config import Config
+from proxy.config.runtime import LiveSettings
 from proxy.dialects import SliceCache
 from proxy.exchange import AppServices, Services, build_services
 from proxy.store import ConversationCache, MemoryStore

@@ -23,11 +23,9 @@ from proxy.auth.tenancy import (
     Headers,
     Tenant,
     TenantResolver,
-    console_code,
     has_operator_token,
     holds_client_key,
     name_of_tenant,
-    proof_of,
     tenant_of_key,
     tenant_of_user,
 )

@@ -9,7 +9,6 @@ found:
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import hmac
 import re
@@ -135,29 +134,10 @@ class TenantResolver:
         return Tenant(f"credential-{digest}", f"credential {digest[:6]}")
 
 
-_IPV4_IN_IPV6 = "::ffff:"
-"""How a socket for both kinds of addresses names one of the older kind."""
-
-
 def has_operator_token(headers: Headers, token: bytes) -> bool:
     """Whether `x-stack-key` holds the token of this process. An empty token never matches."""
     presented = next((value for name, value in headers if name == STACK_KEY_HEADER), b"")
     return bool(token) and hmac.compare_digest(presented, token)
-
-
-def console_code(operator_token: str) -> str:
-    """The code in the console's link, made from the token of this process; empty without one."""
-    if not operator_token:
-        return ""
-    digest = hmac.digest(operator_token.encode(), b"console link", "sha256")
-    return base64.urlsafe_b64encode(digest[:15]).decode()
-
-
-def proof_of(operator_token: str, challenge: str, host: str, port: int) -> str:
-    """What a process that has this token answers to a challenge at this address, to which the connection leads. Nobody
-    can use the answer of another address or port, nor learn the token from it."""
-    said = f"proof of a running proxy\n{host.removeprefix(_IPV4_IN_IPV6)}\n{port}\n{challenge}"
-    return hmac.digest(operator_token.encode(), said.encode(), "sha256").hex()
 
 
 def holds_client_key(value: bytes) -> bool:

@@ -1,15 +1,7 @@
-"""The configuration: one frozen model, its sections, where settings come from, and what can change at run time."""
+"""The configuration: one frozen model, its sections, and where settings come from. Import `runtime`, what can change at
+run time, and `for_core` by their names: they need the store and the tools, and reading a configuration does not."""
 
 from proxy.config.model import Config, is_loopback
-from proxy.config.runtime import (
-    SETTABLE_KEYS,
-    SUBAGENT_SECTION,
-    LiveSettings,
-    pattern_faults,
-    subagent_rules_of,
-    with_pattern,
-    without_pattern,
-)
 from proxy.config.sections import (
     MAX_COUNT,
     CacheKeepAliveSettings,

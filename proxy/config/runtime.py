@@ -18,6 +18,7 @@ from msgspec.structs import fields
 from pydantic import ValidationError
 
 from proxy.config.sections import SubagentSettings
+from proxy.core.ledger import Ledger
 from proxy.core.safe_regex import MAX_PATTERNS, pattern_error
 from proxy.core.tools import SubagentRules
 from proxy.errors import BadRequest, StoreError
@@ -41,6 +42,15 @@ def _now_ms() -> int:
 def subagent_rules_of(settings: SubagentSettings) -> SubagentRules:
     """The rules for the core."""
     return SubagentRules(**settings.model_dump(include={each.name for each in fields(SubagentRules)}))
+
+
+def is_long_enough(ledger: Ledger, least: SubagentSettings) -> bool:
+    """Whether a subagent's conversation is long enough for a frame of its own."""
+    on_path = [entry for entry in ledger.entries.values() if not entry.is_overlay]
+    spoken = [done.created for rounds in ledger.rounds.values() for done in rounds]
+    last = max((*(entry.created for entry in on_path), *spoken), default=0)
+    lasted = last - ledger.conversation.created
+    return len(on_path) >= least.min_messages and lasted >= least.min_duration
 
 
 class LiveSettings:

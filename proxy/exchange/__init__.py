@@ -15,9 +15,5 @@ from proxy.exchange.background.summarizer import build_summarizer
 from proxy.exchange.client_response import AsgiReply, HeldReply, Reply, send_error_response
 from proxy.exchange.previous_responses import stored_extras_at
 from proxy.exchange.requested_compaction import is_compaction_endpoint
-from proxy.exchange.resolver import tool_settings
 from proxy.exchange.rounds import ClientRequest, Services, names_in
 from proxy.exchange.services import AppServices, build_services, learned_traits
-from proxy.exchange.thread.attach_subagent import is_long_enough
-from proxy.exchange.thread.choose_block_format import block_format_for
-from proxy.exchange.thread.context_policy import forbids_user_after_result

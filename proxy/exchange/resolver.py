@@ -14,8 +14,9 @@ from typing import NamedTuple, get_args
 from msgspec.structs import replace
 
 from proxy.accounting import ANSWERED_STATUS
-from proxy.config import Config, LiveSettings, Mode
-from proxy.core.context import FLAT_FORMAT, context_entries
+from proxy.config import Config, Mode
+from proxy.config.runtime import LiveSettings
+from proxy.core.context import context_entries
 from proxy.core.frames import (
     BRANCH_SWITCHED_KIND,
     FrameEvent,
@@ -43,8 +44,6 @@ from proxy.core.policy import (
 )
 from proxy.core.recall import is_unchanged_note, restore_file_contents, uncached_entries
 from proxy.core.tools import (
-    FrameBlockBudgets,
-    ToolSettings,
     fingerprint_of,
 )
 from proxy.dialects import Dialect, answers_program
@@ -499,16 +498,3 @@ def _reasoning_removed_event(new: Sequence[Entry], bound: Set[int], now: int) ->
     """Removes the reasoning of these answers; attached to the last of them, so every path behind it has the event."""
     event = ReasoningRemoved(tuple(new[at].id for at in sorted(bound)))
     return as_ledger_event(event, new[max(bound)].id, 0, len(new) + 1, now)
-
-
-def tool_settings(config: Config) -> ToolSettings:
-    """Each field is the setting of its name, but for those that are made of several, or for a model."""
-    budgets = config.budgets
-    made = {
-        "budgets": FrameBlockBudgets(budgets.total, budgets.ancestors, budgets.siblings, budgets.current),
-        "autonomy": config.autonomy_rules,
-        "tool_roles": config.observed_tools,
-        "block_format": FLAT_FORMAT,
-    }
-    settings = {name: getattr(config, name) for name in ToolSettings.__struct_fields__ if name in Config.model_fields}
-    return ToolSettings(**(settings | made))

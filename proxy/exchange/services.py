@@ -10,7 +10,8 @@ from functools import cached_property, partial
 from hashlib import sha256
 
 from proxy.accounting import Accountant
-from proxy.config import LiveSettings, subagent_rules_of
+from proxy.config.for_core import block_format_for, forbids_user_after_result, tool_settings
+from proxy.config.runtime import LiveSettings, subagent_rules_of
 from proxy.core import tools
 from proxy.core.ledger import Request, Round, response_id_of
 from proxy.core.memo import TextCache
@@ -24,10 +25,9 @@ from proxy.exchange.notes.note_list import build_notes
 from proxy.exchange.notes.people_messages import MessageDelivery
 from proxy.exchange.notes.reread_counts import RereadCounter
 from proxy.exchange.previous_responses import round_to_store
-from proxy.exchange.resolver import Resolver, tool_settings
+from proxy.exchange.resolver import Resolver
 from proxy.exchange.rounds import REFUSALS_IGNORED_MS, Services, SharedServices
-from proxy.exchange.thread.choose_block_format import block_format_for
-from proxy.exchange.thread.context_policy import ContextPolicy, context_form_for, forbids_user_after_result
+from proxy.exchange.thread.context_policy import ContextPolicy, context_form_for
 from proxy.exchange.thread.gate_prices import PlanPrices
 from proxy.exchange.thread.holdout import Holdout
 from proxy.exchange.turn import Toolkit

@@ -36,9 +36,9 @@ from proxy.auth import (
     check_models,
     has_operator_token,
     holder_of,
-    proof_of,
 )
-from proxy.config import Config, LiveSettings, pattern_faults
+from proxy.config import Config
+from proxy.config.runtime import LiveSettings, pattern_faults
 from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import DIALECTS, OPENAI_RESPONSES, dialect_at, raw_json
 from proxy.errors import Forbidden, NotFound, OtherUser, Overloaded, ProxyError, StoreError, Unauthorized
@@ -67,6 +67,7 @@ from proxy.exchange import (
     send_error_response,
     stored_responses,
 )
+from proxy.operator_token import proof_of
 from proxy.server.body_room import BodyRoom
 from proxy.server.compress_api import CompressApi, is_compress_request
 from proxy.server.compressed_requests import decompress_request, refuse_unread_coding

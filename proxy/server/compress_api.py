@@ -34,6 +34,7 @@ from msgspec.structs import replace as replace_struct
 
 from proxy.accounting import RememberedCounts
 from proxy.config import UpstreamSettings
+from proxy.config.for_core import tool_settings
 from proxy.core.frames import PathState
 from proxy.core.ledger import Ledger
 from proxy.core.tools import TOOLS, CallGroup, ToolContext, ToolError
@@ -47,7 +48,6 @@ from proxy.exchange import (
     Services,
     build_services,
     pipeline,
-    tool_settings,
 )
 from proxy.store import find_by_id
 from proxy.upstream import Answer, AskedElsewhere, LearnedForms, RawHeaders, Routes, Upstream

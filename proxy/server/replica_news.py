@@ -7,7 +7,7 @@ import logging
 
 import msgspec
 
-from proxy.config import LiveSettings
+from proxy.config.runtime import LiveSettings
 from proxy.errors import StoreError
 from proxy.exchange import InFlight
 from proxy.store import Store

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from callstack_proxy.cli.serve import reachable_url, welcome_lines
+from callstack_proxy.cli.serve.command import reachable_url, welcome_lines
 from proxy.config.model import Config
 from proxy.config.sections import Mode
 from tests.cli.conftest import Shell

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from callstack_proxy.cli.context import opened_store
+from callstack_proxy.cli.store_access import opened_store
 from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, Usage, call, says
 from proxy.core.context.message_list import owner_of
 from proxy.core.frames import frame_id_of

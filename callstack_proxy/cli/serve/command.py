@@ -28,7 +28,6 @@ from callstack_proxy.cli.context import (
     DataDirectory,
     ServerInfo,
     console_url,
-    find_running_proxy,
     fingerprint_of,
     hold_presence,
     is_alive,
@@ -36,10 +35,9 @@ from callstack_proxy.cli.context import (
     prepare_data_directory,
     read_server_file,
     remove_server_file,
-    settings_at,
     write_server_file,
 )
-from callstack_proxy.cli.output import print_line, print_note
+from callstack_proxy.cli.output import print_line
 from callstack_proxy.cli.serve.log_output import BufferedStreamHandler, configure_logging
 from callstack_proxy.cli.serve.workers import Worker, Workers, worker_from
 from callstack_proxy.management.mount import build_management
@@ -100,15 +98,8 @@ def serve(
         _serve(settings, agents, worker=worker)
 
 
-def console(config: ConfigFile = None, data: DataDirectory = None) -> None:
-    """Print the link to the console of the proxy that runs. Where none runs, one shows what is stored, until Ctrl-C
-    or until another proxy starts."""
-    settings = settings_at(config, data)
-    server = find_running_proxy(settings.data)
-    if server is not None:
-        print_line(console_url(server.url, server.token))
-        return
-    print_note(f"no proxy runs on {settings.data}; this one shows what is stored there, until Ctrl-C")
+def show_stored(settings: Config) -> None:
+    """Run a proxy that only shows what is stored, until a signal or until another proxy starts."""
     alone = settings.model_copy(update={"host": "127.0.0.1", "port": 0, "upstreams": {}, "log_level": "WARNING"})
     _serve(alone, None, configuration=VIEWER)
 

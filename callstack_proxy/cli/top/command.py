@@ -11,8 +11,9 @@ import typer
 from rich.console import Console, Group
 from rich.live import Live
 
-from callstack_proxy.cli.context import ConfigFile, DataDirectory, opened_store, settings_at
+from callstack_proxy.cli.context import ConfigFile, DataDirectory, settings_at
 from callstack_proxy.cli.output import output_width, print_line
+from callstack_proxy.cli.store_access import opened_store
 from callstack_proxy.cli.top.keyboard import DOWN, QUIT, UP, keys
 from callstack_proxy.cli.top.screen import TopView, now_ms, screen_lines
 from callstack_proxy.management.views import conversations

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 
-from callstack_proxy.cli.context import opened_store
+from callstack_proxy.cli.store_access import opened_store
 from callstack_proxy.management.reports import ReceiptTotals
 from callstack_proxy.replay import (
     NotReplayable,

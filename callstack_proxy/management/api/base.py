@@ -28,7 +28,8 @@ from callstack_proxy.management.api.openapi import methods_at
 from callstack_proxy.management.api.status_line import StatusLines
 from callstack_proxy.management.views import MAX_TIMESTAMP_MS, MeaningOf, ProjectConversations
 from proxy.auth import Headers, Tenant
-from proxy.config import Config, LiveSettings
+from proxy.config import Config
+from proxy.config.runtime import LiveSettings
 from proxy.core.ledger import LedgerEvent
 from proxy.core.text import CountTokens, estimate_tokens
 from proxy.errors import BadRequest, ProxyError, RateLimited

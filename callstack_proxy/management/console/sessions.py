@@ -20,8 +20,9 @@ from pathlib import Path
 import msgspec
 
 from callstack_proxy.management.api import OPERATOR_TENANT
-from proxy.auth import STACK_KEY_HEADER, Headers, Tenant, WatchedFile, console_code, replace_file
+from proxy.auth import STACK_KEY_HEADER, Headers, Tenant, WatchedFile, replace_file
 from proxy.errors import InvalidConfiguration, Unauthorized
+from proxy.operator_token import console_code
 
 SESSION_DAYS = 30
 

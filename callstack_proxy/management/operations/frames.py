@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from callstack_proxy.management.operations.base import Decision, Input, Operation, Target
 from callstack_proxy.management.views import FrameState, UnfoldView, tree_state_view, truncate_line
 from proxy.accounting import estimate_tokens
+from proxy.config.for_core import forbids_user_after_result, tool_settings
 from proxy.core.commands import (
     ActivateCommand,
     CommandContext,
@@ -33,7 +34,6 @@ from proxy.core.compaction import UnfoldTarget, find_unfold_target
 from proxy.core.frames import FrameKept, PathState, Status
 from proxy.core.ledger import Ledger
 from proxy.errors import BadRequest, NotAllowed
-from proxy.exchange import forbids_user_after_result, tool_settings
 from proxy.store import all_path_states
 
 MAX_STEPS = 40

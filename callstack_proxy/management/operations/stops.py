@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from typing_extensions import TypedDict
 
@@ -21,9 +22,11 @@ from proxy.core.ledger import Conversation, Entry, EntryKind, Ledger, LedgerEven
 from proxy.core.text import cut_for_display
 from proxy.core.tools import ToolError, subagent_end_event, tracked_subagent
 from proxy.errors import NotAllowed
-from proxy.exchange import CancelledCounts, Inbox
 from proxy.store import LedgerRecord, Store, newest_path_state, path_state_of_tip, thread_tips
 from proxy.telemetry import ProxyEvent
+
+if TYPE_CHECKING:  # commands that read the store need nothing of the exchange
+    from proxy.exchange import CancelledCounts, Inbox
 
 OnModeChanged = Callable[[str, str, str], None]
 """Gets a tenant, a conversation and its new mode as stored."""

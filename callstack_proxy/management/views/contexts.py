@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 from callstack_proxy.management.treesitter import installed_languages, symbols_by_grammar
 from callstack_proxy.management.views.struct_schema import StructSchema
 from proxy.config import Config
+from proxy.config.for_core import block_format_for, tool_settings
 from proxy.core.context import block_of
 from proxy.core.filemap import RankedFile, build_file_map, fit_to_budget, render_file_map
 from proxy.core.frames import Frame, PathState
@@ -18,7 +19,6 @@ from proxy.core.ledger import Ledger, Usage
 from proxy.core.text import CountTokens
 from proxy.core.tools import ContextCounts, FrameBlockBudgets, cut_with_remainder, measure_context
 from proxy.errors import NotFound
-from proxy.exchange import block_format_for, tool_settings
 from proxy.store import thread_tips
 
 

@@ -11,11 +11,11 @@ from typing_extensions import TypedDict
 from callstack_proxy.management.views.as_of import ledger_at
 from callstack_proxy.management.views.contexts import BudgetsView, active_block, budgets_view
 from proxy.config import Config
+from proxy.config.for_core import tool_settings
 from proxy.core.context import MINIMUM_RELEVANCE, ExplainedAncestor, ExplainedSibling, explain_block
 from proxy.core.frames import BlockRenewed, FrameActivated, FramePushed, PathState, Tree, decode_event, replay
 from proxy.core.ledger import Ledger, LedgerEvent
 from proxy.core.text import CountTokens
-from proxy.exchange import tool_settings
 
 InclusionReason = Literal[
     "root", "parent", "score", "retried", "words", "newest", "other words", "no room", "in view", "view"

@@ -4,11 +4,14 @@ or not that was stored."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from callstack_proxy.management.views.logs import state_without_result
 from callstack_proxy.management.views.schemas import CallView, InFlightRow, MessageRow, MessageState
 from proxy.core.ledger import Call, DeliveryState, QueuedMessage, waiting_messages
-from proxy.exchange import InFlightRequest
+
+if TYPE_CHECKING:  # commands that read the store need nothing of the exchange
+    from proxy.exchange import InFlightRequest
 
 MAX_CHARACTERS_SHOWN = 20_000
 """The newest characters of an answer in flight, and of the arguments of each of its calls."""

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from typing_extensions import TypedDict
 
 from callstack_proxy.management.views.conversations import last_active
-from proxy.config import MAX_COUNT, LiveSettings, SubagentSettings, subagent_rules_of, with_pattern, without_pattern
+from proxy.config import MAX_COUNT, SubagentSettings
+from proxy.config.runtime import LiveSettings, is_long_enough, subagent_rules_of, with_pattern, without_pattern
 from proxy.core import safe_regex
 from proxy.core.frames import RETURN_STATUSES, Frame
 from proxy.core.ledger import Ledger
@@ -26,7 +27,6 @@ from proxy.core.tools import (
     was_ended_by_result,
 )
 from proxy.errors import BadRequest
-from proxy.exchange import is_long_enough
 from proxy.store import (
     ConversationUnreadable,
     Store,

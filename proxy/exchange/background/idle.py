@@ -12,7 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from proxy.config import LiveSettings, SubagentSettings
+from proxy.config import SubagentSettings
+from proxy.config.runtime import LiveSettings
 from proxy.errors import StoreError
 from proxy.exchange.thread import attach_subagent
 from proxy.store import ConversationCache

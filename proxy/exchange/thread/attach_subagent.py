@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from proxy.config import SubagentSettings
+from proxy.config.runtime import is_long_enough
 from proxy.core.frames import (
     FINAL_STATUSES,
     MAX_CRITERION_CHARACTERS,
@@ -146,14 +147,6 @@ def has_subagent_frame(ledger: Ledger, child: str) -> bool:
         isinstance(started := decode_event(event), SubagentStarted) and started.conversation == child
         for event in events
     )
-
-
-def is_long_enough(ledger: Ledger, least: SubagentSettings) -> bool:
-    on_path = [entry for entry in ledger.entries.values() if not entry.is_overlay]
-    spoken = [done.created for rounds in ledger.rounds.values() for done in rounds]
-    last = max((*(entry.created for entry in on_path), *spoken), default=0)
-    lasted = last - ledger.conversation.created
-    return len(on_path) >= least.min_messages and lasted >= least.min_duration
 
 
 def _last_assistant_text(ledger: Ledger, tip: str) -> str:

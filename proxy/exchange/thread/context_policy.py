@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from proxy.accounting import Tariff, family_of
 from proxy.config import Config
+from proxy.config.for_core import block_format_for, forbids_user_after_result, uses_minimal_view
 from proxy.core.compaction import (
     CompactionDecision,
     CompactionInput,
@@ -74,7 +75,6 @@ from proxy.exchange.thread.bound_reasoning import (
     refuses_reasoning,
 )
 from proxy.exchange.thread.brief_tool_arrays import BriefToolArrays
-from proxy.exchange.thread.choose_block_format import block_format_for, uses_minimal_view
 from proxy.exchange.thread.fold_rules import fold_rules
 from proxy.exchange.thread.gate_prices import (
     cache_is_cold,
@@ -560,11 +560,6 @@ class ContextPolicy:
 
     def _window(self, here: PolicyInput) -> ContextWindow:
         return self.window_of(here.request.model, here.conversation)
-
-
-def forbids_user_after_result(config: Config, model: str) -> bool:
-    """By the client's model name: whether it rejects a user message behind a result."""
-    return config.tariff_of(config.upstream_model_of(model)).after_tool == "suffix"
 
 
 def context_form_for(config: Config, dialect: Dialect, request: Request) -> ContextForm:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from proxy.config import Config, LiveSettings
+from proxy.config import Config
+from proxy.config.runtime import LiveSettings
 from proxy.core.frames import MAX_CRITERION_CHARACTERS
 from proxy.core.ledger import Call, Entry, Ledger, Request, visible_calls
 from proxy.core.matching import Match, guess_subagent_parent, lookup_keys, opening_messages, walk_history

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from proxy.config import Config
+from proxy.config.for_core import forbids_user_after_result
 from proxy.core.frames import (
     BranchSwitched,
     FrameEvent,
@@ -48,7 +49,7 @@ from proxy.core.tools import (
     frame_tools,
 )
 from proxy.exchange.thread.bound_reasoning import newest_assistant_entry
-from proxy.exchange.thread.context_policy import ContextPolicy, forbids_user_after_result
+from proxy.exchange.thread.context_policy import ContextPolicy
 from proxy.exchange.thread.placement import ParsedRequest
 from proxy.store import CachedConversation
 

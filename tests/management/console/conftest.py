@@ -13,7 +13,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from proxy.auth import console_code, issue_key
+from proxy.auth import issue_key
+from proxy.operator_token import console_code
 from proxy.store import open_store
 from tests.management.api.small_ledger import Written, written
 from tests.wire.proxied import TOKEN, ServedProxy

@@ -19,7 +19,8 @@ from playwright.sync_api import Browser, Locator, Page, Route, ViewportSize, exp
 
 from callstack_proxy.cli.demo import DemoOptions, run_demo
 from llm_test_provider import ScriptedProvider, calls, says
-from proxy.auth import console_code, issue_key
+from proxy.auth import issue_key
+from proxy.operator_token import console_code
 from tests.clients import installing
 from tests.management.console.conftest import Building
 from tests.management.console.test_pages import HOSTILE

@@ -10,7 +10,7 @@ import pytest
 
 from callstack_proxy.management.console import live_feed
 from llm_test_provider import ScriptedProvider, says
-from proxy.auth import console_code
+from proxy.operator_token import console_code
 from proxy.telemetry import NumberedEvent, ProxyEvent
 from tests.management.console.conftest import Person
 from tests.wire.proxied import TOKEN, ServedProxy

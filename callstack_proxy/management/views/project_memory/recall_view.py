@@ -14,12 +14,12 @@ from typing_extensions import TypedDict
 
 from callstack_proxy.management.views.project_memory.project_conversations import ProjectConversations
 from proxy.config import Config
+from proxy.config.for_core import tool_settings
 from proxy.core.frames import PathState, descendants, find_frame
 from proxy.core.ledger import Ledger
 from proxy.core.text import CountTokens
 from proxy.core.tools import TOOLS, CallGroup, ToolContext, ToolError, has_stored_text
 from proxy.errors import BadRequest, NotFound
-from proxy.exchange import tool_settings
 from proxy.store import (
     ConversationUnreadable,
     Store,
