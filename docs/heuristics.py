@@ -26,8 +26,7 @@ from proxy.config.model import Config
 from proxy.core.frames.suggestion_log import POP, PUSH, Suggestion
 from proxy.core.ledger.ledger import Ledger
 from proxy.core.policy.autonomy_rules import AutonomyRules
-from proxy.core.policy.heuristic_score import COMBINERS, judge
-from proxy.core.policy.heuristics import HEURISTICS
+from proxy.core.policy.heuristics import COMBINERS, HEURISTICS, judge
 from proxy.core.policy.signals import FrameActivity, read_activity, signals_of
 from proxy.exchange.thread.context_policy import ContextPolicy
 from proxy.exchange.thread.placement import Placement

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.core.compaction import FoldRules
-from proxy.core.compaction.compaction_plan import CompactionInput, CompactionPlan, TraceWriter, plan_compaction
-from proxy.core.compaction.fold_cost import CachePrices
+from proxy.core.compaction.compaction_plan import CompactionPlan, plan_compaction
+from proxy.core.compaction.fold_cost import CachePrices, CompactionInput
+from proxy.core.compaction.fold_events import TraceWriter
 from proxy.core.context.message_list import Context, build_context
 from proxy.core.frames.events import FrameEvent, RootStarted, as_ledger_event, frame_id
 from proxy.core.frames.path_state import PathState, extend, replay

@@ -4,9 +4,7 @@ not fit the model's window."""
 from proxy.core.compaction import compaction_plan
 from proxy.core.compaction.compaction_plan import (
     CompactionDecision,
-    CompactionInput,
     CompactionPlan,
-    TraceWriter,
     is_compaction_due,
     plan_compaction,
 )
@@ -22,12 +20,14 @@ from proxy.core.compaction.facts import REASON_SEPARATOR, artifacts_in_facts, fa
 from proxy.core.compaction.fold_cost import (
     PRESSURE_SHARE,
     CachePrices,
+    CompactionInput,
     LongRequestPrice,
     evaluate_rewrite,
     expected_requests,
     untouched_cost,
     within_outlay,
 )
+from proxy.core.compaction.fold_events import TraceWriter
 from proxy.core.compaction.kept_user_messages import user_messages
 from proxy.core.compaction.llm_summary import (
     MIN_SPAN_TOKENS,

@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.compaction.detours import DetourHistory
+from proxy.core.compaction.segments import FoldRules
 from proxy.core.ledger import Message
 
 EXPECTED_REQUESTS = 50
@@ -182,3 +183,54 @@ def untouched_cost(messages: Sequence[Message], head: int, prices: CachePrices) 
             written = total
         total += message.tokens
     return paid
+
+
+class CompactionInput(msgspec.Struct, frozen=True):
+    """What a decision depends on besides the context; `now` is in ms, `window` is 0 if unknown.
+
+    `head` are the tokens of tools and system text, `added_tokens` those that waking adds, which the plan has to pay;
+    None where the thread is awake, or wakes without a cost (see `pays_for_waking`). `binds_reasoning`: the model
+    refuses or drops reasoning behind a changed prefix. `provider_edits`: the provider edits the context itself, so its
+    cache is unknown and nothing is folded to save money. `wake_is_appended`: waking changes no earlier message.
+    `voids_reasoning`: waking comes together with a fold, and all earlier reasoning becomes invalid. `paid` is what the
+    conversation has cost so far without us, in fresh input tokens, where waking may cost only a share of it. `history`
+    says what followed earlier folds.
+    """
+
+    newest_entry: str
+    now: int
+    prices: CachePrices
+    requests: int
+    cold: bool
+    window: int
+    rules: FoldRules
+    head: int = 0
+    added_tokens: int | None = None
+    binds_reasoning: bool = False
+    provider_edits: bool = False
+    wake_is_appended: bool = False
+    voids_reasoning: bool = False
+    paid: float | None = None
+    history: DetourHistory = NO_FOLDS
+
+    @property
+    def pays_for_waking(self) -> bool:
+        """Whether the thread wakes with this request, at a cost that the folds have to bring in."""
+        return self.added_tokens is not None
+
+    def evaluate(self, rewrite: ContextRewrite, *, cold: bool | None = None) -> GateVerdict:
+        """What the cost gate says of a rewrite; `cold` where its price is another than the cache tells."""
+        is_cold = self.cold if cold is None else cold
+        return evaluate_rewrite(
+            rewrite, self.prices, self.requests, cold=is_cold, window=self.window, history=self.history
+        )
+
+    @property
+    def shortest_part(self) -> int:
+        """Tokens above which a part may leave: what is cut, less its newest steps."""
+        return self.rules.part_tokens - self.rules.newest_tokens
+
+    @property
+    def longest_wait(self) -> int:
+        """Tokens up to which a part stays while the agent may still need what it read."""
+        return self.rules.longest_wait - self.rules.newest_tokens

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from proxy.core.compaction.compaction_plan import MAX_TRACE_RATIO
+from proxy.core.compaction.fold_events import MAX_TRACE_RATIO
 from proxy.core.compaction.segments import original_tokens
 from proxy.core.compaction.trace import MAX_TRACE_TOKENS, MIN_TRACE_TOKENS, RESULTS_SHARE, TRACE_SHARE
 from proxy.core.frames import (

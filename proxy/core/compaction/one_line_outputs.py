@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from proxy.core.compaction.compaction_plan import CompactionDecision, CompactionInput, CompactionPlan
-from proxy.core.compaction.fold_cost import ContextRewrite
+from proxy.core.compaction.compaction_plan import CompactionDecision, CompactionPlan
+from proxy.core.compaction.fold_cost import CompactionInput, ContextRewrite
 from proxy.core.compaction.segments import original_tokens, tokens_in_context
 from proxy.core.compaction.truncate_outputs import (
     NO_OUTPUT_RULES,

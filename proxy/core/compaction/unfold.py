@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.compaction.compaction_plan import CompactionDecision, CompactionInput, CompactionPlan
-from proxy.core.compaction.fold_cost import ContextRewrite, GateReason, GateVerdict, evaluate_rewrite
+from proxy.core.compaction.compaction_plan import CompactionDecision, CompactionPlan
+from proxy.core.compaction.fold_cost import CompactionInput, ContextRewrite, GateReason, GateVerdict, evaluate_rewrite
 from proxy.core.compaction.segments import tokens_in_context
 from proxy.core.context import MessageComposer, context_entries, owner_of
 from proxy.core.frames import (

@@ -1,30 +1,45 @@
 """Builds the map of seen files for a frame: collects contents, reads their symbols, ranks them, and renders them within
-a token budget. A symbol reader other than the regular expressions here (tree-sitter) is passed in by callers that can
-wait for it."""
+a token budget. A symbol reader other than regular expressions (tree-sitter) is passed in by callers that can wait for
+it.
+
+Definitions are taken by rank until the budget is full, and shown by file in line order. `of` counts all seen files; a
+file seen only in parts says so.
+
+    <seen-files of="12" in="src/shop">
+    cart.py
+      14 class Cart
+      31 def total(self) -> Decimal
+    prices.py (parts)
+      8 def price_of(item: str) -> Decimal
+    </seen-files>
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.core.context import owner_of
 from proxy.core.definitions import language_of
 from proxy.core.filemap.contents import MAX_CHARACTERS, SeenFile, collect_contents, newest_files
 from proxy.core.filemap.page_rank import RankedFile, mentioned_paths, rank_files
-from proxy.core.filemap.render import fit_to_budget, render_file_map
-from proxy.core.filemap.symbols import SymbolReader, symbols_by_patterns
+from proxy.core.filemap.symbols import Definition, SymbolReader, symbols_by_patterns
 from proxy.core.frames import PathState, Tree, ancestors, frame_id_of
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles
-from proxy.core.text import CountTokens
-
-__all__ = ["DEFAULT_MAP_TOKENS", "FileMap", "build_file_map", "file_map_text"]
+from proxy.core.text import CountTokens, element, escape_xml
 
 DEFAULT_MAP_TOKENS = 1_024  # tokens (S2-25)
 MAX_CHARACTERS_IN_REQUEST = MAX_CHARACTERS // 2  # characters examined during a request: about 20 ms, 100 ms at worst
 MIN_MAP_TOKENS = 40  # tokens; less has no room for a file and a symbol
 MAX_ENTRIES = 2_000
 MAX_ENTRIES_IN_REQUEST = 500  # the newest entries of a path that are examined during a request
+
+
+MAX_SHOWN_DEFINITIONS = 500
+ELEMENT_NAME = "seen-files"
+PARTIAL_FILE_SUFFIX = " (parts)"
 
 
 class FileMap(msgspec.Struct, frozen=True):
@@ -90,3 +105,65 @@ def _focus_weights(
         if weights := {file.path: 1.0 for file in files if (owner.id, file.path) in touched}:
             return weights
     return {}
+
+
+# -------------------------------------------------------------------------------------------------------------- render
+
+
+def fit_to_budget(
+    files: Sequence[RankedFile], seen_count: int, budget: int, count: CountTokens
+) -> tuple[RankedFile, ...]:
+    """The highest-ranked definitions that fit `budget` tokens once rendered; `files` is sorted by rank, and
+    `seen_count` files were seen in all."""
+    definitions = [
+        (rank, index, row) for index, file in enumerate(files) for row, (_, rank) in enumerate(file.definitions)
+    ]
+    order = sorted(definitions, key=lambda each: (-round(each[0], 12), each[1], each[2]))[:MAX_SHOWN_DEFINITIONS]
+
+    def first(most: int) -> tuple[RankedFile, ...]:
+        return _keep_definitions(files, {(index, row) for _, index, row in order[:most]})
+
+    low, high = 0, len(order)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if count(render_file_map(first(middle), seen_count)) <= budget else (low, middle - 1)
+    return first(low)
+
+
+def _keep_definitions(files: Sequence[RankedFile], kept: set[tuple[int, int]]) -> tuple[RankedFile, ...]:
+    trimmed = (
+        replace(
+            file, definitions=tuple(definition for row, definition in enumerate(file.definitions) if (at, row) in kept)
+        )
+        for at, file in enumerate(files)
+    )
+    return tuple(file for file in trimmed if file.definitions)
+
+
+def render_file_map(files: Sequence[RankedFile], seen_count: int) -> str:
+    """The element; empty without files."""
+    if not files:
+        return ""
+    folder = common_folder([file.path for file in files])
+    lines: list[str] = []
+    for file in files:
+        lines.append(escape_xml(file.path.removeprefix(folder) + ("" if file.is_complete else PARTIAL_FILE_SUFFIX)))
+        lines += [escape_xml(_definition_line(definition)) for definition, _ in file.definitions]
+    return element(
+        ELEMENT_NAME, {"of": str(seen_count), **({"in": folder.rstrip("/") or "/"} if folder else {})}, *lines
+    )
+
+
+def _definition_line(definition: Definition) -> str:
+    return f"  {definition.line} {definition.text}" if definition.line else f"  {definition.text}"
+
+
+def common_folder(paths: Sequence[str]) -> str:
+    """The folder that contains all paths, with a trailing slash; empty for no common folder or a single path."""
+    if len(paths) < 2:
+        return ""
+    first, last = min(paths), max(paths)
+    shared_length = next(
+        (at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last))
+    )
+    return first[: first.rfind("/", 0, shared_length) + 1]

@@ -20,8 +20,7 @@ from proxy.core.policy.frame_inference import (
     has_tool_calls,
     infer_frames,
 )
-from proxy.core.policy.heuristic_score import AutonomyVerdict, judge
-from proxy.core.policy.heuristics import HEURISTICS, HeuristicScore, ScoreInput
+from proxy.core.policy.heuristics import HEURISTICS, AutonomyVerdict, HeuristicScore, ScoreInput, judge
 from proxy.core.policy.loop_detection import (
     REFUSED_CALL_RESULT,
     LoopRules,

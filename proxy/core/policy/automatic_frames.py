@@ -28,7 +28,7 @@ from proxy.core.frames import (
 from proxy.core.observers import ToolRoles, first_user_text
 from proxy.core.policy.autonomy_rules import AutonomyRules
 from proxy.core.policy.frame_inference import build_pop_event
-from proxy.core.policy.heuristic_score import judge
+from proxy.core.policy.heuristics import judge
 from proxy.core.policy.signals import FrameActivity, FrameSignals
 from proxy.core.policy.suggest import push_title, reason_not_to_suggest
 

@@ -24,7 +24,7 @@ from proxy.core.frames import (
 )
 from proxy.core.observers import first_user_text
 from proxy.core.policy.autonomy_rules import AutonomyRules
-from proxy.core.policy.heuristic_score import AutonomyVerdict, judge, may_reach_threshold
+from proxy.core.policy.heuristics import AutonomyVerdict, judge, may_reach_threshold
 from proxy.core.policy.signals import FrameSignals
 from proxy.core.text import cut_for_display, element, escape_xml
 

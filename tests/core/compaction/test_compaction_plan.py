@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.compaction import compaction_plan
 from proxy.core.compaction import compaction_plan as folding
+from proxy.core.compaction import fold_events
 from proxy.core.compaction.compaction_plan import CompactionPlan
 from proxy.core.compaction.fold_cost import CachePrices, GateReason
 from proxy.core.compaction.segments import FoldRules, Segment, TokensByPlace, removable_groups, segments_of
@@ -231,7 +231,7 @@ def test_little_work_stays_and_the_gate_says_so() -> None:
 def test_a_fold_whose_trace_comes_out_too_long_is_told_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """S4-65: the estimate takes 120 tokens for it."""
     watched = worked("Build the formatter.", groups=2, tokens=25, requests=300)
-    monkeypatch.setattr(compaction_plan, "trace_text", lambda *_, **__: "word " * 150)
+    monkeypatch.setattr(fold_events, "trace_text", lambda *_, **__: "word " * 150)
     (decision,) = watched.fold().decisions
 
     assert watched.foldings[-1].events == ()
@@ -620,7 +620,7 @@ def test_the_best_beginning_is_found_without_grouping_all_for_each(monkeypatch: 
     grouped, weighed = folding._group_by_frame, folding._evaluate_estimated
     times: list[int] = []
 
-    def counting(segments: Sequence[Segment]) -> tuple[folding.CompactionCandidate, ...]:
+    def counting(segments: Sequence[Segment]) -> tuple[fold_events.CompactionCandidate, ...]:
         times.append(len(segments))
         return grouped(segments)
 
@@ -677,7 +677,7 @@ def test_the_user_is_heard_behind_a_tool_search_of_a_history_that_the_client_bro
     loading = replace(message, loaded_tools=(LoadedTool("issue"),))
     path[2] = replace(path[2], entry=replace(path[2].entry, message=loading))
 
-    assert folding._positions_of_user(path) == [0, 5]
+    assert fold_events.positions_of_user(path) == [0, 5]
 
 
 @pytest.mark.rows("S0-54", "S0-55")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from proxy.core.compaction.compaction_plan import _open_plan_items
 from proxy.core.compaction.facts import artifacts_in_facts, facts_of, facts_of_span
+from proxy.core.compaction.fold_events import _open_plan_items
 from proxy.core.compaction.trace import SpanFacts, merge_facts
 from proxy.core.context import entries_owned_by
 from proxy.core.frames.events import FramePopped, FramePushed, call_key

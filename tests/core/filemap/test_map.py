@@ -5,8 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from proxy.core.context.frame_block_forms import BlockFormat, block_of
-from proxy.core.filemap.file_map import build_file_map, file_map_text
-from proxy.core.filemap.render import common_folder, fit_to_budget, render_file_map
+from proxy.core.filemap.file_map import build_file_map, common_folder, file_map_text, fit_to_budget, render_file_map
 from proxy.core.frames.events import RootStarted
 from proxy.core.text import remove_illegal_xml
 from proxy.core.tools.base import FrameBlockBudgets

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.core.frames.suggestion_log import POP, PUSH, AutonomySettings
 from proxy.core.policy.autonomy_rules import HEURISTIC_NAMES, AutonomyRules, clamp_threshold
-from proxy.core.policy.heuristic_score import COMBINERS, judge, may_reach_threshold
-from proxy.core.policy.heuristics import HEURISTICS
+from proxy.core.policy.heuristics import COMBINERS, HEURISTICS, judge, may_reach_threshold
 from proxy.core.policy.signals import FrameSignals
 
 SIGNS = ("pytest -q", "ruff check", "mypy proxy")
