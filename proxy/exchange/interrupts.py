@@ -14,7 +14,7 @@ from proxy.dialects import ResponseWriter
 from proxy.errors import StoreError
 from proxy.exchange.background.in_flight import InFlightRequest, Snapshot
 from proxy.exchange.background.recorder import RequestRecordBuilder
-from proxy.exchange.rounds import ClientRequest, RoundSender, Services
+from proxy.exchange.rounds import ClientRequest, ContextFitter, Services
 from proxy.exchange.thread.placement import Placement
 from proxy.exchange.turn import Turn
 
@@ -33,12 +33,12 @@ class Interrupts:
         services: Services,
         client_request: ClientRequest,
         placement: Placement,
-        round_sender: RoundSender,
+        context_fitter: ContextFitter,
         writing: Callable[[], ResponseWriter],
     ) -> None:
         self.turn: Turn | None = None
         self._services = services
-        self._round_sender = round_sender
+        self._context_fitter = context_fitter
         self._current_writer: Callable[[], ResponseWriter] | None = writing
         self._placement = placement
         self._in_flight_request = InFlightRequest(
@@ -106,4 +106,4 @@ class Interrupts:
             replace(spoken, message=self._services.composer.with_token_count(spoken.message)), (), [], now, last=False
         )
         record.add_stack_calls((), turn.deliver_messages(self._services.message_delivery, Lane.FOLLOW_UP, now))
-        return await self._round_sender.build_context(turn)
+        return await self._context_fitter.build(turn)

@@ -198,14 +198,14 @@ async def _answer(handler: RequestHandler) -> None:
     if not handler.placement.is_rendered:
         turn = begin_relayed_turn(handler)
         if turn is not None and handler.placement.status == "shadow":
-            estimate = partial(handler.round_sender.estimate_active_tokens, turn)
+            estimate = partial(handler.context_fitter.estimate_active_tokens, turn)
             handler.record.tokens_would_send = await in_own_time(handler.request, estimate)
         await relay(handler, turn)
         return
     try:
         turn = Turn.begin(handler.placement, handler.services.conversation_cache, handler.services.toolkit)
-        turn.max_recall_tokens = handler.round_sender.window().tokens // RECALL_WINDOW_DIVISOR
-        context = await handler.round_sender.build_context(turn)
+        turn.max_recall_tokens = handler.context_fitter.window().tokens // RECALL_WINDOW_DIVISOR
+        context = await handler.context_fitter.build(turn)
         await let_others_run(handler.request)
     except (StoreError, ContextRejected) as error:
         await fall_back_to_relay(handler, error.code)

@@ -12,7 +12,7 @@ from proxy.errors import StoreError, UpstreamError
 from proxy.exchange.background.recorder import client_chain
 from proxy.exchange.passthrough_without_turn import is_refused_for_form, is_success, without_bound_reasoning
 from proxy.exchange.request_handler import RequestHandler, is_unusable_round
-from proxy.exchange.rounds import OversizedRequest, shorten_request
+from proxy.exchange.rounds import OversizedRequest, Refusal, shorten_request
 from proxy.exchange.turn import Turn
 from proxy.upstream import Answer, overflow_errors
 
@@ -89,7 +89,7 @@ async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
     grew past the window because the client saw our short context, or that quotes another conversation, is shortened
     once: before it leaves or when the provider refuses it. What is refused without the reasoning that fails elsewhere
     goes once more as the client wrote it."""
-    own, window = _original_request(handler), handler.round_sender.window()
+    own, window = _original_request(handler), handler.context_fitter.window()
     kept_there = handler.placement.status == "bypass"  # it refers to content that the provider keeps
     grown = (handler.placement.path_state.tree.is_awake or handler.record.status == "bypass") and not kept_there
     too_long = window.is_binding and own.tokens > window.tokens and not kept_there
@@ -98,33 +98,33 @@ async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
     handler.record.add_relayed_round(own)
     got = await handler.round_sender.send_original(own)
     is_stripped = own.body is not handler.client_request.body and not is_success(got)
-    may_shorten = not kept_there and (grown or handler.round_sender.quotes.is_possible)
+    may_shorten = not kept_there and (grown or handler.context_fitter.quotes.is_possible)
     may_be_longer = may_shorten or bool(handler.round_sender.fallbacks)
     if not is_stripped and (got.status not in overflow_errors.OVERFLOW_STATUSES or not may_be_longer):
         return got
     async with aclosing(got):
-        refusal = await got.body()
-    too_long = may_shorten and handler.round_sender.learn_if_too_long(got.status, refusal)
+        refused = Refusal(got.status, await got.body(), own.tokens)
+    too_long = may_shorten and handler.context_fitter.learn_if_too_long(refused)
     if too_long and (shorter := await _shorten_original(handler, grown=grown, again=True)):
         return await handler.round_sender.send_original(shorter)
-    if is_stripped and not too_long and is_refused_for_form(handler.services, handler.route, got.status, refusal):
+    if is_stripped and not too_long and is_refused_for_form(handler.services, handler.route, got.status, refused.body):
         handler.record.add_retry()
         untouched = replace(own, body=handler.client_request.body)
         handler.record.add_relayed_round(untouched)
         return await handler.round_sender.send_original(untouched)
-    if other := await handler.round_sender.send_to_larger(own.body, got.status, refusal):
+    if other := await handler.round_sender.send_to_larger(own.body, refused):
         return other
     handler.record.form = ""
     handler.record.mark_failed("upstream_error")
     handler.record.finish(got.status)
-    await handler.client_response.send_refusal(got, refusal, handler.services.now())
+    await handler.client_response.send_refusal(got, refused.body, handler.services.now())
     return None
 
 
 async def _shorten_original(handler: RequestHandler, *, grown: bool, again: bool = False) -> Request | None:
     """What is left of the client's own request, recorded as sent; None if nothing can go. `grown`: the history itself
     may be shortened, else only what it quotes. `again`: the whole request was refused."""
-    overlong = OversizedRequest(handler.request, handler.round_sender.quotes, handler.placement.conversation, grown)
+    overlong = OversizedRequest(handler.request, handler.context_fitter.quotes, handler.placement.conversation, grown)
     if (shorter := await shorten_request(handler.services, handler.route, overlong)) is None:
         return None
     if again:

@@ -27,7 +27,7 @@ from proxy.exchange.client_response import ClientResponse, Reply, cancel_reason
 from proxy.exchange.drafts import DraftTimer
 from proxy.exchange.interrupts import Interrupts
 from proxy.exchange.passthrough_without_turn import new_request_record, with_model
-from proxy.exchange.rounds import ClientRequest, RoundSender, Services, without_refused_usage
+from proxy.exchange.rounds import ClientRequest, ContextFitter, RoundSender, Services, without_refused_usage
 from proxy.exchange.thread.gate_prices import payer_headers
 from proxy.exchange.thread.placement import Placement
 from proxy.exchange.turn import Turn
@@ -74,14 +74,15 @@ class RequestHandler:
         self.record = new_request_record(services, client_request, route, placement.status).set_placement(placement)
         self.record.payer = payer_headers(client_request.headers, route.upstream.settings)
         self._has_stored_answer = False
-        self.round_sender = RoundSender(services, client_request, route, self.request, self.record)
+        self.context_fitter = ContextFitter(services, client_request, route, self.request, self.record)
+        self.round_sender = RoundSender(services, client_request, route, self.context_fitter, self.record)
         self.deadline = math.inf
         """Until when calls of ours are answered, by `time.monotonic`; set with the first of them."""
         self.round_refusal: ProxyError | None = None
         """Why the budget of the client's key has no room for another round."""
         self.stream_failure: UpstreamError | None = None
         self.interrupts = Interrupts(
-            services, client_request, placement, self.round_sender, lambda: self.client_response.writer
+            services, client_request, placement, self.context_fitter, lambda: self.client_response.writer
         )
         self.client_response = self.new_client_response(intercept=placement.is_rendered)
         self._drafts = DraftTimer()
@@ -257,7 +258,8 @@ class RequestHandler:
             if usage is not None:
                 spoken = replace(spoken, usage=replace(usage, output=max(usage.output, came)))
         self.record.add_response(spoken, came if usage is None else 0)
-        self.round_sender.learn_from_response(spoken)
+        if not self.round_sender.fallbacks.is_switched:
+            self.context_fitter.learn_from_response(spoken, self.round_sender.sent_tokens)
 
     def _counted(self, message: Message) -> Message:
         """The message with its tokens; one that has them is not counted again."""

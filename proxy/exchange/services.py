@@ -4,7 +4,7 @@ per process; `build_services` adds the parts of one dialect. Opens nothing, star
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import sha256
@@ -26,7 +26,7 @@ from proxy.exchange.notes.people_messages import MessageDelivery
 from proxy.exchange.notes.reread_counts import RereadCounter
 from proxy.exchange.previous_responses import round_to_store
 from proxy.exchange.resolver import Resolver
-from proxy.exchange.rounds import REFUSALS_IGNORED_MS, Services, SharedServices
+from proxy.exchange.rounds import Services, SharedServices
 from proxy.exchange.thread.context_policy import ContextPolicy, context_form_for
 from proxy.exchange.thread.gate_prices import PlanPrices
 from proxy.exchange.thread.holdout import Holdout
@@ -37,6 +37,7 @@ from proxy.upstream import (
     FORMS_WITHOUT_RECALL,
     ContextWindow,
     LearnedTrait,
+    LearnedTraits,
     UnknownModel,
 )
 
@@ -94,18 +95,8 @@ def learned_traits(process: AppServices, services: Iterable[Services]) -> list[L
     now = process.now()
     found = [*process.learned_forms.traits(now), *process.context_windows.traits(now)]
     for of_dialect in services:
-        found += _round_traits(of_dialect, now)
+        found += of_dialect.learned_traits.traits()
     return sorted(set(found), key=lambda trait: (trait.upstream, trait.model, -trait.since))
-
-
-def _round_traits(services: Services, now: int) -> Iterator[LearnedTrait]:
-    for pair, since in services.models_without_usage.items():
-        yield LearnedTrait(*pair, "no_usage", since, None)
-    for pair, since in services.models_without_reasoning.items():
-        yield LearnedTrait(*pair, "no_reasoning", since, None)
-    for pair, since in services.models_ignoring_refusals.items():
-        if now - since <= REFUSALS_IGNORED_MS:
-            yield LearnedTrait(*pair, "calls_anyway", since, since + REFUSALS_IGNORED_MS)
 
 
 def build_services(process: AppServices, dialect: Dialect) -> Services:
@@ -171,6 +162,7 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         context_windows=process.context_windows,
         message_delivery=message_delivery,
         inbox=process.inbox,
+        learned_traits=LearnedTraits(process.now),
         in_flight=process.in_flight,
         summarizer=process.summarizer,
         cache_keep_alive=process.cache_keep_alive,

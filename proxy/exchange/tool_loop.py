@@ -84,7 +84,7 @@ async def _run_hidden_round(
         update_refused_calls(handler, turn)
         if not refuse:
             handler.interrupts.deliver_steering_messages(turn, handler.record)
-        return await handler.round_sender.build_context(turn)
+        return await handler.context_fitter.build(turn)
     except ProxyError:
         raise
     except Exception as error:  # our bookkeeping failed: the agent must not notice
@@ -105,15 +105,17 @@ def _judge_calls(
     """Whether the turn ends with this round, and whether its stack calls are refused. `were_refused`: the model was
     told that it may make none. A model that goes on calling then is not paid for another such round, and where the
     client itself forbids calls, none follows an answer."""
+    learned, model = handler.services.learned_traits, handler.context_fitter.model
     if were_refused:
-        handler.round_sender.note_ignored_refusal()
-    forbidden = were_refused or handler.round_sender.calls_are_forbidden
+        learned.learn("calls_anyway", model)
+    forbidden_by_client = handler.request.tool_choice == "none"
+    forbidden = were_refused or forbidden_by_client
     if spoken.client_calls:  # no round follows a call of the client's, so there is nothing to limit
         return True, forbidden
     if not forbidden and not _limit_is_reached(handler, turn):
         return False, False
-    answered = handler.round_sender.calls_are_forbidden and bool(turn.snapshot(spoken.message).text.strip())
-    return were_refused or answered or not handler.round_sender.listens_to_refusals, True
+    answered = forbidden_by_client and bool(turn.snapshot(spoken.message).text.strip())
+    return were_refused or answered or learned.has("calls_anyway", model), True
 
 
 def _limit_is_reached(handler: RequestHandler, turn: Turn) -> bool:
@@ -166,7 +168,7 @@ async def _run_stack_calls(
     weighed = replace(spoken, message=handler.services.composer.with_token_count(spoken.message))
     ledgers = await find_related_ledgers(handler.services, turn, spoken)
     others = await search_other_conversations(handler.services, turn, spoken, ledgers)
-    turn.free_tokens = handler.round_sender.tokens_for_results(turn, weighed)
+    turn.free_tokens = handler.context_fitter.room_for_results(turn, weighed, handler.round_sender.sent_tokens)
     results, events = turn.run_stack_calls(weighed, now, refuse=refuse, beside=ledgers, elsewhere=others)
     if not last:
         await handler.reserve_round(sum(result.tokens for result in results))

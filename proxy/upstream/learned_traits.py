@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterator
 from typing import Literal, NamedTuple
 
 TraitKind = Literal[
@@ -22,3 +24,38 @@ class LearnedTrait(NamedTuple):
     since: int
     until: int | None
     tokens: int = 0
+
+
+Model = tuple[str, str]
+"""An upstream's name, and its name for a model."""
+_LASTS_MS: dict[TraitKind, int] = {"calls_anyway": 3_600_000}
+"""So long no model is asked for a round without calls that has called our tools in one: each is paid for."""
+MAX_TRAITS = 3072
+"""Beyond that all are learned anew."""
+
+
+class LearnedTraits:
+    """What the rounds in one dialect have learned of models. `now` returns ms since the epoch."""
+
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
+        self._since: dict[tuple[TraitKind, Model], int] = {}
+
+    def has(self, kind: TraitKind, model: Model) -> bool:
+        since = self._since.get((kind, model))
+        return since is not None and self._now() - since <= _LASTS_MS.get(kind, math.inf)
+
+    def learn(self, kind: TraitKind, model: Model) -> bool:
+        """Whether that was not known yet. A trait that lasts for some time lasts for as long from now on."""
+        is_new = not self.has(kind, model)
+        if is_new or kind in _LASTS_MS:
+            if len(self._since) >= MAX_TRAITS:
+                self._since.clear()
+            self._since[kind, model] = self._now()
+        return is_new
+
+    def traits(self) -> Iterator[LearnedTrait]:
+        for (kind, model), since in self._since.items():
+            if self.has(kind, model):
+                lasts = _LASTS_MS.get(kind)
+                yield LearnedTrait(*model, kind, since, since + lasts if lasts else None)

@@ -14,8 +14,10 @@ from proxy.exchange.rounds.client_request import (
     without_refused_usage,
 )
 from proxy.exchange.rounds.fallbacks import Fallbacks
+from proxy.exchange.rounds.fit_context import ContextFitter, ContextRejected
+from proxy.exchange.rounds.form_ladder import Refusal
 from proxy.exchange.rounds.provider_turns import ProviderTurn, ProviderTurns
-from proxy.exchange.rounds.round_sender import REFUSALS_IGNORED_MS, ContextRejected, RoundSender
+from proxy.exchange.rounds.round_sender import RoundSender
 from proxy.exchange.rounds.shorten_request import (
     OversizedRequest,
     quotes_of,

@@ -38,6 +38,7 @@ from proxy.store import ConversationCache
 from proxy.upstream import (
     ContextWindows,
     LearnedForms,
+    LearnedTraits,
     RawHeaders,
     Route,
     Routes,
@@ -135,14 +136,9 @@ class Services(SharedServices):
     """Tokens of a text that recurs in every request."""
     message_delivery: MessageDelivery
     inbox: Inbox
+    learned_traits: LearnedTraits
     provider_turns: ProviderTurns = field(default_factory=ProviderTurns)
     """What providers told of answers that are not in our store."""
-    models_without_usage: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(upstream, model) pairs that refuse the usage option, with the time of the first refusal in ms."""
-    models_without_reasoning: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(upstream, model) pairs that refuse reasoning in messages, with the time of the first refusal in ms."""
-    models_ignoring_refusals: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(upstream, model) pairs that called our tools though they were told not to, with the time of it in ms."""
 
 
 def placement_patience_s(services: Services) -> float:
@@ -216,5 +212,5 @@ async def count_request_tokens(services: Services, request: Request) -> Request:
 
 def without_refused_usage(services: Services, route: Route, request: Request) -> Request:
     """The request marked so that we do not ask for usage, if the model's upstream refuses that."""
-    refuses = (route.upstream.name, route.model) in services.models_without_usage
+    refuses = services.learned_traits.has("no_usage", (route.upstream.name, route.model))
     return replace(request, wants_usage=True) if refuses and request.stream else request

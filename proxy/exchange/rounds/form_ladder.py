@@ -21,6 +21,31 @@ from proxy.exchange.thread.context_policy import NO_TOOLS
 from proxy.exchange.turn import Turn
 from proxy.upstream import RequestForm, Route, overflow_errors, request_forms
 
+MAX_RETRY_DELAY_S = 10.0
+"""A provider that wants to be left alone for longer is not asked again: the client is told."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A provider's refusal of a request of so many tokens. `told_wait_s`: seconds until it wants to be asked again,
+    None where it names no time, or means this request alone."""
+
+    status: int
+    body: bytes
+    sent_tokens: int
+    told_wait_s: float | None = None
+
+    @property
+    def is_put_off(self) -> bool:
+        return self.told_wait_s is not None and self.told_wait_s > MAX_RETRY_DELAY_S
+
+    @property
+    def is_too_long(self) -> bool:
+        return overflow_errors.is_overflow(self.status, self.body, self.sent_tokens)
+
+    @property
+    def is_explained(self) -> bool:
+        return request_forms.is_explained(self.status, self.body)
+
 
 class Rung(msgspec.Struct, frozen=True):
     """How a request was asked. `tools` are ours as JSON, `recall_tools` those of the mild form; `strictness` is what
@@ -128,30 +153,29 @@ class FormLadder:
             return RequestForm.FULL
         return form
 
-    def form_after(self, turn: Turn, status: int, refusal: bytes, sent_tokens: int) -> RequestForm | None:
-        """The form to ask in after a refusal of `sent_tokens`; None where it was not for the form, or none is left."""
+    def form_after(self, turn: Turn, refused: Refusal) -> RequestForm | None:
+        """The form to ask in after a refusal; None where it was not for the form, or none is left."""
         tools, _ = self.offer(turn)
-        form = next_form(Rung(turn.form, tools, self._recall_tools, self.client_strictness), refusal)
-        if form is None or not self.was_refused_for_form(status, refusal, sent_tokens):
+        form = next_form(Rung(turn.form, tools, self._recall_tools, self.client_strictness), refused.body)
+        if form is None or not self._is_form_refusal(refused):
             return None
-        explained = request_forms.is_explained(status, refusal)
+        explained = refused.is_explained
         if not self._services.learned_forms.should_try_milder(*self._key, explained=explained):
             return None
         self._is_explained = explained
         return form
 
-    def was_refused_for_form(self, status: int, refusal: bytes, sent_tokens: int) -> bool:
+    def _is_form_refusal(self, refused: Refusal) -> bool:
         knows_api = self._services.config.tariff_of(self._key[1]).roles == "any"
-        return not overflow_errors.is_overflow(status, refusal, sent_tokens) and request_forms.is_form_refusal(
-            status, refusal, knows_api=knows_api
+        return not refused.is_too_long and request_forms.is_form_refusal(
+            refused.status, refused.body, knows_api=knows_api
         )
 
-    def own_form_is_left(self, status: int, refusal: bytes, sent_tokens: int) -> bool:
+    def own_form_is_left(self, refused: Refusal) -> bool:
         """Whether the client's own request may be accepted where every form of ours was refused."""
         may_send = self._services.config.fail_policy != "closed"
         is_repeated = self._services.learned_forms.is_repeated(*self._key)
-        is_certain = is_repeated or request_forms.is_explained(status, refusal)
-        return may_send and is_certain and self.was_refused_for_form(status, refusal, sent_tokens)
+        return may_send and (is_repeated or refused.is_explained) and self._is_form_refusal(refused)
 
     # -------------------------------------------------------------------------------------------------------- learning
     def learn(self, *, complete: bool) -> None:
