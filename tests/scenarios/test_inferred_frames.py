@@ -449,7 +449,7 @@ def test_several_messages_of_the_user_are_one_request(provider: ScriptedProvider
               user: Fix the typo in the handbook.
               run look
               says: Fixed.
-          request in_progress: Unrelated: translate the onboarding emai
+          request in_progress: Translate the onboarding email into Fren
               user: Unrelated: translate the onboarding emai
               user: The email is in emails/onboarding.txt.
               says: Translated.

@@ -166,6 +166,42 @@ def test_a_block_has_the_first_request_beside_the_second_only_where_its_words_ar
 
 
 @pytest.mark.rows("S0-52", "S0-55")
+def test_behind_a_request_that_the_model_popped_the_next_message_begins_one(
+    session: Session, provider: ScriptedProvider
+) -> None:
+    """All that followed was told as a part of the popped one, which was made a second time."""
+    session.turn("Add retries to the client", "read src/client.py", closing="Retries are in.")
+    provider.will(
+        does(bash("make")),
+        does(pop("It is 10 s.")),
+        says("It is 10 s."),
+        does(bash("make")),
+        says("It is 20 s."),
+        does(bash("make")),
+        says("There are four classes."),
+    )
+    for asked in ("Also add a timeout", "no, 20 s", "Explain the parser to me"):
+        session.chat.says(asked)
+        session.chat.returns("done")
+
+    of_requests = portrait(session.chat.proxy).partition("  request ")[2]
+    assert [line.strip() for line in of_requests.splitlines() if "says" not in line] == [
+        "completed: Add retries to the client",
+        "user: Add retries to the client",
+        "read src/client.py",
+        "request completed: Add a timeout",
+        "run make",
+        "stack_frame_pop",
+        "request completed: Add a timeout",
+        "user: no, 20 s",
+        "run make",
+        "request in_progress: Explain the parser to me",
+        "user: Explain the parser to me",
+        "run make",
+    ]
+
+
+@pytest.mark.rows("S0-52", "S0-55")
 def test_an_item_of_the_plan_in_the_words_of_the_request_is_the_request(session: Session) -> None:
     """It stood beside the request, or below it, as a second task of the same title."""
     session.plays("""

@@ -382,7 +382,7 @@ SESSIONS = {
           plan planned: Libraries
           request completed: Port the build to Bazel.
               user: Port the build to Bazel.
-          request in_progress: Unrelated: translate the onboarding emai
+          request in_progress: Translate the onboarding email into Fren
               user: Unrelated: translate the onboarding emai
               read emails/onboarding.txt
               edit emails/onboarding.fr.txt
@@ -413,7 +413,7 @@ SESSIONS = {
               user: ja, bitte
               edit tests/test_login.py
               says: Der Test ist in tests/test_login.py.
-          request in_progress: Neue Aufgabe: Erstelle ein Skript für da
+          request in_progress: Erstelle ein Skript für das Backup der D
               user: Neue Aufgabe: Erstelle ein Skript für da
               edit scripts/backup.sh
               says: Das Skript liegt in scripts/backup.sh.

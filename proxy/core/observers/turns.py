@@ -374,7 +374,7 @@ def task_text_of(text: str) -> str:
     text = said = _NO_TASK.sub("", _WRAPPER.sub("", _CLIENT_ELEMENT.sub("", text))).strip()
     if _CLIENT_TEXT.match(text):
         return ""
-    while courtesy := _COURTESY.match(said) or _PRAISE.match(said):
+    while courtesy := _COURTESY.match(said) or _PRAISE.match(said) or _OTHER_TOPIC.match(said):
         if _is_order(_without_acknowledgement(courtesy[0])):  # "Please fix the cart."
             break
         said = said[courtesy.end() :].strip()
@@ -436,6 +436,8 @@ _PRAISE = re.compile(
     r"(?:perfect|great|good|fine|ok(?:ay)?|nice|excellent|awesome)[ \t]*(?:[.!,;]+|\n|\Z)",
     re.IGNORECASE,
 )
+_OTHER_TOPIC = re.compile(rf"{PHRASES.new_topic.pattern}\s*(?:[.!,;:\uff0c\uff1a\u2013\u2014]|-\s)", re.IGNORECASE)
+"""Says no more than that another task follows: "Unrelated: ..."."""
 _TRANSITION = re.compile(rf"\A(?:{PHRASES.transitions.pattern}[\s,:]*)+", re.IGNORECASE)
 
 

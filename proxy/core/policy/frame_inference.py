@@ -567,8 +567,9 @@ def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_te
         return
     user_text = "\n".join(user_texts)
     home = _request_parent(inference.tree)
+    popped = _popped_request(inference.tree, home)
     continues = continues_by_wording(closing.text, user_text)
-    if continues:
+    if continues and popped is None:
         return  # mostly it does, and then the work before it need not be looked through
     asked = first_user_text(user_texts, MAX_CRITERION_CHARACTERS) if home.has_no_task else ""
     if task := task_text_of(asked):
@@ -580,10 +581,12 @@ def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_te
         return
     if continues is None:
         opening = "\n".join(m.text for p in previous_work if (m := message_of(p)) and m.role == "user")
-        if continues_by_topic(opening, closing.text, user_text):
-            return
-    _close_request(inference, home, previous_work, closing.text)
-    _begin_request(inference, home, new_entries, user_text)
+        continues = continues_by_topic(opening, closing.text, user_text)
+    if popped is not None:
+        _begin_request(inference, home, new_entries, popped.criteria if continues else user_text)
+    elif not continues:
+        _close_request(inference, home, previous_work, closing.text)
+        _begin_request(inference, home, new_entries, user_text)
 
 
 def _follow_queued_request(inference: _Inference, new_entries: Sequence[Entry]) -> None:
@@ -654,6 +657,8 @@ def _frames_of_last_request(tree: Tree, home: Frame) -> frozenset[str]:
     if request := _open_request(tree):
         requests = (request, *_requests_beside(tree, request))
         return frozenset(f.id for each in requests for f in (each, *_descendants_of(tree, each.id)))
+    if popped := _popped_request(tree, home):
+        return frozenset({home.id, popped.id, *(f.id for f in _descendants_of(tree, popped.id))})
     made = (f.id for f in children(tree, home.id) if f.origin in ("plan", "auto"))
     pushed = (f.id for f in _descendants_of(tree, home.id) if f.opening and f.status in FINAL_STATUSES)
     return frozenset({home.id, *made, *pushed})
@@ -662,6 +667,12 @@ def _frames_of_last_request(tree: Tree, home: Frame) -> frozenset[str]:
 def _open_request(tree: Tree) -> Frame | None:
     """The frame of the user's current request, if it has one."""
     return next((f for f in reversed(path_to(tree, tree.active)) if f.origin == "request"), None)
+
+
+def _popped_request(tree: Tree, home: Frame) -> Frame | None:
+    """The user's last request, where the model or a person has ended it already."""
+    requests = [f for f in children(tree, home.id) if f.origin == "request"]
+    return requests[-1] if requests and _open_request(tree) is None else None
 
 
 def _requests_beside(tree: Tree, request: Frame) -> tuple[Frame, ...]:

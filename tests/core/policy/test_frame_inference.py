@@ -122,7 +122,7 @@ def test_a_request_that_ends_takes_what_was_done_for_it() -> None:
     request = next(f for f in watched.story.tree.frames.values() if f.origin == "request")
     assert (request.status, request.results) == (Status.COMPLETED, "Tested.")
     assert owner(watched, "made") == owner(watched, "tested") == "Build it."
-    assert owner(watched, "Bonjour.") == ELSEWHERE
+    assert owner(watched, "Bonjour.") == "Translate the onboarding email into French."
 
 
 def test_work_that_goes_on_is_not_looked_through_with_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,15 +334,15 @@ def test_items_that_a_request_leaves_open_stand_under_it_until_another_takes_the
     left |= dict.fromkeys(("Printer", "Writer"), "planned in Build the formatter.")
     tops = {
         "Build the formatter.": "completed in Conversation",
-        "Unrelated: translate it.": "in_progress in Conversation",
+        "Translate it.": "in_progress in Conversation",
     }
     assert told(watched) == left | tops
 
     watched.does(todo("[x] Lexer | [>] Parser | [>] Printer | [ ] Writer"), results=["ok"])
     watched.does(todo("[x] Lexer | [x] Parser | [>] Printer | [ ] Writer"), results=["ok"])
     watched.does(bash("print"), results=["printed"]).says("Bonjour.")
-    ticked = {"Lexer": "completed in Build the formatter.", "Parser": "completed in Unrelated: translate it."}
-    begun = {"Printer": "in_progress in Unrelated: translate it.", "Writer": left["Writer"]}
+    ticked = {"Lexer": "completed in Build the formatter.", "Parser": "completed in Translate it."}
+    begun = {"Printer": "in_progress in Translate it.", "Writer": left["Writer"]}
     assert told(watched) == ticked | begun | tops
     assert owner(watched, "printed") == "Printer"
 
@@ -350,11 +350,11 @@ def test_items_that_a_request_leaves_open_stand_under_it_until_another_takes_the
     watched.does(todo("[x] Lexer | [x] Parser | [x] Printer | [>] Writer"), results=["ok"])
     watched.does(bash("write"), results=["written"]).says("There.")
     tops |= {
-        "Unrelated: translate it.": "completed in Conversation",
+        "Translate it.": "completed in Conversation",
         "Draw a logo": "in_progress in Conversation",
     }
     assert {"made", "tr", "printed", "drawn", "written"} <= set(watched.texts), "nothing left the line"
-    taken = {"Printer": "completed in Unrelated: translate it.", "Writer": "in_progress in Draw a logo"}
+    taken = {"Printer": "completed in Translate it.", "Writer": "in_progress in Draw a logo"}
     assert told(watched) == ticked | taken | tops
     assert owner(watched, "drawn") == "Draw a logo"
     assert owner(watched, "written") == "Writer"
