@@ -194,7 +194,7 @@ def log(
 
 async def _load_log(config: Config, reference: str, *, raw: bool) -> FrameLog:
     async with opened_store(config) as store:
-        ledger, path_state, frame = await find_by_id.find_frame_in_store(store, None, reference)
+        ledger, path_state, frame = await find_by_id.find_frame_in_store(store, reference)
         return logs.frame_log(ledger, path_state, frame.id, raw=raw)
 
 

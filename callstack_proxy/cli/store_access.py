@@ -67,7 +67,7 @@ async def find_conversation_id(config: Config, reference: str) -> str:
 async def find_frame_id(config: Config, reference: str) -> str:
     """The id of the frame with this id, beginning of an id, or title."""
     async with opened_store(config) as store:
-        _, _, frame = await find_by_id.find_frame_in_store(store, None, reference)
+        _, _, frame = await find_by_id.find_frame_in_store(store, reference)
         return frame.id
 
 

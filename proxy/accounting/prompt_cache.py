@@ -97,11 +97,9 @@ class PromptCacheModel:
         """Whether a conversation that begins like this was seen, however long ago."""
         return (key, hash_chain(chain).first_two) in self._conversations
 
-    def record_request(
-        self, key: CacheKey, chain: PromptChain | HashedChain, tariff: Tariff, now: int, *, warm: bool = False
-    ) -> CacheUse:
-        """Account for one request at `now` (ms) and remember it. `warm`: all but its last piece is in the cache."""
-        return self.record_and_recall(key, chain, tariff, now, warm=warm)[0]
+    def record_request(self, key: CacheKey, chain: PromptChain | HashedChain, tariff: Tariff, now: int) -> CacheUse:
+        """Account for one request at `now` (ms) and remember it."""
+        return self.record_and_recall(key, chain, tariff, now)[0]
 
     def record_and_recall(  # noqa: PLR0913  a request, its prices, its time, and what is known of the cache
         self,
@@ -113,8 +111,8 @@ class PromptCacheModel:
         warm: bool = False,
         long_head: bool = False,
     ) -> tuple[CacheUse, int]:
-        """As `record_request`; and how many tokens of the beginning were sent before, however long ago. `long_head`:
-        its first piece was written for the longer lifetime."""
+        """As `record_request`; and how many tokens of the beginning were sent before, however long ago. `warm`:
+        all but its last piece is in the cache. `long_head`: its first piece was written for the longer lifetime."""
         hashed = hash_chain(chain)
         tokens, total, unmarked = hashed.tokens, hashed.total, hashed.behind_marker(tariff)
         since = now - tariff.ttl_s * 1000

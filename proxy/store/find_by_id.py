@@ -116,15 +116,15 @@ async def ledger_with_entry(store: Store, scope: TenantScope, beginning: str) ->
     return ledger, await asyncio.to_thread(path_state_of_tip, ledger, entry)
 
 
-async def find_frame_in_store(store: Store, scope: TenantScope, reference: str) -> tuple[Ledger, PathState, Frame]:
-    """A frame by id, a unique start of one, or a title unique in its conversation; the newest conversation wins. Skips
-    unreadable conversations. Raises NotFound."""
+async def find_frame_in_store(store: Store, reference: str) -> tuple[Ledger, PathState, Frame]:
+    """A frame of any tenant by id, a unique start of one, or a title unique in its conversation; the newest
+    conversation wins. Skips unreadable conversations. Raises NotFound."""
     try:
-        ledger, path_state = await ledger_with_frame(store, scope, reference)
+        ledger, path_state = await ledger_with_frame(store, None, reference)
         return ledger, path_state, path_state.tree.frames[reference]
     except NotFound:
         pass
-    async for conversation in all_conversations(store, scope):
+    async for conversation in all_conversations(store, None):
         with suppress(ConversationUnreadable):
             candidate = await load_ledger(store, conversation)
             for path_state in all_path_states(candidate) if candidate else ():

@@ -17,7 +17,6 @@ from proxy.accounting import Receipt, family_of
 from proxy.core.frames import Status
 from proxy.core.text import cut_for_display
 
-CONVENTIONS_VERSION = "0.1.0"
 TITLE_CHARACTERS = 60
 
 AttributeValue = str | int | float | bool | list[str]

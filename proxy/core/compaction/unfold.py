@@ -23,7 +23,6 @@ from proxy.core.frames import (
     PathEntry,
     PathState,
     ReasoningRemoved,
-    Tree,
     decode_event,
     frame_id_of,
     is_kept,
@@ -133,17 +132,14 @@ def _is_rewrite_free(compaction_input: CompactionInput) -> bool:
     return compaction_input.cold or compaction_input.prices.read >= compaction_input.prices.write
 
 
-def _tree_without_traces(tree: Tree, frames: Sequence[str], now: int) -> Tree:
-    for frame in frames:
-        tree = reduce(tree, FrameUnfolded(frame), now)
-    return tree
-
-
 def _context_after_unfold(path_state: PathState, frames: Sequence[str]) -> tuple[list[PathEntry], int, set[int]]:
     """The context with these frames back, the position of the first returned entry, and the Python ids of returned
     entries."""
     visible = {id(path_entry) for path_entry in context_entries(path_state)}
-    after = context_entries(replace(path_state, tree=_tree_without_traces(path_state.tree, frames, 0)))
+    tree = path_state.tree
+    for frame in frames:
+        tree = reduce(tree, FrameUnfolded(frame), 0)
+    after = context_entries(replace(path_state, tree=tree))
     back = {id(path_entry) for path_entry in after} - visible
     first = next((position for position, path_entry in enumerate(after) if id(path_entry) in back), len(after))
     return after, first, back

@@ -150,17 +150,15 @@ def select_ancestors(
 
 
 def relevant_siblings(
-    levels: Sequence[Sequence[Frame]],
-    scores: Mapping[str, SiblingScore],
-    minimum: int = MINIMUM_RELEVANCE,
-    keep: int = KEPT_NEWEST_SIBLINGS,
+    levels: Sequence[Sequence[Frame]], scores: Mapping[str, SiblingScore]
 ) -> tuple[tuple[Frame, ...], ...]:
-    """Of each of `levels` the frames with enough relevance, and the `keep` newest of all levels, ranked by score."""
-    newest = {f.id for f in sorted((f for level in levels for f in level), key=_newest_first)[:keep]}
+    """Of each of `levels` the frames with enough relevance, and the newest of all levels, ranked by score."""
+    by_age = sorted((f for level in levels for f in level), key=_newest_first)
+    newest = {f.id for f in by_age[:KEPT_NEWEST_SIBLINGS]}
     return tuple(
         tuple(
             sorted(
-                (f for f in level if f.id in newest or scores[f.id].relevance >= minimum),
+                (f for f in level if f.id in newest or scores[f.id].relevance >= MINIMUM_RELEVANCE),
                 key=lambda f: (f.id not in newest, -scores[f.id].total, -f.order),
             )
         )

@@ -137,19 +137,17 @@ def render_flat(  # noqa: PLR0913  a block is these facts and nothing else; each
     budgets: BlockBudgets,
     count: CountTokens,
     session: str = "",
-    plain: bool = False,
     figures: bool = False,
     in_view: Container[str] = frozenset(),
 ) -> str:
-    """The block of a frame on entry. `tree` is the state just after the frame began; `now` is in ms. `plain` leaves out
-    position, next action and planning hints. `figures` adds the budgets. `in_view` are finished frames of which the
-    context tells already."""
+    """The block of a frame on entry. `tree` is the state just after the frame began; `now` is in ms. `figures` adds
+    the budgets. `in_view` are finished frames of which the context tells already."""
     view = surroundings_of(tree, frame_id, now, in_view)
     count = cache(count)  # most texts are the same in every attempt to make it fit
     siblings = FinishedSiblings(view, count, _sibling_element)
     shown_budgets = budgets if figures else None
     return fit_budgets(
-        lambda shares: replace(draw_flat_parts(view, shares, count, siblings, urge=not plain), budgets=shown_budgets),
+        lambda shares: replace(draw_flat_parts(view, shares, count, siblings, urge=True), budgets=shown_budgets),
         wrapper_attributes(session, frame_id, nonce),
         view,
         budgets,

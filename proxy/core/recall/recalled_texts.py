@@ -83,16 +83,15 @@ def is_recall_round(path_entry: PathEntry) -> bool:
     return path_entry.round is not None and any(is_recall(call) for call in path_entry.round.spoken.message.calls)
 
 
-def recently_recalled_entries(path_entries: Sequence[PathEntry], turns: int = KEPT_TURNS) -> frozenset[str]:
-    """Entries of `path_entries` (oldest first) with texts recalled in the newest turn or the `turns` turns before
-    it."""
+def recently_recalled_entries(path_entries: Sequence[PathEntry]) -> frozenset[str]:
+    """Entries of `path_entries` (oldest first) with texts recalled in the newest turn or the `KEPT_TURNS` before it."""
     counted: dict[str, None] = {}
     kept: set[str] = set()
     for path_entry in reversed(path_entries):
         if path_entry.round is None:
             continue
         counted[path_entry.entry.id] = None
-        if len(counted) > turns + 1:
+        if len(counted) > KEPT_TURNS + 1:
             break
         if is_recall_round(path_entry):
             kept |= {path_entry.entry.id, path_entry.path_id}

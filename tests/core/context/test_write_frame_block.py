@@ -24,8 +24,6 @@ def block(
     frame: str = "",
     budgets: FrameBlockBudgets | None = None,
     now: int = HOUR,
-    *,
-    plain: bool = False,
 ) -> str:
     return render_flat(
         tree,
@@ -35,7 +33,6 @@ def block(
         budgets=budgets or FrameBlockBudgets(),
         count=count,
         session="c0ffee0123456789",
-        plain=plain,
     )
 
 
@@ -274,14 +271,6 @@ def test_many_planned_children_are_counted_and_the_first_ones_named() -> None:
     assert plan[0].get("id") == "fplanned0"
     assert 1 < len(plan) < 100
     assert f"+{100 - len(plan)} more" in ElementTree.tostring(plan, encoding="unicode")
-
-
-def test_plain_tells_the_state_and_urges_nothing() -> None:
-    text = block(grown(rooted(), pushed("fa"), FramePlanned("fp", "fa", "P", "c")), plain=True)
-
-    assert "<planned-children" in text
-    assert "next-action" not in text
-    assert "first-child" not in text
 
 
 # ------------------------------------------------------------------------------------------------------------- budgets
