@@ -352,13 +352,25 @@ def _context_items(
     if not path_state.tree.removed_entries:
         return [unit for p in path_entries for unit in _items_of_entry(path_state, p, composer, form)]
     units: list[ContextItem] = []
-    visible = set(compress(count(), _in_context_flags(path_state, path_entries)))
+    visible = _positions_in_context(path_state, path_entries)
     traces = _traces_by_position(path_state, path_entries, composer)
     for position in sorted(visible | traces.keys()):
         if position in visible:
             units += _items_of_entry(path_state, path_entries[position], composer, form)
         units += traces.get(position, ())
     return units
+
+
+def _positions_in_context(path_state: PathState, path_entries: Sequence[PathEntry]) -> set[int]:
+    """A result leaves with its call: one that the client cleared and gives back whole later is new on the path."""
+    visible = set(compress(count(), _in_context_flags(path_state, path_entries)))
+    is_shown: dict[str, bool] = {}
+    for position, message in enumerate(map(message_of, path_entries)):
+        if message is not None and not is_shown.get(message.answers, True):
+            visible.discard(position)
+        for call in message.calls if message is not None else ():
+            is_shown[call.id] = position in visible
+    return visible
 
 
 def _traces_by_position(

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from proxy.core.context.message_list import UNANSWERED_CALL_RESULT, build_context, unpaired_calls
+from proxy.core.frames.events import FrameFolded
+from proxy.core.frames.reducer import reduce
 from proxy.core.ledger import Call, Message
 from tests.core.working import SCRIBE, GrowingConversation, bash
 
@@ -56,3 +59,15 @@ def test_the_check_counts_and_does_not_compare_sets() -> None:
     assert unpaired_calls([said, *given[:2]]) == ("X",)
     assert unpaired_calls([said, given[0], given[1], given[1]]) == ("X",)
     assert unpaired_calls([said, Message("user", b"", "")]) == ("X", "X", "Y")
+
+
+@pytest.mark.rows("X-46")
+def test_a_result_leaves_with_its_call() -> None:
+    """A client that cleared a result and gives it back whole tells one that no fold knows."""
+    growing = GrowingConversation().user("go").does(bash("a"), results=["A"]).does(bash("b"), results=["B"])
+    growing.user("next").arrives()
+    story = growing.story
+    called = next(p.entry.id for p in story.entries if p.round)
+    folded = reduce(story.tree, FrameFolded(story.tree.active, (called,), "trace"), 0)
+    line = build_context(replace(story, tree=folded), SCRIBE).messages
+    assert [m.text for m in line if m.is_result] == ["B"]
