@@ -37,7 +37,16 @@ from proxy.core.policy import (
     tally_at,
 )
 from proxy.core.text import cut_for_display, extract_keywords, format_duration
-from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, flag_argument, text_argument, text_schema
+from proxy.core.tools.base import (
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    flag_argument,
+    object_schema,
+    text_argument,
+    text_schema,
+)
 
 MAX_HISTORY_SHOWN = 20  # S1-129
 MAX_LIST_LENGTH = 1_000
@@ -305,7 +314,7 @@ def _text_list_schema(description: str) -> Mapping[str, Any]:
 
 
 def _define_tool(op: str, description: str, run: Any, **properties: Mapping[str, Any]) -> Tool:
-    parameters = {"type": "object", "properties": properties}
+    parameters = object_schema(**properties)
     return Tool(f"stack_{op}", op, description, parameters, run)
 
 

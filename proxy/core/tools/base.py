@@ -146,6 +146,12 @@ def text_schema(description: str) -> Mapping[str, Any]:
     return {"type": "string", "description": description}
 
 
+def object_schema(*required: str, **properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of an object with these members."""
+    schema = {"type": "object", "properties": properties}
+    return {**schema, "required": list(required)} if required else schema
+
+
 FRAME_SCHEMA = text_schema("id or title; default: the current frame")
 
 

@@ -35,7 +35,16 @@ from proxy.core.ledger import Entry, EntryKind, Ledger, Request, Thread
 from proxy.core.observers import message_of
 from proxy.core.recall import StoredPiece, pieces_of, wrap_in_markers
 from proxy.core.text import cut_for_display, element, escape_xml
-from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, frame_argument, text_argument, text_schema
+from proxy.core.tools.base import (
+    Tool,
+    ToolContext,
+    ToolError,
+    ToolResult,
+    frame_argument,
+    object_schema,
+    text_argument,
+    text_schema,
+)
 from proxy.errors import NotAllowed
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # checkpoint or branch name; used in paths and markers
@@ -416,46 +425,36 @@ CHECKPOINT = Tool(
     "stack_checkpoint",
     "checkpoint",
     "Name this point of the conversation, so that a branch can begin here.",
-    {"type": "object", "properties": {"name": text_schema("default: one is chosen")}},
+    object_schema(name=text_schema("default: one is chosen")),
     checkpoint,
 )
 BRANCH = Tool(
     "stack_branch",
     "branch",
     "Begin a new line of work at a checkpoint, with the user's next message; it knows nothing of what came after.",
-    {
-        "type": "object",
-        "properties": {
-            "checkpoint": text_schema("where it begins; default: the newest"),
-            "name": text_schema("of the branch; default: one is chosen"),
-            "reason": text_schema("why"),
-        },
-    },
+    object_schema(
+        checkpoint=text_schema("where it begins; default: the newest"),
+        name=text_schema("of the branch; default: one is chosen"),
+        reason=text_schema("why"),
+    ),
     branch,
 )
 SWITCH = Tool(
     "stack_switch",
     "switch",
     "Go on with another branch (main is the first), with the user's next message.",
-    {
-        "type": "object",
-        "properties": {"branch": text_schema("its name"), "reason": text_schema("why")},
-        "required": ["branch"],
-    },
+    object_schema("branch", branch=text_schema("its name"), reason=text_schema("why")),
     switch,
 )
 INJECT = Tool(
     "stack_inject",
     "inject",
     "Copy messages of another branch, by number, or what a frame of it returned.",
-    {
-        "type": "object",
-        "properties": {
-            "branch": text_schema("the branch to copy from"),
-            "messages": {"type": "array", "description": "numbers of messages", "items": {"type": "integer"}},
-            "frame": text_schema("copy what this frame returned instead"),
-        },
-        "required": ["branch"],
-    },
+    object_schema(
+        "branch",
+        branch=text_schema("the branch to copy from"),
+        messages={"type": "array", "description": "numbers of messages", "items": {"type": "integer"}},
+        frame=text_schema("copy what this frame returned instead"),
+    ),
     inject,
 )

@@ -16,6 +16,7 @@ from proxy.core.tools.base import (
     ToolResult,
     flag_argument,
     integer_argument,
+    object_schema,
     text_argument,
 )
 
@@ -135,11 +136,8 @@ CONFIG = Tool(
     "stack_config",
     "config",
     "How subagents are tracked.",
-    {
-        "type": "object",
-        "properties": {
-            name: {"type": _type_of(name), "description": description} for name, description in _DESCRIPTIONS.items()
-        },
-    },
+    object_schema(
+        **{name: {"type": _type_of(name), "description": description} for name, description in _DESCRIPTIONS.items()}
+    ),
     configure_subagents,
 )

@@ -25,6 +25,7 @@ from proxy.core.tools.base import (
     ToolResult,
     frame_argument,
     integer_argument,
+    object_schema,
     text_schema,
 )
 from proxy.core.tools.inspect_tools import frame_named
@@ -235,7 +236,7 @@ def _list_frames(tree: Tree, frames: tuple[str, ...]) -> str:
     return "; ".join([*named, *more]) or "none"
 
 
-_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+_NO_PARAMETERS: Mapping[str, Any] = object_schema()
 CONTEXT_INFO = Tool(
     "stack_context_info",
     "context_info",
@@ -247,12 +248,7 @@ CONTEXT_PREVIEW = Tool(
     "stack_context_preview",
     "context_preview",
     "The frame block as it was told.",
-    {
-        "type": "object",
-        "properties": {
-            "maxLength": {"type": "integer", "description": f"characters; default {DEFAULT_PREVIEW_CHARACTERS}"}
-        },
-    },
+    object_schema(maxLength={"type": "integer", "description": f"characters; default {DEFAULT_PREVIEW_CHARACTERS}"}),
     show_context_preview,
 )
 COMPACTION_INFO = Tool(
@@ -300,6 +296,6 @@ CACHE_CLEAR = Tool(
     "stack_cache_clear",
     "cache_clear",
     "Have what you were told of your frames written anew, when that breaks no cache.",
-    {"type": "object", "properties": {"frame": text_schema("id or title; default: all")}},
+    object_schema(frame=text_schema("id or title; default: all")),
     clear_block_cache,
 )

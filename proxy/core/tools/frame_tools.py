@@ -65,6 +65,7 @@ from proxy.core.tools.base import (
     ToolError,
     ToolResult,
     frame_argument,
+    object_schema,
     prose_argument,
     text_argument,
     text_schema,
@@ -495,44 +496,34 @@ PUSH = Tool(
     "stack_frame_push",
     "push",
     "Begin a subtask.",
-    {
-        "type": "object",
-        "properties": {
-            **_PUSH_SCHEMA,
-            "successCriteriaCompacted": text_schema("the criteria in a few words"),
-            "retry_of": text_schema("failed frame this tries again; default: the one of this title"),
-        },
-        "required": _PUSH_REQUIRED,
-    },
+    object_schema(
+        *_PUSH_REQUIRED,
+        **_PUSH_SCHEMA,
+        successCriteriaCompacted=text_schema("the criteria in a few words"),
+        retry_of=text_schema("failed frame this tries again; default: the one of this title"),
+    ),
     push,
     limits_own_length=True,
-    core_parameters={"type": "object", "properties": _PUSH_SCHEMA, "required": _PUSH_REQUIRED},
+    core_parameters=object_schema(*_PUSH_REQUIRED, **_PUSH_SCHEMA),
 )
 POP = Tool(
     "stack_frame_pop",
     "pop",
     "Return from the frame you pushed last. Call it alone.",
-    {
-        "type": "object",
-        "properties": {
-            **_POP_SCHEMA,
-            "resultsCompacted": text_schema("the results in a few words"),
-            "frame": text_schema("id or title; default: the frame you pushed last"),
-        },
-        "required": _POP_REQUIRED,
-    },
+    object_schema(
+        *_POP_REQUIRED,
+        **_POP_SCHEMA,
+        resultsCompacted=text_schema("the results in a few words"),
+        frame=text_schema("id or title; default: the frame you pushed last"),
+    ),
     pop,
-    core_parameters={"type": "object", "properties": _POP_SCHEMA, "required": _POP_REQUIRED},
+    core_parameters=object_schema(*_POP_REQUIRED, **_POP_SCHEMA),
 )
 ACTIVATE = Tool(
     "stack_frame_activate",
     "activate",
     "Begin a planned frame, or resume a blocked one.",
-    {
-        "type": "object",
-        "properties": {"frame": text_schema("id or title")},
-        "required": ["frame"],
-    },
+    object_schema("frame", frame=text_schema("id or title")),
     activate,
     limits_own_length=True,
 )

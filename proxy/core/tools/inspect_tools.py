@@ -31,6 +31,7 @@ from proxy.core.tools.base import (
     ToolResult,
     flag_argument,
     frame_argument,
+    object_schema,
     text_argument,
     text_schema,
 )
@@ -309,31 +310,24 @@ def get_state(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolRe
     )
 
 
-_NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+_NO_PARAMETERS: Mapping[str, Any] = object_schema()
 STATUS = Tool("stack_status", "status", "All frames with their status.", _NO_PARAMETERS, show_status)
 TREE = Tool(
     "stack_tree",
     "tree",
     "The frame tree, drawn.",
-    {
-        "type": "object",
-        "properties": {
-            "showFull": {"type": "boolean", "description": "default true; false: the active path only"},
-            "frame": text_schema("the root of the tree to draw; default: all"),
-            "showDetails": {"type": "boolean", "description": "with criteria and results; default false"},
-        },
-    },
+    object_schema(
+        showFull={"type": "boolean", "description": "default true; false: the active path only"},
+        frame=text_schema("the root of the tree to draw; default: all"),
+        showDetails={"type": "boolean", "description": "with criteria and results; default false"},
+    ),
     show_tree,
 )
 DETAILS = Tool(
     "stack_frame_details",
     "details",
     "Everything known of one frame.",
-    {
-        "type": "object",
-        "properties": {"frame": text_schema("id or title")},
-        "required": ["frame"],
-    },
+    object_schema("frame", frame=text_schema("id or title")),
     show_details,
 )
 GET_STATE = Tool("stack_get_state", "get_state", "The whole state as JSON.", _NO_PARAMETERS, get_state)
@@ -341,6 +335,6 @@ GET_SUMMARY = Tool(
     "stack_get_summary",
     "get_summary",
     "What a frame came to.",
-    {"type": "object", "properties": {"frame": FRAME_SCHEMA}},
+    object_schema(frame=FRAME_SCHEMA),
     get_summary,
 )

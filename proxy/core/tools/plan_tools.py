@@ -42,6 +42,7 @@ from proxy.core.tools.base import (
     ToolError,
     ToolResult,
     frame_argument,
+    object_schema,
     prose_argument,
     text_argument,
     text_schema,
@@ -258,54 +259,40 @@ _FRAME_TEXTS = {"title": text_schema("2-5 words"), "successCriteria": text_schem
 _CHILDREN_SCHEMA = {
     "type": "array",
     "description": "in the order in which you will do them",
-    "items": {"type": "object", "properties": _FRAME_TEXTS, "required": ["title", "successCriteria"]},
+    "items": object_schema("title", "successCriteria", **_FRAME_TEXTS),
 }
 _PARENT_SCHEMA = text_schema("the frame to plan under; default: the current one")
 PLAN = Tool(
     "stack_frame_plan",
     "plan",
     "Plan frames below the current one.",
-    {
-        "type": "object",
-        "properties": {
-            **_FRAME_TEXTS,
-            "children": _CHILDREN_SCHEMA,
-            "frame": _PARENT_SCHEMA,
-            "replan": text_schema("change this planned frame instead"),
-        },
-    },
+    object_schema(
+        **_FRAME_TEXTS,
+        children=_CHILDREN_SCHEMA,
+        frame=_PARENT_SCHEMA,
+        replan=text_schema("change this planned frame instead"),
+    ),
     plan,
-    core_parameters={
-        "type": "object",
-        "properties": {
-            "children": {
-                "type": "array",
-                "description": "title: how to check it, in order",
-                "items": {"type": "string"},
-            }
+    core_parameters=object_schema(
+        "children",
+        children={
+            "type": "array",
+            "description": "title: how to check it, in order",
+            "items": {"type": "string"},
         },
-        "required": ["children"],
-    },
+    ),
 )
 PLAN_CHILDREN = Tool(
     "stack_frame_plan_children",
     "plan_children",
     "Plan several frames under one parent.",
-    {
-        "type": "object",
-        "properties": {"frame": _PARENT_SCHEMA, "children": _CHILDREN_SCHEMA},
-        "required": ["children"],
-    },
+    object_schema("children", frame=_PARENT_SCHEMA, children=_CHILDREN_SCHEMA),
     plan,
 )
 INVALIDATE = Tool(
     "stack_frame_invalidate",
     "invalidate",
     "Mark a frame as no longer relevant; its planned children go with it.",
-    {
-        "type": "object",
-        "properties": {"frame": FRAME_SCHEMA, "reason": text_schema("why it is no longer relevant")},
-        "required": ["reason"],
-    },
+    object_schema("reason", frame=FRAME_SCHEMA, reason=text_schema("why it is no longer relevant")),
     invalidate,
 )

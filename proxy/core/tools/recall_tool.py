@@ -62,6 +62,7 @@ from proxy.core.tools.base import (
     ToolContext,
     ToolError,
     ToolResult,
+    object_schema,
     text_argument,
     text_schema,
 )
@@ -504,14 +505,9 @@ RECALL = Tool(
     "stack_recall",
     "recall",
     "Read what left your context.",
-    {
-        "type": "object",
-        "properties": {
-            "ref": text_schema("ref, title or file path"),
-            "query": text_schema("words in it"),
-            "page": text_schema("2 or 2-4"),
-        },
-    },
+    object_schema(
+        ref=text_schema("ref, title or file path"), query=text_schema("words in it"), page=text_schema("2 or 2-4")
+    ),
     recall,
     limits_own_length=True,
 )

@@ -35,6 +35,7 @@ from proxy.core.tools.base import (
     ToolError,
     ToolResult,
     frame_argument,
+    object_schema,
     prose_argument,
     text_argument,
     text_schema,
@@ -113,10 +114,7 @@ SUMMARIZE = Tool(
     "stack_frame_summarize",
     "summarize",
     "Keep a summary of the current frame so far; it goes on.",
-    {
-        "type": "object",
-        "properties": {"note": {"type": "string", "description": "state, what is in flight, next, open questions"}},
-    },
+    object_schema(note={"type": "string", "description": "state, what is in flight, next, open questions"}),
     summarize_frame,
 )
 
@@ -178,26 +176,19 @@ ADD_ARTIFACT = Tool(
     "stack_add_artifact",
     "add_artifact",
     "Note a file or other thing the frame made.",
-    {
-        "type": "object",
-        "properties": {"artifact": text_schema("a path, or what else was made"), "frame": FRAME_SCHEMA},
-        "required": ["artifact"],
-    },
+    object_schema("artifact", artifact=text_schema("a path, or what else was made"), frame=FRAME_SCHEMA),
     add_artifact,
 )
 ADD_DECISION = Tool(
     "stack_add_decision",
     "add_decision",
     "Note a decision and its reason.",
-    {
-        "type": "object",
-        "properties": {
-            "decision": text_schema("what was decided"),
-            "reason": text_schema("why"),
-            "supersedes": text_schema("the earlier decision of the frame that it replaces, or words of it"),
-            "frame": FRAME_SCHEMA,
-        },
-        "required": ["decision"],
-    },
+    object_schema(
+        "decision",
+        decision=text_schema("what was decided"),
+        reason=text_schema("why"),
+        supersedes=text_schema("the earlier decision of the frame that it replaces, or words of it"),
+        frame=FRAME_SCHEMA,
+    ),
     add_decision,
 )

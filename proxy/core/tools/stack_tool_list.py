@@ -26,7 +26,7 @@ from proxy.core.tools import (
     record_tools,
     subagent_tools,
 )
-from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, text_schema
+from proxy.core.tools.base import Tool, ToolContext, ToolError, ToolResult, object_schema, text_schema
 
 # The order is part of what the model reads: a change of it invalidates prompt caches.
 TOOLS: tuple[Tool, ...] = (
@@ -118,21 +118,18 @@ def _definition(name: str, description: str, parameters: Mapping[str, Any]) -> M
 _DISPATCHER_DEFINITION = _definition(
     DISPATCHER,
     "Other frame operations.",
-    {
-        "type": "object",
-        "properties": {
-            "op": {
-                "type": "string",
-                "description": "activate begins a planned or blocked frame",
-                "enum": list(_DISPATCHER_OPS),
-            },
-            "frame": text_schema("id or title"),
-            "reason": text_schema("why"),
-            "decision": text_schema("what to note"),
-            "supersedes": text_schema("decision it replaces"),
+    object_schema(
+        "op",
+        op={
+            "type": "string",
+            "description": "activate begins a planned or blocked frame",
+            "enum": list(_DISPATCHER_OPS),
         },
-        "required": ["op"],
-    },
+        frame=text_schema("id or title"),
+        reason=text_schema("why"),
+        decision=text_schema("what to note"),
+        supersedes=text_schema("decision it replaces"),
+    ),
 )
 
 

@@ -22,6 +22,7 @@ from proxy.core.tools.base import (
     ToolResult,
     flag_argument,
     frame_argument,
+    object_schema,
     text_argument,
     text_schema,
 )
@@ -95,14 +96,11 @@ SUBAGENT_COMPLETE = Tool(
     "stack_subagent_complete",
     "subagent_complete",
     "End the frame of a subagent before its result comes.",
-    {
-        "type": "object",
-        "properties": {
-            "frame": text_schema("its frame; default: the only one at work"),
-            "status": {"type": "string", "description": "default: completed", "enum": sorted(RETURN_STATUSES)},
-            "summary": text_schema("what it came to"),
-        },
-    },
+    object_schema(
+        frame=text_schema("its frame; default: the only one at work"),
+        status={"type": "string", "description": "default: completed", "enum": sorted(RETURN_STATUSES)},
+        summary=text_schema("what it came to"),
+    ),
     complete_subagent,
 )
 
@@ -213,28 +211,22 @@ STATS = Tool(
     "stack_stats",
     "stats",
     "Subagents of this conversation, counted.",
-    {
-        "type": "object",
-        "properties": {
-            "reset": {"type": "boolean", "description": "only people may: count anew"},
-            "showActive": {"type": "boolean", "description": "also list those at work; default: true"},
-        },
-    },
+    object_schema(
+        reset={"type": "boolean", "description": "only people may: count anew"},
+        showActive={"type": "boolean", "description": "also list those at work; default: true"},
+    ),
     show_subagent_stats,
 )
 SUBAGENT_LIST = Tool(
     "stack_subagent_list",
     "subagent_list",
     "The subagents of this conversation.",
-    {
-        "type": "object",
-        "properties": {
-            "filter": {
-                "type": "string",
-                "description": f"which to list; default: {SUBAGENT_FILTERS[0]}",
-                "enum": list(SUBAGENT_FILTERS),
-            }
-        },
-    },
+    object_schema(
+        filter={
+            "type": "string",
+            "description": f"which to list; default: {SUBAGENT_FILTERS[0]}",
+            "enum": list(SUBAGENT_FILTERS),
+        }
+    ),
     list_subagents,
 )
