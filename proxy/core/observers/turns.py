@@ -625,20 +625,21 @@ def _is_identifier(word: str) -> bool:
 SUMMARY_REQUEST_WINDOW = 3_000  # at the beginning and at the end, where the order stands around quoted text
 MAX_WORD_DISTANCE = 140  # between the two words, on one line
 MAX_SUMMARY_WORDS = 40
-_SUMMARY_STEMS = ("summar", "compact", "handoff", "hand-off", "handover", "hand-over", "recap", "condens")
+_SUMMARY_STEMS = ("summar", "compact", "handoff", "hand-off", "handover", "hand-over", "recap", "condens", "snapshot")
 """Cheap pre-check: nearly every message has none of them."""
 _SUMMARY_WORD = re.compile(
-    r"\b(?:summar(?:y|ies|i[sz]e|i[sz]ing)|compact(?:ion|ing)?|hand-?(?:off|over)|recap(?:itulate)?|condense)\b",
+    r"\b(?:summar(?:y|ies|i[sz]e|i[sz]ing)|compact(?:ion|ing)?|hand-?(?:off|over)|recap(?:itulate)?|condense"
+    r"|state_snapshot)\b",
     re.IGNORECASE,
 )
 _WHOLE_CONVERSATION = re.compile(
     r"""
     \b(?:this|the|our|your|whole|entire|full|above|previous|prior|earlier)\s(?:\w+\s){0,2}
-      (?:conversation|chat|dialogue?|discussion|transcript|message\shistory|session)\b
-      (?=\s*(?:[^\w\s]|\Z)|\s+(?:so|up|until|to|till|above|and|or|as|for|in|into|that|which|before|with|from|we|you|i|now)\b)
+      (?:conversation|chat|dialogue?|discussion|transcript|message\shistory|session)(?:\s(?:history|context))?\b
+      (?=\s*(?:[^\w\s]|\Z)|\s+(?:according|so|up|until|to|till|above|and|or|as|for|in|into|that|which|before|with|from|we|you|i|now)\b)
   | \b(?:conversation|chat|session|work|everything)\s(?:so\sfar|up\sto\s(?:now|this\spoint)|until\snow|to\sdate|above)\b
   | \banother\s(?:llm|language\smodel|model|agent|assistant)\b
-  | \bcontext\s(?:window|checkpoint)\b
+  | \bcontext\s(?:window|checkpoint)\b|\bgenerate\sthe\s<state_snapshot>
     """,
     re.IGNORECASE | re.VERBOSE,
 )
