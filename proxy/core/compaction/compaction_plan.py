@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.compaction.detours import detour_history
-from proxy.core.compaction.facts import summarized_positions
+from proxy.core.compaction.facts import summarized_positions, texts_of_path
 from proxy.core.compaction.fold_cost import (
     PRESSURE_SHARE,
     TAIL_REWRITE_SHARE,
@@ -111,6 +111,7 @@ def plan_compaction(path_state: PathState, compaction_input: CompactionInput, wr
         return CompactionPlan((), (CompactionDecision(kind, subjects, verdict),))
     written: list[_WrittenCandidate] = []
     readings = readings_that_stay(path_state, context, chosen, writer.names)
+    writer = replace(writer, texts=texts_of_path(path_state, writer.names))
     for candidate, names in zip(chosen, names_still_shown(path_state, context, chosen), strict=True):
         if events := fold_events(path_state, context, names, readings, candidate, compaction_input, writer):
             written.append(_WrittenCandidate(candidate, events))

@@ -17,7 +17,6 @@ from proxy.core.compaction.facts import (
     facts_of_span,
     frames_returned_in,
     interim_summary_text,
-    texts_of_path,
     with_noted_facts,
 )
 from proxy.core.compaction.fold_cost import CompactionInput
@@ -59,6 +58,8 @@ from proxy.core.frames import (
 )
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
 from proxy.core.observers import (
+    NO_TEXTS,
+    FileTexts,
     ToolRole,
     ToolRoles,
     WrittenText,
@@ -97,6 +98,8 @@ class TraceWriter(msgspec.Struct, frozen=True):
     count: CountTokens
     nonce: str
     composer: MessageComposer
+    texts: FileTexts = NO_TEXTS
+    """What the path tells of its files: read once for all traces of a plan."""
 
 
 class CompactionCandidate(msgspec.Struct, frozen=True, dict=True):
@@ -179,8 +182,7 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
         path_entries = candidate.path_entries
         replaced = {entry for trim in candidate.replaced_traces for entry in trim.entries}
         span = [*(p for p in path_state.entries if p.entry.id in replaced), *path_entries] if replaced else path_entries
-        texts = texts_of_path(path_state, writer.names)
-        facts = facts_of_span(path_state, path_entries, writer.names, texts)
+        facts = facts_of_span(path_state, path_entries, writer.names, writer.texts)
         undone = {item.removesuffix(f" ({UNDONE})") for item in facts.changed if item.endswith(f" ({UNDONE})")}
         return cls(
             candidate,
@@ -193,7 +195,7 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
             broken_lines(
                 broken_tools(path_state.entries, writer.names), frozenset(p.entry.id for p in (*span, *path_entries))
             ),
-            tuple(w for w in written_texts(steps_of(span), writer.names, texts) if w.path not in undone),
+            tuple(w for w in written_texts(steps_of(span), writer.names, writer.texts) if w.path not in undone),
         )
 
 

@@ -93,6 +93,7 @@ from proxy.core.observers.turns import (
     without_quotes_around,
 )
 from proxy.core.observers.work_log import (
+    NO_TEXTS,
     FileTexts,
     WrittenText,
     edit_lines,

@@ -23,11 +23,13 @@ from proxy.core.frames import (
     one_spelling,
 )
 from proxy.core.ledger import Call, OpenCalls
+from proxy.core.memo import TextCache
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
 from proxy.core.observers.command_outcomes import CommandOutcome, outcomes_of_checks
 from proxy.core.observers.commands import command_lines_of
 from proxy.core.observers.shell import (
     IN_PLACE,
+    MAX_CACHED_CHARACTERS,
     MAX_COMMAND_LINE_LENGTH,
     ShellCommand,
     command_kind_of,
@@ -269,7 +271,9 @@ def _files_in_commands(execution: ToolExecution, tool_roles: ToolRoles) -> Itera
         if "apply_patch" not in line:
             commands = parse_command_line(line)
             yield from _changes_by_words(change for each in commands for change in _file_actions_of_command(each))
-            yield from _changes_by_words((path, FileAction.MODIFIED) for path in _written_by_scripts(line))
+            yield from _changes_by_words(
+                (path, FileAction.MODIFIED) for path in _written_by_scripts(line[:MAX_SCRIPT_LENGTH])
+            )
             yield from _changes_by_words((path, FileAction.READ) for path in _files_shown(commands, execution.result))
             by_client, by_git = _paths_reported(line, commands, execution.result)
             yield from _changes_by_words((path, FileAction.MODIFIED) for path in by_client)
@@ -360,6 +364,9 @@ def _program_of(command: ShellCommand) -> str:
     return command.words[0].rpartition("/")[2] if command.words else ""
 
 
+MAX_SCRIPT_LENGTH = 64 * 1024  # characters of a command line in which scripts are looked for
+MAX_CACHED_SCRIPTS = 1024 * 1024
+"""Characters of command lines of which is known what their scripts write: it is asked for several times."""
 _SCRIPT_BEGIN = re.compile(r"\bpython[\d.]*(?: -)? *<<-? *(['\"]?)(\w+)\1[^\n]*\n")
 _NAMED_PATH = re.compile(r"""^ *(\w+) *= *(?:[\w.]*Path\()?["']([^"'\n]+)["']\)?(?= *(?:;|$))""", re.MULTILINE)
 _NAME = r"""(\b\w{1,80}|"[^"\n]{1,400}"|'[^'\n]{1,400}')"""
@@ -384,17 +391,29 @@ def texts_written_by_cat(execution: ToolExecution, tool_roles: ToolRoles) -> Ite
     command line that may change files in other ways too."""
     for line in command_lines_of(execution, tool_roles):
         if "<<" in line and not any(_works_by_itself(command, line) for command in parse_command_line(line)):
-            for found in _WRITTEN_BY_CAT.finditer(line[:MAX_COMMAND_LINE_LENGTH]):
-                yield direct_path(found["path"]), found["text"].removesuffix("\n"), found["into"] == ">"
+            yield from _written_by_cat(line[:MAX_COMMAND_LINE_LENGTH])
 
 
-def _written_by_scripts(command_line: str) -> Iterator[str]:
+def _find_written_by_cat(line: str) -> Iterator[tuple[str, str, bool]]:
+    for found in _WRITTEN_BY_CAT.finditer(line):
+        yield direct_path(found["path"]), found["text"].removesuffix("\n"), found["into"] == ">"
+
+
+_written_by_cat = TextCache(lambda line: tuple(_find_written_by_cat(line)), MAX_CACHED_CHARACTERS)
+
+
+def _find_written_by_scripts(command_line: str) -> Iterator[str]:
     """Files that a Python script in a here-document writes, by a literal or a variable that holds one."""
     for script in _scripts_in(command_line):
         paths = dict(_NAMED_PATH.findall(script))
         for names in _WRITTEN.findall(script):
             name = "".join(names)
             yield name[1:-1] if name[0] in "\"'" else paths.get(name, "")
+
+
+_written_by_scripts = TextCache(
+    lambda lines: tuple(dict.fromkeys(_find_written_by_scripts(lines)))[:MAX_FILES_PER_STEP], MAX_CACHED_SCRIPTS
+)
 
 
 def _scripts_in(command_line: str) -> Iterator[str]:

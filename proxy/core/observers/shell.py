@@ -13,8 +13,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from proxy.core.memo import TextCache
+
 MAX_COMMANDS_PER_LINE = 30
 MAX_COMMAND_LINE_LENGTH = 4_000  # characters that are read
+MAX_CACHED_CHARACTERS = 256 * 1024  # of parsed lines: each observer of a step asks for the same one
 MAX_KIND_LENGTH = 200  # characters of a command that are looked at
 TEST, LINT, BUILD, TYPES = "test", "lint", "build", "types"
 
@@ -47,7 +50,11 @@ class ShellCommand(msgspec.Struct, frozen=True):
 
 def parse_command_line(line: str) -> tuple[ShellCommand, ...]:
     """The commands of a line, in order. A command inside quotes (`bash -c "..."`) is a word of the outer one."""
-    text = _HEREDOC.sub(r"\3\n", line[:MAX_COMMAND_LINE_LENGTH])
+    return _commands_of(line[:MAX_COMMAND_LINE_LENGTH])
+
+
+def _parse(line: str) -> tuple[ShellCommand, ...]:
+    text = _HEREDOC.sub(r"\3\n", line)
     found: list[ShellCommand] = []
     words: list[str] = []
     written: list[str] = []
@@ -69,6 +76,9 @@ def parse_command_line(line: str) -> tuple[ShellCommand, ...]:
             elif words or not _ASSIGNMENT.match(mark):
                 words.append(_unquote(mark))
     return (*found, *_finish_command(words, written, ""))
+
+
+_commands_of = TextCache(_parse, MAX_CACHED_CHARACTERS)
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 EMBEDDINGS_PATH = "/v1/embeddings"
 CHECK_INTERVAL_S = 1.0
+KNOWN_INTERVAL_S = 0.05
+"""Behind rows that have vectors: looking at them again must not slow down the filling of old ones."""
 LOOK_AGAIN_S = 15.0
 """On a shared store, rows of the last two such times are looked at again: another replica may commit a row later than
 one with a higher number. A transaction that stands still is ended within 2 s."""
@@ -99,18 +101,21 @@ class FrameEmbedder:
 
     async def run(self) -> None:
         """Runs as long as the process."""
-        cursor, began = RowCursor(), time.monotonic()
+        cursor, began, pause_s = RowCursor(), time.monotonic(), CHECK_INTERVAL_S
         while True:
-            await asyncio.sleep(CHECK_INTERVAL_S)
+            await asyncio.sleep(pause_s)
+            pause_s = CHECK_INTERVAL_S
             if time.monotonic() >= self._rests_until:
                 passed_s = time.monotonic() - began if self.store.is_shared else 0.0
                 try:
-                    cursor.reached(await self._embed_next(cursor.next_after(passed_s)))
+                    number, are_known = await self._embed_next(cursor.next_after(passed_s))
+                    cursor.reached(number)
+                    pause_s = KNOWN_INTERVAL_S if are_known else CHECK_INTERVAL_S
                 except Exception as error:  # the outermost edge: no request hangs on it
                     self._rest(error)
 
-    async def _embed_next(self, after: int) -> int:
-        """The number of the last row that was looked at."""
+    async def _embed_next(self, after: int) -> tuple[int, bool]:
+        """The number of the last row that was looked at, and whether all had vectors and there are more."""
         found = await self.store.frames_to_embed(after, FRAMES_PER_CHECK)
         texts = [_text_of(each.frame) for each in found]
         digests = [sha256(f"{self.model}\n{text}".encode("utf-8", "replace")).digest() for text in texts]
@@ -124,7 +129,7 @@ class FrameEmbedder:
                     if vector is not None
                 ]
             )
-        return found[-1].number if found else after
+        return (found[-1].number if found else after), not new and len(found) == FRAMES_PER_CHECK
 
     async def _ask_for_frames(self, texts: Sequence[str]) -> Sequence[list[float] | None]:
         """None for a text that is refused. Raises as `_ask`, also where the model refuses every text."""

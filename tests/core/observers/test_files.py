@@ -13,6 +13,7 @@ from proxy.core.observers.files import (
     observe_files,
     touched_file_labels,
 )
+from proxy.core.observers.observe_step import observe
 from proxy.core.observers.step import ToolExecution
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES
 from tests.core.forest import LedgerBuilder, call
@@ -341,3 +342,21 @@ def test_the_files_of_a_call_alone_are_those_it_names_for_sure() -> None:
 def test_a_file_that_a_command_shows_was_read(line: str, result: str, read: list[str]) -> None:
     shown = [path for path, how in guessed(done("bash", result, command=line)) if how is READ]
     assert shown == read
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cat << 'A' " + "<<'A' >a " * 21_000,
+        "cat <<'E' > a.py " * 11_000,
+        "cat <<'E' ;" * 16_000,
+        "python3 - <<'EOF'\n" + "open('a/b.py','w').write('x')\nfoo = Path('src/x.py')\n" * 3_800 + "EOF\n",
+    ],
+    ids=["redirections", "cats", "many cats", "script"],
+)
+def test_a_long_command_is_read_once_by_all_who_ask(line: str) -> None:
+    """One of 190 KB held the event loop for 100 ms: nine observers asked for its commands, and each read them anew."""
+    execution = done("bash", "ok", command=line)
+    with within(0.15):
+        for _ in range(9):
+            observe(step(execution), DEFAULT_TOOL_ROLES)
