@@ -111,7 +111,8 @@ class Standing:
 async def show(request: Request) -> Response:
     visitor, chosen = visitor_of(request), _read_filter(request)
     store, scope = visitor.context.store, visitor.scope
-    working = frozenset(each.conversation for each in running_now(visitor.context, scope))
+    running = {each.conversation: each for each in running_now(visitor.context, scope)}
+    working = frozenset(running)
     first = (chosen.page - 1) * ROWS_PER_PAGE
     meaning_of = visitor.context.meaning_of
     hits = (
@@ -146,7 +147,8 @@ async def show(request: Request) -> Response:
         periods=PERIOD_WORDS,
         clients=clients,
         has_more=has_more,
-        running=running_now(visitor.context, scope),
+        running=running,
+        working_elsewhere=len(working - {each.id for each in shown}),
         done=request.query_params.get("done", ""),
     )
 

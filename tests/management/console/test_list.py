@@ -38,8 +38,16 @@ def test_a_row_says_the_task_who_asked_and_how_it_stands(tmp_path: Path, monkeyp
             provider.will(answer)
             ask(proxy.origin, body_of(task, awake=True), headers={"user-agent": f"{agent}/1.0"})
         [working] = rows(person, "?state=working")
-        assert working.startswith("Mend the login form. claude-cli · m working Stop 1 ")
+        assert working.startswith("Mend the login form. claude-cli · m working Stop the agent runs since ")
+        page = person.get("/console/conversations").body.decode()
+        assert page.count(">Mend the login form.<") == 1
+        assert re.search(r'<a href="/console/conversations/\w+#requests"[^>]*>1</a>', page)
+        assert "not in this list" not in page
         assert [row[:10] for row in rows(person, "?client=codex_cli_rs&period=today")] == ["Tidy the i", "Write the "]
+        assert (
+            "1 agent works that is not in this list"
+            in person.get("/console/conversations?client=codex_cli_rs").body.decode()
+        )
         [short, _] = rows(person, "?state=too+short")
         assert "too short to help yet begins at about 16k tokens; " in short
         assert rows(person, "?period=today&since=2001-01-01&until=2001-01-02") == []
@@ -99,8 +107,8 @@ def test_every_agent_at_work_is_in_the_list_and_can_be_stopped(tmp_path: Path) -
             ask(proxy.origin, body_of(f"Tidy module {agent}."), headers={"user-agent": f"agent-{agent % 2}/1.0"})
         page = person.get("/console/conversations").body.decode()
         assert '<option value="agent-1">agent-1</option>' in page
-        assert f"And {agents - 20} more: " in page
-        assert page.count("data-since=") == 20
+        assert f"And {agents - 20} more: " in person.get("/console").body.decode()
+        assert page.count("data-since=") == agents
         shown = rows(person, "?state=working")
         assert [" working Stop " in row for row in shown] == [True] * agents
 
