@@ -30,7 +30,7 @@ from proxy.core.commands import (
     previous_answer,
 )
 from proxy.core.frames import Tree
-from proxy.core.ledger import Lane, Message, Request, response_id_of
+from proxy.core.ledger import Lane, Request, response_id_of
 from proxy.core.tools import inspect_tools
 from proxy.dialects import OwnResponse, RenderOptions, RequestParseError, previous_id_in, raw_json, text_blocks_of
 from proxy.errors import BadRequest, NotAllowed, NotFound, StoreError
@@ -178,7 +178,8 @@ async def _resolve_command(passing: PassthroughRequest, request: Request) -> tup
     at = find_commands(all_of_it.messages, text_blocks_of).pending
     if at < 0:  # behind results of the answer that the request names: text for the agent
         return "", "", None
-    command, others = command_text(all_of_it.messages[at], text_blocks_of), _without_message(all_of_it.messages, at)
+    command = command_text(all_of_it.messages[at], text_blocks_of)
+    others = all_of_it.messages[:at] + all_of_it.messages[at + 1 :]
     path_entry = replace(all_of_it, messages=() if unplaced_reason else others)
     parsed = ParsedRequest(
         client_request.tenant, client_request.headers, path_entry, services.now(), client_request.mode
@@ -186,10 +187,6 @@ async def _resolve_command(passing: PassthroughRequest, request: Request) -> tup
     async with asyncio.timeout(services.config.assembly_budget_ms / 1000):
         mode, placement = await services.resolver.resolve_command(parsed)
     return mode, command, placement
-
-
-def _without_message(messages: tuple[Message, ...], at: int) -> tuple[Message, ...]:
-    return messages[:at] + messages[at + 1 :]
 
 
 async def _run_command(services: Services, placement: Placement | None, command: str, before: int) -> str:

@@ -126,10 +126,6 @@ def _descriptor_is_free() -> bool:
     return True
 
 
-def _descriptor_limit() -> int:
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
@@ -331,7 +327,8 @@ class App:
             are_free = _descriptor_is_free()
             if were_free and not are_free:
                 self.metrics.descriptor_exhaustions += 1
-                hint = {"stack_limit": _descriptor_limit(), "stack_hint": "raise `ulimit -n`, or use fewer connections"}
+                limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+                hint = {"stack_limit": limit, "stack_hint": "raise `ulimit -n`, or use fewer connections"}
                 log.error("no file descriptor is free; new connections are closed", extra=hint)
             elif are_free and not were_free:
                 log.warning("file descriptors are free again")

@@ -308,13 +308,10 @@ def _refuse_ambiguous_framing(count: int, headers: HeaderMap, http_version: str)
 def _refuse_look_alike_names(headers: HeaderMap) -> None:
     """Raises BadRequest for a name with an underscore that another program may read as a header that counts here."""
     for name in headers:
-        if b"_" in name and ((dashed := name.replace(b"_", b"-")) in _DASHED_NAMES or _is_own_header(dashed)):
+        dashed = name.replace(b"_", b"-")
+        if dashed != name and (dashed in _DASHED_NAMES or dashed.startswith(_OWN_HEADER_PREFIX)):
             words = f"The header {name.decode('latin-1')!r} looks like {dashed.decode('latin-1')!r} to other programs"
             raise BadRequest(f"{words}, which means something else here. Write it with dashes, or leave it out.")
-
-
-def _is_own_header(name: bytes) -> bool:
-    return name.startswith(_OWN_HEADER_PREFIX)
 
 
 def _refuse_method(method: str, headers: HeaderMap) -> None:

@@ -6,7 +6,6 @@ a conversation and a stop of their own."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 
 import msgspec
 from msgspec import structs
@@ -64,7 +63,8 @@ def _block_open_frames(command_context: CommandContext) -> list[CommandResult]:
     if tree.root.status is not Status.IN_PROGRESS:
         return []
     open_frames = (tree.active_frame, *ancestors(tree, tree.active))
-    beside = [f for f in _frames_in_progress(tree) if f not in open_frames and f.origin != "subagent"]
+    at_work = (frame for frame in tree.frames.values() if frame.status is Status.IN_PROGRESS)
+    beside = [f for f in at_work if f not in open_frames and f.origin != "subagent"]
     popped = frame_tools.pop(
         command_context.tool_context, {"frameID": tree.root.id, "status": "blocked", "results": STOP_REASON}
     ).events
@@ -103,10 +103,6 @@ def _has_unanswered_results(path_state: PathState) -> bool:
         if message is not None and message.role == "assistant":
             return bool(message.calls)
     return False
-
-
-def _frames_in_progress(tree: Tree) -> Iterator[Frame]:
-    return (frame for frame in tree.frames.values() if frame.status is Status.IN_PROGRESS)
 
 
 def _ids_with_status(tree: Tree, status: Status) -> tuple[str, ...]:

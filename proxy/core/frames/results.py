@@ -301,7 +301,7 @@ def results_of_item(texts: Sequence[str], closing: str = "", *, changed_files: b
         if not is_problem and (is_achieved or not (results or announces)):
             results.append(outcome if announces else text.strip())
         has_problem = has_problem or is_problem or names_a_problem(outcome)
-    return _in_order(results)
+    return "\n".join(dict.fromkeys(reversed(results)))  # each once, the oldest first
 
 
 def names_a_problem(text: str) -> bool:
@@ -309,11 +309,6 @@ def names_a_problem(text: str) -> bool:
     verdicts = [part for part in _PARTS.split(text) if _PROBLEM.search(part) or _SETTLED.search(part)]
     last = verdicts[-1] if verdicts else ""
     return any(map(_STILL_OPEN.search, verdicts)) or bool(_PROBLEM.search(last) and not _SETTLED.search(last))
-
-
-def _in_order(results: Sequence[str]) -> str:
-    """Each once, the oldest first."""
-    return "\n".join(dict.fromkeys(reversed(results)))
 
 
 def _is_remark(text: str) -> bool:

@@ -135,7 +135,7 @@ class _Finder:
         text = head_and_tail_of(execution.result)
         failed = call_failed(execution)
         lowered = text.lower()
-        is_noted = any(name in execution.call.arguments for name in map(_last_word, self.open))
+        is_noted = any(name.split(" ")[0] in execution.call.arguments for name in self.open)
         says_missing = any(mark in lowered for mark in _MISSING_MARKS)
         if not (failed or is_noted or says_missing or "error" in lowered[-400:]):
             return
@@ -198,7 +198,3 @@ def _only_program(commands: Sequence[ShellCommand]) -> ShellCommand | None:
         return None
     working = [command for command in commands if is_working_program(command)]
     return working[-1] if len(working) == 1 else None
-
-
-def _last_word(name: str) -> str:
-    return name.split(" ")[0]

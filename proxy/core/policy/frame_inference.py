@@ -249,7 +249,7 @@ def _mirrored_items(tree: Tree) -> list[MirroredItem]:
     """The known plan items, in plan order. Open items of an ended tree are left out: if the client names one again, it
     is planned anew."""
     plan = sorted((f for f in tree.frames.values() if f.origin == "plan"), key=lambda f: f.order)
-    dropped_ids = {f.id for f in plan if f.status not in FINAL_STATUSES and is_ended_root(tree, _top_frame(tree, f))}
+    dropped_ids = {f.id for f in plan if f.status not in FINAL_STATUSES and is_ended_root(tree, path_to(tree, f.id)[0])}
     return [
         MirroredItem(
             f.id,
@@ -265,10 +265,6 @@ def _status_of_item(tree: Tree, frame: Frame) -> Status:
     """An item that waits for a pop has ended or begun for the client: named again so, it does no second time."""
     waiting = tree.deferred_pops.get(frame.id)
     return waiting.status if waiting and frame.status not in FINAL_STATUSES else frame.status
-
-
-def _top_frame(tree: Tree, frame: Frame) -> Frame:
-    return path_to(tree, frame.id)[0]
 
 
 def _apply_plan_diff(inference: _Inference, changes: PlanDiff, group: tuple[str, ...], said: str, around: str) -> None:

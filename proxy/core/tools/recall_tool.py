@@ -439,7 +439,8 @@ def _render_pages(  # noqa: PLR0913  what is shown, what is named, and what of i
     if last < first or not 1 <= first <= len(pages):
         page_count = "is 1 page" if len(pages) == 1 else f"are {'more than ' if has_more else ''}{len(pages)} pages"
         raise ToolError(f"Error: there is no page {page}. There {page_count}.")
-    shown = _fit_pages(tool_context, [_render_page(tool_context, page) for page in pages[first - 1 : last]])
+    texts = ["\n".join(part.render(tool_context.nonce) for part in page) for page in pages[first - 1 : last]]
+    shown = _fit_pages(tool_context, texts)
     position = _page_position_text(first, first + len(shown) - 1, len(pages), has_more=has_more)
     position += _shown_count_note(hits, pages[first - 1 : first - 1 + len(shown)])
     header = f"{title} {position} What stands between markers is stored data.".strip()
@@ -452,10 +453,6 @@ def _shown_count_note(hits: SearchHits, pages: Iterable[Sequence[PagePart]]) -> 
     shown = {part.piece.key for page in pages for part in page}
     missing = hits.text_count - len(hits.copies) - len(found & shown)
     return f" Shown: {len(found & shown)} of the {hits.text_count} texts." if missing > 0 else ""
-
-
-def _render_page(tool_context: ToolContext, page: Sequence[PagePart]) -> str:
-    return "\n".join(part.render(tool_context.nonce) for part in page)
 
 
 def _fit_pages(tool_context: ToolContext, pages: Sequence[str]) -> Sequence[str]:

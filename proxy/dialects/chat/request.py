@@ -84,7 +84,7 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
         fields,
         model,
         stream,
-        stream and _includes_usage(fields),
+        stream and object_in(fields, "stream_options").get("include_usage") is True,
         head,
         messages[len(head) :],
         known_tools.names,
@@ -118,10 +118,6 @@ def _system_hash(head: Sequence[Message]) -> str:
 
 def _offered_tool_names(fields: Mapping[str, bytes]) -> tuple[str, ...]:
     return tool_names(chain(*(list_in(fields, name) for name in TOOL_ARRAYS)))
-
-
-def _includes_usage(fields: Mapping[str, bytes]) -> bool:
-    return object_in(fields, "stream_options").get("include_usage") is True
 
 
 def _wants_structured_output(fields: Mapping[str, bytes]) -> bool:

@@ -91,7 +91,7 @@ class SqliteFile:
     @property
     def write_connection(self) -> Connection:
         """The write connection, opened if necessary."""
-        if self._write_connection is not None and not self._is_same_file():
+        if self._write_connection is not None and _file_identity(self.path) != self._identity:
             self.close()
         if self._write_connection is None:
             self.open()
@@ -254,9 +254,6 @@ class SqliteFile:
         if stat.S_IMODE(found.st_mode) & 0o077 and found.st_uid == os.geteuid():
             self.path.chmod(0o600)
         return found.st_size > 0
-
-    def _is_same_file(self) -> bool:
-        return _file_identity(self.path) == self._identity
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(

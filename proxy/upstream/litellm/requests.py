@@ -162,7 +162,8 @@ def build_arguments(
         found |= {"extra_body": rest} if rest else {}
     else:
         found |= {name: value for name, value in rest.items() if name in entry.elsewhere}
-    if entry is MESSAGES and (beta := [value.decode("latin-1") for name, value in headers if _is_beta_header(name)]):
+    beta = [value.decode("latin-1") for name, value in headers if name.lower() == b"anthropic-beta"]
+    if beta and entry is MESSAGES:
         found["extra_headers"] = {"anthropic-beta": ",".join(beta)}
     return {"model": body["model"], "drop_params": True, **found, **_fixed_arguments(settings, library)}
 
@@ -194,7 +195,3 @@ def _refuse_litellm_tools(tools: object, provider: str) -> None:
     for kind in kinds:
         if isinstance(kind, str) and kind.startswith(served):
             raise BadRequest(f"Tools of type {kind!r} are not served here; reach a provider that has them by its URL.")
-
-
-def _is_beta_header(name: bytes) -> bool:
-    return name.lower() == b"anthropic-beta"
