@@ -16,8 +16,9 @@ from proxy.core.compaction.compaction_plan import CompactionPlan, plan_compactio
 from proxy.core.compaction.fold_cost import CachePrices, CompactionInput
 from proxy.core.compaction.fold_events import TraceWriter
 from proxy.core.context.message_list import Context, build_context
-from proxy.core.frames.events import FrameEvent, RootStarted, as_ledger_event, frame_id
+from proxy.core.frames.events import FrameEvent, FramePopped, RootStarted, as_ledger_event, frame_id
 from proxy.core.frames.path_state import PathState, extend, replay
+from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, LedgerEvent, Round, message_id, turn_id
 from proxy.core.ledger.messages import Call, Message, ModelResponse, Request, identity_of
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
@@ -112,6 +113,11 @@ class GrowingConversation:
         """An answer without calls."""
         self._speaks(text, ())
         return self
+
+    def pops(self, frame: str, results: str) -> None:
+        """Behind its last answer the model ends a frame."""
+        self._happens(FramePopped(frame, Status.COMPLETED, results, results), self.story.tip)
+        self.story = self.again
 
     def _call(self, name: str, arguments: dict[str, Any] | str) -> Call:
         self.calls += 1

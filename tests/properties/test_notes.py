@@ -29,6 +29,7 @@ from proxy.core.observers.commands import command_lines_of
 from proxy.core.observers.files import FileAction, observe_files
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.observers.step import Step, steps_of
+from proxy.core.observers.turns import bare_task
 from tests.core.working import GrowingConversation, bash, todo
 from tests.properties.depth import searched
 
@@ -145,6 +146,43 @@ def test_what_a_note_tells_of_an_item_is_what_happened_in_it(program: list[tuple
         if match := re.fullmatch(r"Item (\d+)", frame.title):
             check_item(fold.trace, played, int(match[1]))
         assert fold.trace.startswith(TRACE_START)
+
+
+# ------------------------------------------------------------------------------------------------------------- requests
+TASKS = ("Add retries to the client", "Explain the parser", "Mend the cart", "Write a benchmark of the lexer")
+OPENINGS = ("Next: {}", "One more thing: {}.", "And now {}", "Also, please {}", "{}.", "Unrelated: {}")
+TURN = st.tuples(st.sampled_from(("order", "goes on", "plans")), st.integers(0, len(OPENINGS) - 1), st.booleans())
+
+
+@pytest.mark.rows("S0-52", "S0-55")
+@searched(15)
+@given(st.lists(TURN, min_size=3, max_size=7))
+def test_each_order_is_one_request_and_its_note_tells_of_its_own_work(program: list[tuple[str, int, bool]]) -> None:
+    """The client plans items in the words of the request, and the model may pop the request that it answered."""
+    talk = (
+        GrowingConversation().user(f"Please {TASKS[0].lower()}.").does(bash("make 0"), results=[PADDING]).says("Yes.")
+    )
+    begun, is_popped = [TASKS[0]], False
+    for kind, opening, pops in program:
+        task = TASKS[len(begun) % len(TASKS)] if kind == "order" else begun[-1]
+        begun += [task] if kind == "order" or is_popped else []
+        said = OPENINGS[opening].format(f"{task[0].lower() if opening else task[0]}{task[1:]}")
+        talk.user(said if kind == "order" else "continue")
+        if kind == "plans":
+            talk.does(todo(f"[>] {task} | [ ] Item"), results=["ok"])
+        talk.does(bash(f"make {len(begun) - 1}"), results=[PADDING]).says("Yes.")
+        request = talk.story.tree.active_frame
+        if is_popped := pops and request.origin == "request":
+            talk.pops(request.id, "It works.")
+    tree = talk.user("Next task: draw a logo").arrives() and talk.story.tree
+
+    titles = [bare_task(f.title) for f in tree.frames.values() if f.origin == "request"]
+    assert titles == [*map(bare_task, begun), "draw a logo"]
+    assert all(f.title == "Item" for f in tree.frames.values() if f.origin == "plan")
+    for fold in tree.removals:
+        of = [f.id for f in tree.frames.values() if f.origin == "request"].index(fold.frame)
+        assert set(re.findall(r"make (\d+)", fold.trace)) <= {str(of)}
+        assert f'"{tree.frames[fold.frame].title}"' in fold.trace
 
 
 # ---------------------------------------------------------------------------------------------------------- recordings

@@ -187,6 +187,8 @@ def check_block(root: ElementTree.Element, tree: Tree) -> None:
     for each in root.iterfind("ancestors/frame"):
         assert each.attrib["id"] in above
         assert each.attrib["status"] == tree.frames[each.attrib["id"]].status
+    for siblings in root.iterfind("completed-siblings"):
+        assert siblings.attrib["told"] == "when each ended"  # what was open then may be done
     for each in root.iterfind("completed-siblings/frame"):
         finished = tree.frames[each.attrib.get("ref") or each.attrib["id"]]
         assert (each.attrib["status"], finished.origin == "part") == (finished.status, False)

@@ -59,7 +59,8 @@ def continues_by_wording(closing: str, text: str) -> bool | None:
     if _awaits_answer(closing) and _CHOICE.match(typed):
         return True
     words = _lowercase_words(rest)
-    if len(words) <= MAX_SHORT_MESSAGE_WORDS and not _INSTRUCTION.match(rest):
+    is_order = _INSTRUCTION.match(rest) or (_is_order(rest) and not _awaits_answer(closing))
+    if len(words) <= MAX_SHORT_MESSAGE_WORDS and not is_order:
         return True
     if further:
         names_nothing = not _keyword_stems(_lowercase_words(further)) or _ROUND_OFF.match(further)

@@ -328,6 +328,7 @@ ORDERS_THAT_START: tuple[Pair, ...] = tuple(
                 "Two more things: bump the licence year, and drop Python 3.8",
                 "Besides that, generate typescript types from the openapi schema",
                 "Lastly, give the exporter a progress bar",
+                "mend the cart",
                 "One more thing: the README names Python 3.8. Please change that to 3.11.",
                 "One more thing, the login page shows a blank screen in Safari",
                 "Also, add a Dockerfile.",
