@@ -47,6 +47,7 @@ from proxy.core.observers import (
     ToolRoles,
     TreeMove,
     call_failed,
+    changes_before,
     covers,
     decode_json_or_text,
     edit_lines,
@@ -66,6 +67,7 @@ from proxy.core.observers import (
     texts_in,
     tree_moves_of,
     was_missing,
+    without_earlier_changes,
 )
 from proxy.core.text import CountTokens, cut_for_display, on_one_line, remove_illegal_xml
 
@@ -142,7 +144,10 @@ def facts_of(
     edits: list[str] = []
     lists_plan = False
     steps = 0
-    in_order = [(number, step, observe(step, names)) for number, step in _steps_in_order(path_entries, inside)]
+    own = tuple(path_entries)
+    in_order = [(number, step, observe(step, names)) for number, step in _steps_in_order(own, inside)]
+    reports = any(file.reported for _, _, observed in in_order for file in observed.files)
+    before = changes_before(own, path, names) if reports else {}
     own_paths = (file.path for _, _, observed in in_order for file in observed.files)
     shared_names = telling_names((*own_paths, *(file.path for _, file in iter_touched_files(path, names))))
     texts = texts or FileTexts([step for _, step, _ in in_order], names)
@@ -166,7 +171,7 @@ def facts_of(
         said.append(announced_part(step.assistant_text) if not number and _ticks_off(observed) else step.assistant_text)
         _add_step(told_steps, step_line(step, names, away=away, names=shared_names))
         checks_made.add_own(step, edits, away=away)
-        for file in observed.files:
+        for file in without_earlier_changes(observed.files, before):
             if file.action == "read":
                 read_paths.pop(file.path, None)
                 read_paths[file.path] = None
@@ -475,7 +480,7 @@ def _how_by_command(file: ObservedFile, before: str | None) -> str:
         return DELETED_BY_COMMAND
     if before and before not in ("deleted", DELETED_BY_COMMAND, UNDONE):
         return before
-    return BY_COMMAND_OR_EARLIER if file.may_be_earlier else BY_COMMAND
+    return BY_COMMAND_OR_EARLIER if file.reported else BY_COMMAND
 
 
 def artifacts_in_facts(facts: SpanFacts) -> Sequence[str]:

@@ -24,10 +24,12 @@ from proxy.core.observers.files import (
     FileAction,
     ObservedFile,
     changed_paths_of,
+    changes_before,
     files_touched_by,
     iter_touched_files,
     observe_files,
     touched_file_labels,
+    without_earlier_changes,
 )
 from proxy.core.observers.keywords import (
     cache_names,

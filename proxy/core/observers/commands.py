@@ -142,7 +142,7 @@ def _execution_of_part(execution: ToolExecution, record: Mapping[str, object]) -
 
 
 def _runs_in_line(line: str, execution: ToolExecution, *, away: bool) -> Iterator[CommandRun]:
-    """The checks of a line, each kind and wording once; a line without one is a run itself. A check between two changes
+    """The checks and commits of a line, in order; a line without a check is a run itself. A check between two changes
     of files has no outcome: it tells of a state that the line itself left."""
     commands = parse_command_line(line)
     if not any(command_kind_of(command.words) for command in commands):
@@ -153,7 +153,9 @@ def _runs_in_line(line: str, execution: ToolExecution, *, away: bool) -> Iterato
     flags = away_at_each(commands, execution.result, away=away)
     away_by_command = {id(command): flag for command, flag in zip(commands, flags[:-1], strict=True)}
     around = {id(command): sides for command, sides in zip(commands, changed_around(commands), strict=True)}
-    for command, kind, outcome in outcomes_of_checks(commands, execution):
+    told = outcomes_of_checks(commands, execution)
+    told += ((c, "", CommandOutcome.UNKNOWN) for c in commands if (move := tree_move_of(c)) and move.commits)
+    for command, kind, outcome in sorted(told, key=lambda each: commands.index(each[0])):
         on_stash = away_by_command[id(command)]
         before, behind = around[id(command)]
         stays = on_stash or not (before and behind)

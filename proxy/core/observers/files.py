@@ -11,6 +11,7 @@ from enum import StrEnum
 from itertools import takewhile
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.core.frames import (
     CHANGED,
@@ -35,6 +36,7 @@ from proxy.core.observers.shell import (
     command_kind_of,
     only_moves_tree,
     parse_command_line,
+    tree_move_of,
 )
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, lines_containing, steps_of, texts_in
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles, ToolSpec
@@ -51,13 +53,13 @@ class FileAction(StrEnum):
 
 
 class ObservedFile(msgspec.Struct, frozen=True):
-    """A file and what was done to it; not certain where only a command line says so. `may_be_earlier`: only git's
-    report of the whole working tree names it, so it may have been changed before."""
+    """A file and what was done to it; not certain where only a command line says so. `reported`: only git's report of
+    the working tree names it, with so many changed lines, so it may have been changed before."""
 
     path: str
     action: FileAction
     is_certain: bool = True
-    may_be_earlier: bool = False
+    reported: str = ""
 
 
 def observe_files(step: Step, tool_roles: ToolRoles) -> tuple[ObservedFile, ...]:
@@ -129,16 +131,18 @@ def touched_files_of(
 
 
 def touched_file_labels(
-    path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES
+    path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES, path: Sequence[PathEntry] = ()
 ) -> tuple[str, ...]:
     """Each touched file once, in order, with how: `src/a.py (changed)`; behind them those of which only a command line
-    tells: `README.md (changed by command)`."""
+    tells: `README.md (changed by command)`. `path` are the entries around."""
     path_entries = tuple(path_entries)
     by_command: dict[str, None] = {}
-    for file in (file for step in steps_of(path_entries) for file in observe_files(step, tool_roles)):
+    files = [file for step in steps_of(path_entries) for file in observe_files(step, tool_roles)]
+    before = changes_before(path_entries, path, tool_roles) if any(file.reported for file in files) else {}
+    for file in without_earlier_changes(files, before):
         if file.action is FileAction.DELETED:
             by_command.pop(file.path, None)
-        elif file.action is not FileAction.READ and not (file.is_certain or file.may_be_earlier):
+        elif file.action is not FileAction.READ and not (file.is_certain or file.reported):
             by_command[file.path] = None
     touched = touched_files_of(path_entries, tool_roles)
     changed = [each.path for each in touched if each.how == CHANGED]
@@ -277,7 +281,8 @@ def _files_in_commands(execution: ToolExecution, tool_roles: ToolRoles) -> Itera
             yield from _changes_by_words((path, FileAction.READ) for path in _files_shown(commands, execution.result))
             by_client, by_git = _paths_reported(line, commands, execution.result)
             yield from _changes_by_words((path, FileAction.MODIFIED) for path in by_client)
-            yield from _changes_by_words(((path, FileAction.MODIFIED) for path in by_git), may_be_earlier=True)
+            for path, lines in by_git.items():
+                yield from _changes_by_words([(path, FileAction.MODIFIED)], lines)
 
 
 def _changes_before_a_check(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedFile]:
@@ -295,12 +300,10 @@ def _changes_before_a_check(execution: ToolExecution, tool_roles: ToolRoles) -> 
         yield from _changes_by_words(changes)
 
 
-def _changes_by_words(
-    changes: Iterable[tuple[str, FileAction]], *, may_be_earlier: bool = False
-) -> Iterator[ObservedFile]:
+def _changes_by_words(changes: Iterable[tuple[str, FileAction]], reported: str = "") -> Iterator[ObservedFile]:
     for path, how in changes:
         if _is_plausible_path(path):
-            yield ObservedFile(direct_path(path), how, is_certain=False, may_be_earlier=may_be_earlier)
+            yield ObservedFile(direct_path(path), how, is_certain=False, reported=reported)
 
 
 def _file_actions_of_command(command: ShellCommand) -> Iterator[tuple[str, FileAction]]:
@@ -432,25 +435,62 @@ _CLIENT_NOTE = re.compile(r"\[This command (?:modified|created|deleted|changed) 
 _PATH_IN_NOTE = re.compile(r"[\w./~+@-]*[\w/-]\.\w{1,8}\b|[\w.~+@-]+/[\w./+@-]*\w")
 _STAT_LINE = re.compile(r"^ (?:\S.*\S|\S) +\| +(?:\d+ [+-]+|Bin .*|\d+)$", re.MULTILINE)
 _MAX_REPORT_LENGTH = 6_000  # characters of a report that are read
+WHOLE_TREE = ""
+"""Stands among the files of a report for the whole working tree."""
 
 
-def _paths_reported(line: str, commands: Sequence[ShellCommand], result: str) -> tuple[list[str], list[str]]:
+def _paths_reported(line: str, commands: Sequence[ShellCommand], result: str) -> tuple[list[str], Mapping[str, str]]:
     """Files that the client reports as changed by its note behind a command, and those that git does by a `git diff
-    --stat` of the working tree behind a command of the same line that is no check. Alone it shows what was changed at
-    any time before, and between two revisions what others changed. What git only put away, brought back or undid is no
-    change."""
+    --stat` of the working tree behind a command of the same line that is no check, with the number of changed lines.
+    Alone it shows what was changed at any time before, and between two revisions what others changed. What git only put
+    away, brought back or undid is no change."""
     by_client: list[str] = []
-    by_git: list[str] = []
+    by_git: Mapping[str, str] = {}
     works = [_works_by_itself(command, line) for command in commands]
     if any(map(only_moves_tree, commands)) and not any(works):
         return by_client, by_git
     if "[This command " in result:
         by_client += (path for note in _CLIENT_NOTE.findall(result) for path in _PATH_IN_NOTE.findall(note))
-    report_at = next((at for at, command in enumerate(commands) if _shows_working_tree(command.words)), 0)
-    if " | " in result and any(works[:report_at]):
-        paths = (line.rpartition(" | ")[0].strip() for line in _STAT_LINE.findall(result[:_MAX_REPORT_LENGTH]))
-        by_git += (path for path in paths if not path.startswith("...") and " => " not in path)
-    return by_client, by_git
+    by_git, report_at = _report_of_git(commands, result)
+    return by_client, by_git if any(works[:report_at]) else {}
+
+
+def _report_of_git(commands: Sequence[ShellCommand], result: str) -> tuple[Mapping[str, str], int]:
+    """The files in a `git diff --stat` of the working tree with the number of changed lines, and the position of that
+    command; `WHOLE_TREE` is among them where no path is named."""
+    found = (line.rpartition(" | ") for line in _STAT_LINE.findall(result[:_MAX_REPORT_LENGTH]) if " => " not in line)
+    counted = {path.strip(): lines.split()[0] for path, _, lines in found if not path.startswith(" ...")}
+    for at, command in enumerate(commands):
+        if _shows_working_tree(command.words, counted):
+            named = [word for word in command.words[2:] if not word.startswith("-") and word != "HEAD"]
+            return (counted if named else {WHOLE_TREE: "", **counted}), at
+    return {}, 0
+
+
+def without_earlier_changes(files: Iterable[ObservedFile], before: Mapping[str, str]) -> Iterator[ObservedFile]:
+    """`files` without those of which git's report says nothing new: they are in `changes_before` as changed, or with
+    the same number of lines. `reported` is empty where the report is known to tell of a later change."""
+    for file in files:
+        counted = [lines for known, lines in before.items() if known and is_same_file(known, file.path)]
+        if not file.reported or not (counted or WHOLE_TREE in before):
+            yield file
+        elif not counted or counted[-1] not in ("", file.reported):
+            yield replace(file, reported="")
+
+
+def changes_before(own: Sequence[PathEntry], path: Sequence[PathEntry], tool_roles: ToolRoles) -> Mapping[str, str]:
+    """Files that were changed in the entries of `path` before `own` since the last commit, each with the number of
+    lines that a later report of git counts in it, else empty; `WHOLE_TREE` where git reported on all files."""
+    known: dict[str, str] = {}
+    for step in steps_of(takewhile(lambda p: p.entry.seq < own[0].entry.seq, path)):
+        for execution in step.executions:
+            commands = [c for line in command_lines_of(execution, tool_roles) for c in parse_command_line(line)]
+            seen = {f.path: "" for f in observe_files(Step("", (execution,)), tool_roles) if f.action != READ}
+            seen |= _report_of_git(commands, execution.result)[0]
+            known = {file: lines for file, lines in known.items() if file not in seen} | seen
+            if any((move := tree_move_of(command)) and move.commits for command in commands):
+                known = {}
+    return known
 
 
 _READER_NAMES = "git cd echo cat ls head tail true grep egrep fgrep rg ag wc nl diff cmp which type pwd stat file tree"
@@ -475,11 +515,13 @@ def _works_by_itself(command: ShellCommand, line: str) -> bool:
     return not scripts or any(map(_MAY_WRITE.search, scripts))
 
 
-def _shows_working_tree(words: Sequence[str]) -> bool:
+def _shows_working_tree(words: Sequence[str], reported: Iterable[str]) -> bool:
+    """Whether it is a `git diff --stat` of no other revision. A word is a path if all reported files are below it."""
     if words[:2] != ("git", "diff") or not any(word.startswith("--stat") for word in words):
         return False
     named = words[2 : words.index("--")] if "--" in words else words[2:]
-    return all(word.startswith("-") or word == "HEAD" for word in named)
+    paths = {word.rstrip("/") for word in named if not word.startswith("-") and word != "HEAD"}
+    return not paths or all(any(f"{file}/".startswith(f"{path}/") for path in paths) for file in reported)
 
 
 def _sed_files(words: Sequence[str], named: Sequence[str]) -> Sequence[str]:

@@ -127,7 +127,7 @@ def _text_of_run(run: CommandRun, execution: ToolExecution, place: tuple[int, in
 
 def _ending_text_of_run(run: CommandRun, execution: ToolExecution, place: tuple[int, int]) -> str:
     """`place`: the position among the runs of its kind, and how many these are."""
-    command = cut_for_display(run.command, COMMAND_CHARACTERS)
+    command = _shown_command(run, execution)
     if execution.answered and is_refused_by_user(execution.result):
         return f"{command}: {REFUSED}"
     if run.outcome is CommandOutcome.UNKNOWN:
@@ -136,6 +136,15 @@ def _ending_text_of_run(run: CommandRun, execution: ToolExecution, place: tuple[
     if run.kind and (summary := summary_line_of(run.kind, run.outcome, execution, place=at, alike=alike)):
         return f"{command}: {run.outcome} ({cut_for_display(summary, FAILURE_CHARACTERS)})"
     return f"{command}: {run.outcome}"
+
+
+def _shown_command(run: CommandRun, execution: ToolExecution) -> str:
+    """A command in short; a script of several lines by what its call says of it, if it does."""
+    if not run.kind and len(run.command) > COMMAND_CHARACTERS and r"\n" in execution.call.arguments:
+        arguments = decode_json_or_text(execution.call.arguments)
+        if isinstance(arguments, dict) and (described := _first_text(arguments, ("description",))):
+            return f'{execution.call.name} "{cut_for_display(described, COMMAND_CHARACTERS)}"'
+    return cut_for_display(run.command, COMMAND_CHARACTERS)
 
 
 def _file_name(path: str, names: Mapping[str, str] = NO_NAMES) -> str:

@@ -370,7 +370,7 @@ def _completed_pop(tool_context: ToolContext, tree: Tree, event: FramePopped) ->
             count=tool_context.count_tokens,
             budget=tool_context.settings.budgets.total,
             paths=(
-                *touched_file_labels(inside, tool_context.settings.tool_roles),
+                *touched_file_labels(inside, tool_context.settings.tool_roles, path_state.entries),
                 *(artifact for f in (frame, *below) for artifact in f.artifacts),
             ),
             past_speech=past,

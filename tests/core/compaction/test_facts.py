@@ -12,6 +12,7 @@ from proxy.core.compaction.trace import SpanFacts, merge_facts
 from proxy.core.context import entries_owned_by
 from proxy.core.frames.events import FramePopped, FramePushed, call_key
 from proxy.core.frames.tree import Status
+from proxy.core.observers.files import touched_file_labels
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.observers.step import message_of, steps_of
 from tests.core.forest import LedgerBuilder, call, rooted
@@ -284,6 +285,43 @@ def test_what_only_git_reports_may_have_been_changed_before() -> None:
 
 
 @pytest.mark.rows("S0-55")
+def test_of_what_git_reports_only_what_was_not_changed_before_is_told() -> None:
+    watched = GrowingConversation(folds=False).user("Build it.")
+    watched.does(edit("/repo/a.py"), results=["updated"])
+    watched.does(bash("pytest -q; git diff --stat"), results=[" a.py | 2 +-\n notes.md | 4 ++\n b.rst | 1 +"])
+    watched.does(edit("/repo/c.py"), results=["updated"])
+    watched.says("Built.").user("Format it.")
+    begun = len(watched.story.entries)
+    stat = " a.py | 2 +-\n b.rst | 5 ++\n c.py | 2 +-\n new.rst | 3 +\n notes.md | 4 ++"
+    watched.does(bash("python fix.py && git diff --stat"), results=[stat])
+    watched.says("Done.")
+    own = watched.story.entries[begun:]
+
+    facts = facts_of(own, DEFAULT_TOOL_ROLES, path=watched.story.entries)
+
+    assert facts.changed == ("b.rst (by command)", "new.rst (by command)")
+    assert touched_file_labels(own, path=watched.story.entries) == (
+        "b.rst (changed by command)",
+        "new.rst (changed by command)",
+    )
+
+
+@pytest.mark.rows("S0-55")
+def test_a_report_of_git_says_nothing_of_what_was_changed_before_a_commit() -> None:
+    stat = " log.md | 1 +"
+    watched = GrowingConversation(folds=False).user("Build it.")
+    watched.does(bash("./note.sh && git diff --stat && git commit -am x"), results=[stat])
+    watched.says("Noted.").user("Once more.")
+    begun = len(watched.story.entries)
+    watched.does(bash("./note.sh && git diff --stat"), results=[stat])
+    watched.says("Done.")
+
+    facts = facts_of(watched.story.entries[begun:], DEFAULT_TOOL_ROLES, path=watched.story.entries)
+
+    assert facts.changed == ("log.md (by command or earlier)",)
+
+
+@pytest.mark.rows("S0-55")
 def test_a_folder_that_was_made_anew_is_not_told_as_deleted() -> None:
     facts = known(
         ([bash("cd /repo && rm -rf demo old && mkdir demo")], [""]),
@@ -449,6 +487,23 @@ def test_steps_are_told_in_order_and_edits_with_the_check_after_them() -> None:
     assert facts.edits == (
         "a.py, f: x = 1 -> x = 2 (then pytest -q: failed)",
         "new.py: written whole, 1 line (then pytest -q: ok)",
+    )
+
+
+SCRIPT = "python - <<'P'\nfrom pathlib import Path\np = Path('docs/changes.rst')\np.write_text(p.read_text() + 'x')\nP"
+
+
+@pytest.mark.rows("S0-54")
+def test_a_script_is_told_by_what_its_call_says_of_it_and_a_commit_beside_the_check() -> None:
+    described = ("bash", {"command": SCRIPT, "description": "Add the changelog entry"})
+    facts = known(
+        ([described], [""]),
+        ([bash(f"{SCRIPT}\npytest -q; git commit -qm 'Tell of it'")], ["1 failed, 3 passed"]),
+    )
+
+    assert facts.told_steps == (
+        'bash "Add the changelog entry"',
+        "pytest -q: failed (1 failed, 3 passed); git commit -qm Tell of it",
     )
 
 
