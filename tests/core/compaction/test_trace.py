@@ -365,6 +365,19 @@ def test_of_many_steps_and_edits_the_newest_are_told() -> None:
     assert 1 <= len(told["edits"].splitlines()) <= 6
 
 
+@pytest.mark.rows("S0-54")
+def test_edits_whose_text_stands_in_the_trace_leave_their_room_to_the_others() -> None:
+    """Else a short edit of a long request is told by nothing, and what an earlier note shows of it is stale."""
+    texts = [f"def helper_{n}():\n    return first_value_of(request_{n})" for n in range(8)]
+    short = "cli.py: _output(text) -> _output(text, title)"
+    edits = (short, *(f"cli.py: added def helper_{n}(): (and 1 more line)" for n in range(8)))
+    facts = SpanFacts(("src/cli.py",), steps=9, edits=edits)
+    told = sections(traced(facts=facts, messages=(), written=tuple(WrittenText("src/cli.py", text) for text in texts)))
+
+    assert told["edits"].splitlines()[-1] == f"- {short}"
+    assert told["text-after-edits"].startswith(f"[src/cli.py]\n{texts[0]}\n[cli.py]\n{texts[1]}\n[cli.py]")
+
+
 # --------------------------------------------------------------------------------------------------------------- names
 @pytest.mark.rows("S2-12", "S2-13")
 def test_names_fill_what_room_is_left_those_of_the_assistant_first() -> None:

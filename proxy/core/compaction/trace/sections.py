@@ -101,8 +101,8 @@ class SectionSources(msgspec.Struct, frozen=True):
     broken: tuple[str, ...] = ()
     read_again: tuple[str, ...] = ()
     goes_on: bool = False
-    has_texts: bool = False
-    """The trace tells texts that edits left, word for word."""
+    texts: str = ""
+    """What the trace tells word for word of what edits left."""
 
 
 def write_sections(sources: SectionSources, room: int, count: CountTokens) -> dict[str, str]:
@@ -113,7 +113,7 @@ def write_sections(sources: SectionSources, room: int, count: CountTokens) -> di
     said = [text for text in (_without_results(told, sources.results) for told in facts.said) if text]
     if facts.told_steps and not (sources.goes_on or sources.failed):
         said = [text for text in said if outcome_part(text) or _is_plan(text)]
-    floors = {"edits": MIN_SECTION_TOKENS if sources.has_texts else MIN_EDITS_TOKENS, "errors": MIN_ERRORS_TOKENS}
+    floors = {"edits": MIN_SECTION_TOKENS if sources.texts else MIN_EDITS_TOKENS, "errors": MIN_ERRORS_TOKENS}
     for_steps = MIN_SECTION_TOKENS if facts.told_steps else 0
     parts: dict[str, str] = {}
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
@@ -124,7 +124,10 @@ def write_sections(sources: SectionSources, room: int, count: CountTokens) -> di
         BROKEN_SECTION: (BROKEN_SHARE, lambda left: _list_section(sources.broken, left, count)),
         "files": (FILES_SHARE, lambda left: _files_section(facts, left, left // 2, count)),
         "said": (SAID_SHARE, lambda left: _said_section(said, left, count)),
-        "edits": (EDITS_SHARE, lambda left: _edits_section(facts.edits, left, count)),
+        "edits": (
+            EDITS_SHARE,
+            lambda left: _edits_section(sorted(facts.edits, key=partial(_is_untold, sources.texts)), left, count),
+        ),
         "next": (NEXT_SHARE, lambda left: _next_section(sources.planned, left, count)),
         "decisions": (DECISIONS_SHARE, lambda left: _list_section(facts.decisions, left, count)),
         "errors": (
@@ -185,9 +188,9 @@ def _said_section(texts: Sequence[str], budget: int, count: CountTokens) -> str:
 
 
 def written_section(written: Sequence[WrittenText], count: CountTokens) -> str:
-    """The newest texts that fit, oldest first, each behind the path of its file; in front those of temporary files, if
+    """The newest texts that fit, oldest first, each behind its file, a path once; in front those of temporary files, if
     there is room for more. One that would be escaped is none."""
-    room, told = MAX_WRITTEN_TOKENS, list[str]()
+    room, fitting = MAX_WRITTEN_TOKENS, list[tuple[str, str]]()
     temporary = temporary_among(each.path for each in written)
     by_need = sorted(written, key=lambda each: each.path not in temporary)
     for each in reversed(by_need):
@@ -200,8 +203,12 @@ def written_section(written: Sequence[WrittenText], count: CountTokens) -> str:
             continue
         if (tokens := count(block) + 1) <= room:
             room -= tokens
-            told.append(block)
-    return "\n".join(reversed(told))
+            fitting.append((each.path, block))
+    blocks, named = list[str](), set[str]()
+    for path, block in reversed(fitting):
+        blocks.append(block.replace(path, path.replace("\\", "/").rpartition("/")[2], 1) if path in named else block)
+        named.add(path)
+    return "\n".join(blocks)
 
 
 def _fits(count: CountTokens, budget: int, text: str) -> bool:
@@ -321,6 +328,15 @@ def _edits_section(edits: Sequence[str], budget: int, count: CountTokens) -> str
             heading = _edited_before(others, "- edited before: " if shown else "- edited: ", budget, count)
         shown = [heading, *shown] if heading else shown
     return "\n".join(shown)
+
+
+_CODE_OF_EDIT = re.compile(r"(?: -> |: added )((?:(?! -> ).)*?)(?: \(and \d+ more lines?\))?(?: \(then [^)]*\))?\Z")
+
+
+def _is_untold(texts: str, edit: str) -> bool:
+    """Whether the code of the line of an edit does not stand among `texts`."""
+    code = _CODE_OF_EDIT.search(edit)
+    return code is None or code[1].removesuffix("…") not in texts
 
 
 def _edited_before(edits: Iterable[str], words: str, budget: int, count: CountTokens) -> str:

@@ -111,7 +111,7 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         broken=tuple(broken),
         read_again=tuple(read_again),
         goes_on=part,
-        has_texts=bool(texts),
+        texts=texts,
     )
     if not (noted or earlier or facts.steps) and _tells_nothing(sources, around):
         return around.to_line()
