@@ -16,7 +16,7 @@ _GUIDANCE_TEMPLATE = """\
 # Task frames
 
 Work in a frame leaves your context when it returns; its results stay. Push for many steps of which you keep little,
-not to answer the user or where the next step needs the same files. {planning}The user sees none.
+not for a whole request or where the next step needs the same files. {planning}The user sees none.
 """
 _STACK_PLANNING = "Steps you know ahead: stack_frame_plan, then push each by its title. "
 _CLIENT_PLANNING = "Keep using your todo or plan tool. "
