@@ -381,9 +381,8 @@ def task_text_of(text: str) -> str:
         said = said[courtesy.end() :].strip()
     if (further := _further_order(_without_acknowledgement(said))) and not _WANT.match(further):
         return _as_sentence(further)
-    task = said[_begin_of_order(said[:MAX_TURN_TEXT_LENGTH]) :]
-    if (introduction := _INTRODUCTION.match(task)) and not _is_order(introduction[0]):
-        return _as_sentence(task[introduction.end() :])
+    task = _without_introduction(said)
+    task = _without_introduction(task[_begin_of_order(task[:MAX_TURN_TEXT_LENGTH]) :])
     return text if task == text else _as_sentence(_TRANSITION.sub("", task, count=1).strip() or task)
 
 
@@ -391,6 +390,11 @@ def bare_task(text: str) -> str:
     """What a text asks for, to compare it: without case, words such as "please" in front, and the marks at its end."""
     bare = _TRANSITION.sub("", task_text_of(text), count=1)
     return " ".join(bare.split()).casefold().rstrip(" .!\u3002\uff01")
+
+
+def _without_introduction(said: str) -> str:
+    introduction = _INTRODUCTION.match(said)
+    return said if introduction is None or _is_order(introduction[0]) else said[introduction.end() :]
 
 
 def _begin_of_order(said: str) -> int:
@@ -459,9 +463,11 @@ _NO_TASK = re.compile(
 """A line of its own that asks for nothing: a remark in brackets, a path, a tag, who speaks."""
 _TOPIC_NOUN = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
 _INTRODUCTION = re.compile(
-    rf"[^.:!?\n`\d]{{0,60}}\b(?:{_TOPIC_NOUN}|one)\b[^.:!?\n`\d]{{0,40}}:\s+(?=\S)", re.IGNORECASE
+    rf"""(?: [^.:!?\n`\d]{{0,60}}\b(?:{_TOPIC_NOUN}|one|else)\b[^.:!?\n`\d]{{0,40}}
+           | before\b[^.:!?\n`]{{1,80}} ):\s+(?=\S)""",
+    re.IGNORECASE | re.VERBOSE,
 )
-"""Says of what kind the task behind it is: "Next thing, a small one of its own:"."""
+"""Says of what kind the task behind it is, or what comes later: "Next thing, a small one of its own:"."""
 _NEW_TOPIC = re.compile(
     rf"(?:\b(?:new|next|another|different|separate|unrelated|second|other)\s{_TOPIC_NOUN}\b"
     rf"|\b(?:get|go)\sback\sto\b|{PHRASES.new_topic.pattern})",
