@@ -261,6 +261,29 @@ def test_what_stands_for_the_work_begins_with_what_it_loaded(provider: ScriptedP
 
 
 @pytest.mark.rows("X-46")
+@pytest.mark.parametrize("form", [ClientSearch, ResponsesSearch])
+def test_what_was_read_beside_a_search_leaves_with_the_work(
+    provider: ScriptedProvider, start: Started, form: type[ClientSearch | ResponsesSearch]
+) -> None:
+    """The note says that its texts are gone; one that stayed would show a file as it was before the work."""
+    client = form(start())
+    searched = client.loads("issue")
+    both = does(bash("cat a.py"), *searched.calls, own=searched.own)
+    provider.will(both, *(does(bash(f"cat {n}.py")) for n in range(4)), says("It is filed."))
+    client.chat.says("File an issue about the broken login.")
+    client.found_beside("issue", padded("beside", 900))
+    client.chat.asks()
+    read(client.chat, "File", 4)
+    work(provider, client.chat, LATER[0])
+    work(provider, client.chat, LATER[1])
+
+    assert client.can_call(sent(provider), "issue")
+    assert TRACE in provider.received[-1].raw.decode()
+    assert b"beside-1" not in provider.received[-1].raw
+    assert client.chat.status == "full"
+
+
+@pytest.mark.rows("X-46")
 def test_folds_that_merge_keep_every_tool(provider: ScriptedProvider, client: Searching) -> None:
     for name, task in (("issue", "File an issue about the broken login."), ("fetch", "Read the page on rate limits.")):
         load(provider, client, name, task)

@@ -30,6 +30,7 @@ from proxy.core.compaction.trace import (
     parse_traces,
     trace_text,
 )
+from proxy.core.compaction.truncate_outputs import clear_results_beside
 from proxy.core.context import MessageComposer, owner_of
 from proxy.core.frames import (
     CONVERSATION,
@@ -42,6 +43,7 @@ from proxy.core.frames import (
     FrameEvent,
     FrameFolded,
     FrameSplit,
+    LoadingGroup,
     PathEntry,
     PathState,
     Removal,
@@ -222,6 +224,7 @@ def fold_events(  # noqa: PLR0913  one candidate, and the context it leaves
         dict.fromkeys([*(e for t in candidate.replaced_traces for e in sorted(t.entries)), *_entry_ids(candidate)])
     )
     first = candidate.segments[0]
+    beside = dict.fromkeys(search for segment in candidate.segments for search in _searches_beside(context, segment))
     position = first.trace.at if first.trace else _place_of_trace(context, first)
     orders = _CoveredOrders.of(path_state, position, frozenset(entries))
     newest = max((p.entry.seq for p in candidate.path_entries), default=0)
@@ -234,6 +237,7 @@ def fold_events(  # noqa: PLR0913  one candidate, and the context it leaves
         FrameFolded(
             frame, entries, trace, position, _answers_losing_reasoning(context, candidate, compaction_input, writer)
         ),
+        *clear_results_beside(path_state, context, beside, writer.names),
     )
 
 
@@ -241,19 +245,22 @@ def _place_of_trace(context: Sequence[PathEntry], segment: Segment) -> str:
     """The entry behind which the trace of `segment` goes: the first that leaves, or the last one of the tool searches
     that stay among those that leave or right behind them, so that what stands for the work begins with the tools that
     it loaded."""
+    beside = _searches_beside(context, segment)
+    return context[max([segment.start // 2, *(search.positions[-1] for search in beside)])].entry.id
+
+
+def _searches_beside(context: Sequence[PathEntry], segment: Segment) -> list[LoadingGroup]:
+    """The tool searches that stay in the answer before what leaves, among it, or right behind it."""
     leaving = set(map(id, segment.path_entries))
-    place = start = segment.start // 2
-    searches = groups_still_needed([message_of(path_entry) for path_entry in context[start:]])
-    staying = {start + position for search in searches for position in search.positions}
-    left = len(leaving)
-    for position in range(start, len(context)):
-        if id(context[position]) in leaving:
-            left -= 1
-        elif position in staying:
-            place = position
-        elif not left:
-            break
-    return context[place].entry.id
+    start = segment.start // 2
+    answer = next((at for at in range(start - 1, -1, -1) if is_assistant(context[at])), start)
+    staying = groups_still_needed([message_of(path_entry) for path_entry in context])
+    positions = {position for search in staying for position in search.positions}
+    left, end = len(leaving), start
+    while end < len(context) and (left or end in positions):
+        left -= id(context[end]) in leaving
+        end += 1
+    return [search for search in staying if answer <= search.positions[0] < end]
 
 
 class _CoveredOrders(msgspec.Struct, frozen=True):

@@ -9,14 +9,14 @@ otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import takewhile
 
 import msgspec
 
 from proxy.core.context import Context
-from proxy.core.frames import READ, PathEntry, PathState, ResultReplaced, is_same_file
+from proxy.core.frames import READ, LoadingGroup, PathEntry, PathState, ResultReplaced, is_same_file
 from proxy.core.ledger import Call, Message, OpenCalls
 from proxy.core.observers import (
     DEFAULT_TOOL_ROLES,
@@ -25,6 +25,7 @@ from proxy.core.observers import (
     clean_name,
     exit_code,
     files_touched_by,
+    message_of,
     normalize_name,
     rank_names,
 )
@@ -212,6 +213,23 @@ def clear_old_outputs(
             saved += gain
             replaced.append(ResultReplaced(output.path_entry.entry.id, crumb, PRUNED_REASON))
     return tuple(replaced) if saved > MIN_SAVED_TOKENS else ()
+
+
+def clear_results_beside(
+    path_state: PathState, context: Sequence[PathEntry], searches: Iterable[LoadingGroup], names: ToolRoles
+) -> tuple[ResultReplaced, ...]:
+    """Breadcrumbs for the other results in the groups of tool searches that stay where the work around them leaves."""
+    replaced: list[ResultReplaced] = []
+    for search in searches:
+        group = [(context[at], message) for at in search.positions if (message := message_of(context[at]))]
+        calls = {call.id: call for _, message in group for call in message.calls}
+        for path_entry, message in group:
+            is_new = path_entry.entry.id not in path_state.tree.replaced_results
+            if message.answers in calls and is_new and not message.loaded_tools:
+                crumb = breadcrumb(ToolOutput(path_entry, calls[message.answers], message.text), None, names)
+                if estimate_output_tokens(crumb) < estimate_output_tokens(message.text):
+                    replaced.append(ResultReplaced(path_entry.entry.id, crumb, PRUNED_REASON))
+    return tuple(replaced)
 
 
 def estimate_output_tokens(text: str) -> int:

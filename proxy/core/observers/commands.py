@@ -153,9 +153,9 @@ def _runs_in_line(line: str, execution: ToolExecution, *, away: bool) -> Iterato
     flags = away_at_each(commands, execution.result, away=away)
     away_by_command = {id(command): flag for command, flag in zip(commands, flags[:-1], strict=True)}
     around = {id(command): sides for command, sides in zip(commands, changed_around(commands), strict=True)}
-    told = outcomes_of_checks(commands, execution)
-    told += ((c, "", CommandOutcome.UNKNOWN) for c in commands if (move := tree_move_of(c)) and move.commits)
-    for command, kind, outcome in sorted(told, key=lambda each: commands.index(each[0])):
+    listed = outcomes_of_checks(commands, execution)
+    listed += ((c, "", CommandOutcome.UNKNOWN) for c in commands if (move := tree_move_of(c)) and move.commits)
+    for command, kind, outcome in sorted(listed, key=lambda each: commands.index(each[0])):
         on_stash = away_by_command[id(command)]
         before, behind = around[id(command)]
         stays = on_stash or not (before and behind)
