@@ -88,8 +88,8 @@ class ClientSearch(Searching):
         other, search = (block["id"] for block in self.chat.history[-1]["content"] if block["type"] == "tool_use")
         found = [{"type": "tool_reference", "tool_name": name}]
         results = [(other, text), (search, found)]
-        told = [{"type": "tool_result", "tool_use_id": call, "content": content} for call, content in results]
-        self.chat.history.append({"role": "user", "content": told})
+        told: list[Json] = [{"type": "tool_result", "tool_use_id": call, "content": words} for call, words in results]
+        self.chat.history.append({"role": "user", "content": [*told, {"type": "text", "text": "Tool loaded."}]})
 
     def can_call(self, body: Json, name: str) -> bool:
         blocks = [b for m in body["messages"] for b in m["content"] if isinstance(m["content"], list)]

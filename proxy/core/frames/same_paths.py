@@ -53,10 +53,14 @@ _TEMPORARY = re.compile(
 
 
 def temporary_among(paths: Iterable[str]) -> frozenset[str]:
-    """The paths in a temporary folder of the system; none where all of them are, because the project is there then."""
+    """The paths in a temporary folder of the system; none where all of them are, because the project is there then.
+    Where nothing but paths relative to the project stand beside them, it may be there, and those far below are its."""
     paths = frozenset(paths)
     temporary = frozenset(path for path in paths if _TEMPORARY.match(_plain(path)))
-    return temporary if temporary != paths else frozenset()
+    if any(_ABSOLUTE.match(_plain(path)) for path in paths - temporary):
+        return temporary
+    near = frozenset(path for path in temporary if _TEMPORARY.sub("", _plain(path), count=1).count("/") < 2)
+    return near if temporary != paths else frozenset()
 
 
 def telling_names(paths: Iterable[str]) -> Mapping[str, str]:

@@ -485,7 +485,9 @@ def changes_before(own: Sequence[PathEntry], path: Sequence[PathEntry], tool_rol
     for step in steps_of(takewhile(lambda p: p.entry.seq < own[0].entry.seq, path)):
         for execution in step.executions:
             commands = [c for line in command_lines_of(execution, tool_roles) for c in parse_command_line(line)]
-            seen = {f.path: "" for f in observe_files(Step("", (execution,)), tool_roles) if f.action != READ}
+            seen = {
+                f.path: "" for f in observe_files(Step("", (execution,)), tool_roles) if f.action is not FileAction.READ
+            }
             seen |= _report_of_git(commands, execution.result)[0]
             known = {file: lines for file, lines in known.items() if file not in seen} | seen
             if any((move := tree_move_of(command)) and move.commits for command in commands):

@@ -374,7 +374,7 @@ def test_edits_whose_text_stands_in_the_trace_leave_their_room_to_the_others() -
     facts = SpanFacts(("src/cli.py",), steps=9, edits=edits)
     told = sections(traced(facts=facts, messages=(), written=tuple(WrittenText("src/cli.py", text) for text in texts)))
 
-    assert told["edits"].splitlines()[-1] == f"- {short}"
+    assert told["edits"].splitlines()[:2] == ["- also edited: cli.py (3 changes)", f"- {short}"]
     assert told["text-after-edits"].startswith(f"[src/cli.py]\n{texts[0]}\n[cli.py]\n{texts[1]}\n[cli.py]")
 
 
@@ -663,12 +663,12 @@ def test_the_files_of_edits_that_are_not_listed_are_named() -> None:
 
     first, *listed = sections(text)["edits"].splitlines()
 
-    assert first == f"- edited before: parser.py ({10 - len(listed)} changes)"
+    assert first == f"- also edited: parser.py ({10 - len(listed)} changes)"
     assert listed[-1] == "- lexer.py: a -> b"
     assert "before" not in sections(traced())["edits"]
     again = traced(facts=replace(FACTS, edits=tuple(f"x{n}.py: removed {'y' * 300}" for n in range(2))), earlier=text)
     first, *listed = sections(again)["edits"].splitlines()
-    named = first.removeprefix("- edited before: ").removeprefix("- edited: ").split(", ")
+    named = first.removeprefix("- also edited: ").removeprefix("- edited: ").split(", ")
     assert named[:2] == ["parser.py (9 changes)", "lexer.py"]
     assert len(named) + len(listed) == 4
     long = replace(FACTS, edits=tuple(f"{'x' * 400}{n}.py: removed {'y' * 300}" for n in range(4)))

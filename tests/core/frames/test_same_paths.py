@@ -59,3 +59,4 @@ def test_a_file_in_a_temporary_folder_is_told_by_all_of_its_path() -> None:
     assert temporary_among(scratch | own) == scratch
     assert telling_names(scratch | own)["/tmp/check.py"] == "/tmp/check.py"
     assert temporary_among({"/tmp/project/a.py", "/tmp/project/b.py"}) == frozenset()  # the project is there
+    assert temporary_among({"/tmp/all/project/src/a.py", "/tmp/b.py", "docs/c.md"}) == {"/tmp/b.py"}  # here too

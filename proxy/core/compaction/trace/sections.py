@@ -22,7 +22,7 @@ from proxy.core.compaction.trace.span_facts import (
     SpanFacts,
     item_path,
 )
-from proxy.core.frames import CHANGED_TEMPORARY, one_spelling, outcome_part, temporary_among
+from proxy.core.frames import CHANGED_TEMPORARY, one_spelling, outcome_part, telling_names, temporary_among
 from proxy.core.observers import WrittenText
 from proxy.core.text import GAP_MARKER, CountTokens, cut_for_display, cut_middle, escape_own_tags, remove_illegal_xml
 
@@ -124,10 +124,7 @@ def write_sections(sources: SectionSources, room: int, count: CountTokens) -> di
         BROKEN_SECTION: (BROKEN_SHARE, lambda left: _list_section(sources.broken, left, count)),
         "files": (FILES_SHARE, lambda left: _files_section(facts, left, left // 2, count)),
         "said": (SAID_SHARE, lambda left: _said_section(said, left, count)),
-        "edits": (
-            EDITS_SHARE,
-            lambda left: _edits_section(sorted(facts.edits, key=partial(_is_untold, sources.texts)), left, count),
-        ),
+        "edits": (EDITS_SHARE, lambda left: _edits_section(facts.edits, left, count, sources.texts)),
         "next": (NEXT_SHARE, lambda left: _next_section(sources.planned, left, count)),
         "decisions": (DECISIONS_SHARE, lambda left: _list_section(facts.decisions, left, count)),
         "errors": (
@@ -192,6 +189,8 @@ def written_section(written: Sequence[WrittenText], count: CountTokens) -> str:
     there is room for more. One that would be escaped is none."""
     room, fitting = MAX_WRITTEN_TOKENS, list[tuple[str, str]]()
     temporary = temporary_among(each.path for each in written)
+    names = {each.path: each.path.replace("\\", "/").rpartition("/")[2] for each in written}
+    names |= telling_names(names)
     by_need = sorted(written, key=lambda each: each.path not in temporary)
     for each in reversed(by_need):
         block = f"[{', '.join(filter(None, (each.path, each.place)))}]\n{each.text.strip(LINE_BREAKS)}"
@@ -206,7 +205,7 @@ def written_section(written: Sequence[WrittenText], count: CountTokens) -> str:
             fitting.append((each.path, block))
     blocks, named = list[str](), set[str]()
     for path, block in reversed(fitting):
-        blocks.append(block.replace(path, path.replace("\\", "/").rpartition("/")[2], 1) if path in named else block)
+        blocks.append(block.replace(path, names.get(path, path), 1) if path in named else block)
         named.add(path)
     return "\n".join(blocks)
 
@@ -314,20 +313,22 @@ def _list_section(items: Iterable[str], budget: int, count: CountTokens) -> str:
     return "\n".join(_newest_items([f"- {item}" for item in items], budget, count))
 
 
-def _edits_section(edits: Sequence[str], budget: int, count: CountTokens) -> str:
-    """The newest edits that fit, behind a line with the files of the others."""
+def _edits_section(edits: Sequence[str], budget: int, count: CountTokens, texts: str) -> str:
+    """The newest edits that fit, those first whose code does not stand in `texts`, behind a line with the files of the
+    others."""
     before = [edit for edit in edits if _EDITED_BEFORE.match(edit)]
-    made = [edit for edit in edits if not _EDITED_BEFORE.match(edit)]
+    in_order = [edit for edit in edits if not _EDITED_BEFORE.match(edit)]
+    made = sorted(in_order, key=partial(_is_untold, texts))
     lines = [f"- {edit}" for edit in made[-MAX_EDITS:]]
     shown: Sequence[str] = lines
+    heading = ""
     if len(lines) < len(edits) or len(_newest_items(lines, budget, count)) < len(lines):
-        heading = ""
         for _ in range(2):  # with fewer lines the heading names more
             shown = _newest_items(lines, budget - max(count(heading), EARLIER_EDITS_TOKENS), count)
             others = [*before, *made[: len(made) - len(shown)]]
-            heading = _edited_before(others, "- edited before: " if shown else "- edited: ", budget, count)
-        shown = [heading, *shown] if heading else shown
-    return "\n".join(shown)
+            heading = _edited_before(others, "- also edited: " if shown else "- edited: ", budget, count)
+    in_place = sorted(shown, key=[f"- {edit}" for edit in in_order].index)
+    return "\n".join(filter(None, (heading, *in_place)))
 
 
 _CODE_OF_EDIT = re.compile(r"(?: -> |: added )((?:(?! -> ).)*?)(?: \(and \d+ more lines?\))?(?: \(then [^)]*\))?\Z")
@@ -340,7 +341,7 @@ def _is_untold(texts: str, edit: str) -> bool:
 
 
 def _edited_before(edits: Iterable[str], words: str, budget: int, count: CountTokens) -> str:
-    """`- edited before: parser.py (3 changes), lexer.py`: each file once, in the order of its newest edit. One call may
+    """`- also edited: parser.py (3 changes), lexer.py`: each file once, in the order of its newest edit. One call may
     make several changes."""
     times: dict[str, int] = {}
     for edit in edits:
@@ -357,7 +358,7 @@ def _edited_before(edits: Iterable[str], words: str, budget: int, count: CountTo
     return f"{words}{', '.join([*more, *named])}" if files else ""
 
 
-_EDITED_BEFORE = re.compile(r"edited(?: before)?: (?!.* -> )")
+_EDITED_BEFORE = re.compile(r"(?:also )?edited(?: before)?: (?!.* -> )")
 _FILE_WITH_CHANGES = re.compile(r"(.+?)(?: \((\d+) changes\))?\Z")
 MORE_PATTERN = re.compile(r"\+\d+ more")
 
