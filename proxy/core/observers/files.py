@@ -27,7 +27,7 @@ from proxy.core.ledger import Call, OpenCalls
 from proxy.core.memo import TextCache
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
 from proxy.core.observers.command_outcomes import CommandOutcome, outcomes_of_checks
-from proxy.core.observers.commands import command_lines_of
+from proxy.core.observers.commands import command_lines_of, tree_moves_of
 from proxy.core.observers.shell import (
     IN_PLACE,
     MAX_CACHED_CHARACTERS,
@@ -36,7 +36,6 @@ from proxy.core.observers.shell import (
     command_kind_of,
     only_moves_tree,
     parse_command_line,
-    tree_move_of,
 )
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, lines_containing, steps_of, texts_in
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles, ToolSpec
@@ -457,13 +456,19 @@ def _paths_reported(line: str, commands: Sequence[ShellCommand], result: str) ->
 
 def _report_of_git(commands: Sequence[ShellCommand], result: str) -> tuple[Mapping[str, str], int]:
     """The files in a `git diff --stat` of the working tree with the number of changed lines, and the position of that
-    command; `WHOLE_TREE` is among them where no path is named."""
-    found = (line.rpartition(" | ") for line in _STAT_LINE.findall(result[:_MAX_REPORT_LENGTH]) if " => " not in line)
-    counted = {path.strip(): lines.split()[0] for path, _, lines in found if not path.startswith(" ...")}
+    command; `WHOLE_TREE` is among them where no path is named. A word is no revision if all the files are below it."""
     for at, command in enumerate(commands):
-        if _shows_working_tree(command.words, counted):
-            named = [word for word in command.words[2:] if not word.startswith("-") and word != "HEAD"]
-            return (counted if named else {WHOLE_TREE: "", **counted}), at
+        words = command.words
+        if words[:2] == ("git", "diff") and any(word.startswith("--stat") for word in words):
+            lines = [line for line in _STAT_LINE.findall(result[:_MAX_REPORT_LENGTH]) if " => " not in line]
+            parts = (line.rpartition(" | ") for line in lines if not line.startswith(" ..."))
+            counted = {path.strip(): more.split()[0] for path, _, more in parts}
+            before_paths = takewhile("--".__ne__, words[2:])
+            named = {word.rstrip("/") for word in before_paths if word != "HEAD" and not word.startswith("-")}
+            if not named:
+                return (counted if "--" in words else {WHOLE_TREE: "", **counted}), at
+            if all(any(f"{file}/".startswith(f"{name}/") for name in named) for file in counted):
+                return counted, at
     return {}, 0
 
 
@@ -483,15 +488,12 @@ def changes_before(own: Sequence[PathEntry], path: Sequence[PathEntry], tool_rol
     lines that a later report of git counts in it, else empty; `WHOLE_TREE` where git reported on all files."""
     known: dict[str, str] = {}
     for step in steps_of(takewhile(lambda p: p.entry.seq < own[0].entry.seq, path)):
+        seen = {file.path: "" for file in observe_files(step, tool_roles) if file.action is not FileAction.READ}
         for execution in step.executions:
             commands = [c for line in command_lines_of(execution, tool_roles) for c in parse_command_line(line)]
-            seen = {
-                f.path: "" for f in observe_files(Step("", (execution,)), tool_roles) if f.action is not FileAction.READ
-            }
             seen |= _report_of_git(commands, execution.result)[0]
-            known = {file: lines for file, lines in known.items() if file not in seen} | seen
-            if any((move := tree_move_of(command)) and move.commits for command in commands):
-                known = {}
+        is_committed = any(move.commits for move, _ in tree_moves_of(step, tool_roles))
+        known = {} if is_committed else {file: lines for file, lines in known.items() if file not in seen} | seen
     return known
 
 
@@ -515,15 +517,6 @@ def _works_by_itself(command: ShellCommand, line: str) -> bool:
         return False
     scripts = tuple(_scripts_in(line)) if command.words[1:] in ((), ("-",)) else ()
     return not scripts or any(map(_MAY_WRITE.search, scripts))
-
-
-def _shows_working_tree(words: Sequence[str], reported: Iterable[str]) -> bool:
-    """Whether it is a `git diff --stat` of no other revision. A word is a path if all reported files are below it."""
-    if words[:2] != ("git", "diff") or not any(word.startswith("--stat") for word in words):
-        return False
-    named = words[2 : words.index("--")] if "--" in words else words[2:]
-    paths = {word.rstrip("/") for word in named if not word.startswith("-") and word != "HEAD"}
-    return not paths or all(any(f"{file}/".startswith(f"{path}/") for path in paths) for file in reported)
 
 
 def _sed_files(words: Sequence[str], named: Sequence[str]) -> Sequence[str]:
