@@ -160,7 +160,8 @@ def _runs_in_line(line: str, execution: ToolExecution, *, away: bool) -> Iterato
         before, behind = around[id(command)]
         stays = on_stash or not (before and behind)
         shown_outcome = outcome if stays else CommandOutcome.UNKNOWN
-        yield CommandRun(_shorten_command(" ".join(command.words)), shown_outcome, kind, on_stash, before)
+        words = " ".join(command.words) if kind else "git commit"
+        yield CommandRun(_shorten_command(words), shown_outcome, kind, on_stash, before)
 
 
 def _shorten_command(line: str) -> str:

@@ -503,7 +503,7 @@ def test_a_script_is_told_by_what_its_call_says_of_it_and_a_commit_beside_the_ch
 
     assert facts.told_steps == (
         'bash "Add the changelog entry"',
-        "pytest -q: failed (1 failed, 3 passed); git commit -qm Tell of it",
+        "pytest -q: failed (1 failed, 3 passed); git commit",
     )
 
 

@@ -341,6 +341,8 @@ def test_the_last_step_is_told_whatever_stands_beside_it() -> None:
     facts = SpanFacts(paths, said=said, errors=("KeyError: 'sub'",) * 3, steps=9, told_steps=("git tag: ok",) * 9)
 
     assert sections(traced(facts=facts))["steps"].endswith("- git tag: ok")
+    long = "git commit; python -m pytest -q tests: failed (1 failed, 1334 passed, 158 subtests passed in 32.48s)"
+    assert sections(traced(facts=replace(facts, told_steps=(long,))))["steps"] == f"- {long}"
 
 
 @pytest.mark.rows("S0-54")

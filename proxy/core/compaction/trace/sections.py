@@ -39,6 +39,8 @@ NAMES_SHARE = 0.12
 """Maximum share of each section, in the order in which they take their room; what one leaves is the next one's."""
 MIN_SECTION_TOKENS = 30
 """Minimum tokens of a section in a small trace: a line or two."""
+MAX_LAST_STEP_TOKENS = 60
+"""The last step has its place whatever stands beside it, if it is no longer."""
 MIN_EDITS_TOKENS = 70
 """The same for edits: one with the old and the new text."""
 MIN_ERRORS_TOKENS = 80
@@ -114,7 +116,8 @@ def write_sections(sources: SectionSources, room: int, count: CountTokens) -> di
     if facts.told_steps and not (sources.goes_on or sources.failed):
         said = [text for text in said if outcome_part(text) or _is_plan(text)]
     floors = {"edits": MIN_SECTION_TOKENS if sources.texts else MIN_EDITS_TOKENS, "errors": MIN_ERRORS_TOKENS}
-    for_steps = MIN_SECTION_TOKENS if facts.told_steps else 0
+    for_steps = sum(min(MAX_LAST_STEP_TOKENS, count(f"- {step}") + 1) for step in facts.told_steps[-1:])
+    for_steps = max(for_steps, MIN_SECTION_TOKENS if facts.told_steps else 0)
     parts: dict[str, str] = {}
     writers: dict[str, tuple[float, Callable[[int], str]]] = {
         "results": (
@@ -136,8 +139,9 @@ def write_sections(sources: SectionSources, room: int, count: CountTokens) -> di
     given: dict[str, int] = {}
     left = room
     for name, (share, write) in writers.items():
-        least = min(floors.get(name, MIN_SECTION_TOKENS), left - MIN_SECTION_TOKENS)
-        most = max(left, for_steps) if name == "steps" else left - for_steps
+        is_last = name == "steps"
+        least = for_steps if is_last else min(floors.get(name, MIN_SECTION_TOKENS), left - MIN_SECTION_TOKENS)
+        most = max(left, for_steps) if is_last else left - for_steps
         given[name] = max(0, min(max(MIN_SECTION_TOKENS, least, int(room * share)), most))
         parts[name] = write(given[name])
         left -= count(parts[name])
