@@ -6,6 +6,7 @@ import pytest
 from msgspec import structs
 
 from callstack_proxy.management.console.conversation_list_page import STATES, standings_of, state_of
+from callstack_proxy.management.console.parts.body_diff import WordChange, word_changes
 from callstack_proxy.management.console.parts.call_markup import MAX_TEXT, shown_call
 from callstack_proxy.management.console.parts.frame_tree import long_title, mark_of, tree_rows
 from callstack_proxy.management.console.parts.request_sentence import SentenceFacts, request_sentence
@@ -191,3 +192,16 @@ def test_a_call_that_is_nested_too_deep_is_shown_as_it_came() -> None:
     assert shown_call("bash", "[" * 100_000).endswith(f"<bdi>bash {'[' * MAX_TEXT}</bdi></pre>")
     for depth in range(1, 1_200):  # what is just read may be too deep to be written
         assert "bash" in shown_call("bash", f'{{"a": {"[" * depth}{"]" * depth}}}')
+
+
+def test_a_note_in_a_long_text_is_all_that_changed_in_it() -> None:
+    """Longer than what is compared word by word, as the system texts of agents are."""
+    rule = "Look before you edit, and run the tests. "
+
+    assert word_changes(rule * 1_000, rule * 600 + "Recall it. " + rule * 400) == [
+        WordChange("same", rule * 600),
+        WordChange("ins", "Recall it. "),
+        WordChange("same", rule * 400),
+    ]
+    assert word_changes("one two", "one two") == [WordChange("same", "one two")]
+    assert word_changes("a a", "a") == [WordChange("same", "a"), WordChange("del", " a")]

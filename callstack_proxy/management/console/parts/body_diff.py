@@ -120,13 +120,32 @@ def _is_same_message(old: Message, new: Message) -> bool:
 
 
 def word_changes(old: str, new: str) -> list[WordChange]:
-    """What of the words left and came. Beyond `MAX_WORDS_COMPARED` words the rest is one difference."""
+    """What of the words left and came."""
     before, after = _WORDS.findall(old), _WORDS.findall(new)
+    start = _equal_at_start(before, after)
+    end = _equal_at_start(before[start:][::-1], after[start:][::-1])
+    between = _changes_between(before[start : len(before) - end], after[start : len(after) - end])
+    changes = [_same(after[:start]), *between, _same(after[len(after) - end :])]
+    return [change for change in changes if change.text]
+
+
+def _same(words: Sequence[str]) -> WordChange:
+    return WordChange("same", "".join(words))
+
+
+def _equal_at_start(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many words both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((count for count, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _changes_between(before: Sequence[str], after: Sequence[str]) -> list[WordChange]:
+    """Beyond `MAX_WORDS_COMPARED` words the rest is one difference: the time grows with their square."""
     head_before, head_after = before[:MAX_WORDS_COMPARED], after[:MAX_WORDS_COMPARED]
     changes: list[WordChange] = []
     for tag, a, to_a, b, to_b in SequenceMatcher(None, head_before, head_after, autojunk=False).get_opcodes():
         if tag == "equal":
-            changes.append(WordChange("same", "".join(head_after[b:to_b])))
+            changes.append(_same(head_after[b:to_b]))
             continue
         if to_a > a:
             changes.append(WordChange("del", "".join(head_before[a:to_a])))
