@@ -211,10 +211,10 @@ class _ResponseCycle(RequestResponseCycle):
             return
         if message["type"] == "http.response.body":
             body = message.get("body", b"")
-            while len(body) > _MAX_WRITE_BYTES:  # each waits until the client has read most of those before
-                await self._send_body({**message, "body": body[:_MAX_WRITE_BYTES], "more_body": True})
-                body = body[_MAX_WRITE_BYTES:]
-            await self._send_body({**message, "body": body})
+            last = max(0, len(body) - 1) // _MAX_WRITE_BYTES * _MAX_WRITE_BYTES
+            for at in range(0, last, _MAX_WRITE_BYTES):  # each waits until the client has read most of those before
+                await self._send_body({**message, "body": body[at : at + _MAX_WRITE_BYTES], "more_body": True})
+            await self._send_body({**message, "body": body[last:]})
             return
         await super().send(message)
 
