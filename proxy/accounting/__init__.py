@@ -8,15 +8,7 @@ from proxy.accounting.make_receipt import (
     RequestAccount,
     response_headers,
 )
-from proxy.accounting.model_facts import (
-    STALE_DAYS,
-    ModelFacts,
-    age_days,
-    read_facts,
-    rows_of,
-    updated_rows,
-    write_facts,
-)
+from proxy.accounting.model_facts import STALE_DAYS, age_days, read_facts, updated_rows, write_facts
 from proxy.accounting.model_prices import Tariffs, family_of, tariff_for
 from proxy.accounting.o200k import load_o200k
 from proxy.accounting.plans import (
@@ -24,22 +16,13 @@ from proxy.accounting.plans import (
     PAYER_HEADERS,
     AnsweredRound,
     KeptPlan,
-    ListUse,
     PlanAccounts,
     WindowReading,
     list_use,
     read_windows,
     window_minutes,
 )
-from proxy.accounting.prompt_cache import (
-    CacheKey,
-    CacheUse,
-    HashedChain,
-    PromptCacheModel,
-    PromptChain,
-    PromptPiece,
-    hash_chain,
-)
+from proxy.accounting.prompt_cache import CacheUse, HashedChain, PromptCacheModel, PromptChain, hash_chain
 from proxy.accounting.receipt_fields import (
     ANSWERED_STATUS,
     FOLDED,
@@ -52,7 +35,6 @@ from proxy.accounting.receipt_fields import (
     PlanWindowUse,
     Receipt,
     RequestOutcome,
-    format_usd,
 )
 from proxy.accounting.tariff import (
     HOUR,

@@ -4,9 +4,7 @@ from proxy.dialects import body, raw_json
 from proxy.dialects.base import (
     CLIENT_RESPONSE_KEY,
     AppendedTools,
-    Body,
     Dialect,
-    Headers,
     RenderOptions,
     ResponseReferences,
     ResponseWriter,

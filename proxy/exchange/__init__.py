@@ -3,7 +3,7 @@ and sends and records the answer. `pipeline.handle` is the entry point."""
 
 from proxy.exchange import passthrough_without_turn, pipeline, stored_responses
 from proxy.exchange.background.cache_pings import CacheKeepAlive
-from proxy.exchange.background.frame_embedder import FrameEmbedder, build_frame_embedder
+from proxy.exchange.background.frame_embedder import build_frame_embedder
 from proxy.exchange.background.idle import IdleTracker, on_idle
 from proxy.exchange.background.in_flight import InFlight, InFlightRequest
 from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES, CancelledCounts, Inbox

@@ -22,7 +22,6 @@ from proxy.store.interface import (
     Body,
     BudgetState,
     DeletionResult,
-    EmbeddableFrame,
     FinishedFrame,
     FrameSearchResult,
     FrameVector,

@@ -11,7 +11,7 @@ from proxy.upstream.content_coding import (
 )
 from proxy.upstream.context_windows import ContextWindow, ContextWindows
 from proxy.upstream.http import Answer, AskedElsewhere, ConnectionPool, HttpUpstream, RawHeaders, Upstream
-from proxy.upstream.learned_traits import LearnedTrait, LearnedTraits, Model, TraitKind
+from proxy.upstream.learned_traits import LearnedTrait, LearnedTraits, TraitKind
 from proxy.upstream.litellm.loader import unavailable_reason
 from proxy.upstream.request_forms import FORMS_WITHOUT_RECALL, LearnedForms, RequestForm
 from proxy.upstream.retry_after import is_busy, is_resting, note_rest, retry_after_s

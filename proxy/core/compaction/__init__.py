@@ -22,7 +22,6 @@ from proxy.core.compaction.fold_cost import (
     CachePrices,
     CompactionInput,
     LongRequestPrice,
-    evaluate_rewrite,
     expected_requests,
     untouched_cost,
     within_outlay,

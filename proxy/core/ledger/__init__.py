@@ -77,7 +77,6 @@ from proxy.core.ledger.messages import (
     is_stack_tool,
     name_in_namespace,
     without_deferred_tools,
-    without_namespace,
 )
 from proxy.core.ledger.open_calls import OpenCalls
 from proxy.core.ledger.queued_messages import (

@@ -34,7 +34,6 @@ from proxy.core.tools.context_tools import (
     MAX_PREVIEW_CHARACTERS,
     CompactionState,
     ContextCounts,
-    ContextInfo,
     compaction_state_of,
     cut_with_remainder,
     measure_context,

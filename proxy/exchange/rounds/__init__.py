@@ -16,7 +16,7 @@ from proxy.exchange.rounds.client_request import (
 from proxy.exchange.rounds.fallbacks import Fallbacks
 from proxy.exchange.rounds.fit_context import ContextFitter, ContextRejected
 from proxy.exchange.rounds.form_ladder import Refusal
-from proxy.exchange.rounds.provider_turns import ProviderTurn, ProviderTurns
+from proxy.exchange.rounds.provider_turns import ProviderTurn
 from proxy.exchange.rounds.round_sender import RoundSender
 from proxy.exchange.rounds.shorten_request import (
     OversizedRequest,
