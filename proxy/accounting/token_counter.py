@@ -82,7 +82,8 @@ class TokenCounter:
             counted = self._loaded_count()(text)
         else:
             parts = parts_to_count(text)
-            counted = _scaled(sum(map(self._loaded_count(), parts.texts)), parts.share)
+            counted = sum(map(self._loaded_count(), parts.texts))
+            counted = counted if parts.share == 1.0 else round(counted / parts.share)
         return counted + files * DATA_URL_TOKENS
 
     async def count_all(self, texts: Iterable[str]) -> list[int]:
@@ -192,10 +193,6 @@ def parts_to_count(text: str) -> CountedParts:
     return CountedParts(
         (text[start : start + SLICE_CHARACTERS] for start in starts), number * SLICE_CHARACTERS / len(text)
     )
-
-
-def _scaled(counted: int, share: float) -> int:
-    return counted if share == 1.0 else round(counted / share)
 
 
 def sliced(text: str) -> Iterator[str]:

@@ -13,8 +13,6 @@ import warnings
 from collections.abc import Iterable
 from functools import lru_cache
 
-KNOWN_SUBAGENT_TITLES = (r"@.*subagent", r"subagent", r"\[Task\]")
-"""Titles that known clients give to subagents. None is used unless an operator sets it."""
 MAX_TEXT_CHARACTERS = 120
 """A search reads only so many characters of a text."""
 MAX_PATTERN_CHARACTERS = 200

@@ -10,7 +10,6 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, call, says
 from proxy.config.sources import load_config
-from proxy.core.safe_regex import KNOWN_SUBAGENT_TITLES
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, op, pop, push, texts
 from tests.scenarios.test_events import heard, listening
 
@@ -196,7 +195,7 @@ def test_the_settings_have_the_names_they_are_known_by() -> None:
     told = load_config({}, {f"STACK_SUBAGENT_{name}": value for name, value in names.items()}).subagent
 
     assert (told.enabled, told.min_duration, told.min_messages, told.idle_delay) == (False, 1, 2, 5_000)
-    assert (told.auto_complete, told.patterns) == (False, KNOWN_SUBAGENT_TITLES)
+    assert (told.auto_complete, told.patterns) == (False, (r"@.*subagent", r"subagent", r"\[Task\]"))
 
 
 @pytest.mark.rows("S1-71j")

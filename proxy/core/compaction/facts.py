@@ -283,7 +283,8 @@ class _ChecksMade:
                 self._tell_check(checks, edits)
                 checks, self._is_unchecked, self._failed_behind_edit = [], True, ""
                 edits += edited
-            if any(move.undone for move, _ in moves) or _changes_files(part, self._names):
+            changes_files = any(file.action != "read" for file in observe_files(part, self._names))
+            if changes_files or any(move.undone for move, _ in moves):
                 self._runs_before_change = len(self.runs)
             checks += [
                 run
@@ -351,10 +352,6 @@ class _ChecksMade:
         return _has_failed(self.runs[at]) and all(
             _has_failed(run) for run in self.runs[at + 1 :] if run.kind in ALSO_SHOWN_BY.get(kind, ())
         )
-
-
-def _changes_files(step: Step, names: ToolRoles) -> bool:
-    return any(file.action != "read" for file in observe_files(step, names))
 
 
 def _is_known(run: CommandRun) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from proxy.core.frames import FINAL_STATUSES, MAX_CRITERION_CHARACTERS, Frame, RootStarted, Tree, frame_id, title_of
-from proxy.core.ledger import Entry, Message
+from proxy.core.ledger import Entry
 from proxy.core.observers import asks_for_summary, ends_with_user_message, first_user_text, task_text_of
 
 ROOT_FRAME_NUMBER = 100_000
@@ -29,7 +29,7 @@ def find_new_root(tree: Tree, new_entries: Sequence[Entry], *, newest: bool = Fa
     if not is_root_ended(tree):
         return None
     user_messages = [(entry.id, m) for entry in new_entries if (m := entry.message) and m.role == "user"]
-    requests = [m for _, m in user_messages if _is_user_request(m)]
+    requests = [m for _, m in user_messages if ends_with_user_message([m]) and not asks_for_summary(m.text)]
     if not requests:
         return None
     entry = user_messages[0][0]
@@ -49,7 +49,3 @@ def is_root_ended(tree: Tree) -> bool:
 def next_message_effect(root: Frame) -> str:
     """In words, what the next user message does after `root` has returned."""
     return BEGINS_NEW_ROOT if root.status in FINAL_STATUSES else REOPENS_ROOT
-
-
-def _is_user_request(message: Message) -> bool:
-    return ends_with_user_message([message]) and not asks_for_summary(message.text)

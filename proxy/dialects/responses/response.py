@@ -361,8 +361,6 @@ def _with_members(event: SseEvent, changes: Mapping[str, bytes]) -> bytes:
     fields = raw_json.members(event.data)
     data = raw_json.join_object({**fields, **changes})
     before, found, behind = event.raw.partition(event.data)
-    return before + data + behind if found else encode_event(_type(fields), data)
-
-
-def _type(fields: Mapping[str, bytes]) -> str:
-    return str(raw_json.parse(fields.get("type", b'"message"')))
+    if found:
+        return before + data + behind
+    return encode_event(str(raw_json.parse(fields.get("type", b'"message"'))), data)

@@ -54,10 +54,6 @@ class InFlightRequest(msgspec.Struct, eq=False):
             await self.end_event.wait()
 
 
-def _empty_snapshot() -> Snapshot:
-    return Snapshot("", 0, "")
-
-
 class InFlight:
     """All requests of this process that belong to a conversation. `rested` is called with tenant and conversation when
     the last one ends."""
@@ -75,10 +71,8 @@ class InFlight:
 
     def unregister(self, flight: InFlightRequest) -> None:
         key = (flight.tenant, flight.conversation)
-        flight.task, flight.take_snapshot = (
-            None,
-            _empty_snapshot,
-        )  # whoever shows it holds the whole request, and holds this
+        flight.task = None
+        flight.take_snapshot = lambda: Snapshot("", 0, "")  # the other one holds the whole request
         if flight.end_event is not None:
             flight.end_event.set()
         flying = self._by_conversation[key]
