@@ -1,16 +1,19 @@
-"""Finds where a request stands (conversation, path, frames) and whether the proxy acts on it. What is new is recorded
-before anything leaves; requests of one scope are resolved one at a time. Requests that are asleep, side, off or shadow
-pass as they came: only an awake thread in mode `active` or `passive` is rendered."""
+"""Places a request in three steps: finds its conversation and path, infers frames from what is new and records it, and
+decides whether the proxy acts on it. Requests of one scope are placed one at a time, and nothing of them leaves before.
+Those that are asleep, side, off or shadow pass as they came: only an awake thread in mode `active` or `passive` is
+rendered."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Sequence, Set
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import NamedTuple, get_args
+from typing import get_args
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from proxy.accounting import ANSWERED_STATUS
@@ -62,10 +65,10 @@ from proxy.exchange.thread.choose_thread import (
 )
 from proxy.exchange.thread.context_policy import ContextPolicy, PolicyDecision
 from proxy.exchange.thread.conversation_origin import Origin, OriginFinder, fork_point, opening_prompts
-from proxy.exchange.thread.follow_path import KEYWORD_SCAN_BATCH, NewHistory, PathFollower
+from proxy.exchange.thread.follow_path import KEYWORD_SCAN_BATCH, FollowedPath, NewHistory, PathFollower
 from proxy.exchange.thread.holdout import HELD_OUT_MODE, HELD_OUT_REASON, HELD_OUT_STATUS, NO_HOLDOUT, Holdout
 from proxy.exchange.thread.placement import Headers, ParsedRequest, Placement, policy_input_of
-from proxy.store import AnchorRecord, CachedConversation, ConversationCache, ConversationQuery, Record
+from proxy.store import AnchorRecord, CachedConversation, ConversationCache, ConversationQuery, Record, StoredCandidates
 
 log = logging.getLogger(__name__)
 
@@ -82,17 +85,27 @@ MAX_SHADOW_WAKES = 4_000
 """Threads in mode `shadow` of which it is remembered that they would be awake; for others it is decided again."""
 
 
-class TakenOver(NamedTuple):
-    """What a new conversation has from another one. `bound`: positions of answers whose reasoning is bound to that
-    one's context. `directive`: a fork's own task, told `at` this position; the plan and the requests before it were its
-    parent's, so no frames are inferred from them."""
-
-    bound: Set[int] = frozenset()
-    directive: str = ""
-    at: int = 0
+NO_ORIGIN = Origin()
 
 
-NOTHING_TAKEN_OVER = TakenOver()
+class Found(Struct, frozen=True):
+    """Where a request was found: in `cached`, None where its conversation begins, at the end of `match`. `hint` and
+    `asked_mode` are what its headers name, `candidates` what was read of a shared store."""
+
+    parsed: ParsedRequest
+    hint: str
+    asked_mode: str
+    candidates: StoredCandidates
+    cached: CachedConversation | None
+    match: Match
+
+    def timed_after_path(self) -> Found:
+        if self.cached is None or not self.match.path:
+            return self
+        return replace(self, parsed=self.parsed.later_than(self.cached.ledger, self.match.path[-1]))
+
+    def with_request(self, request: Request) -> Found:
+        return self if request is self.parsed.request else replace(self, parsed=replace(self.parsed, request=request))
 
 
 @dataclass(frozen=True)
@@ -127,92 +140,93 @@ class Resolver:
         return PathFollower(self.config, self.policy)
 
     async def resolve(self, parsed: ParsedRequest) -> Placement:
-        """Raises StoreError when the store cannot be read, BadRequest for an unknown mode."""
-        asked_mode = _mode_from_header(parsed.headers)
-        hint = session_headers.session_hint(parsed.headers)
-        query = self._query_of(parsed, hint)
-        candidates = await self.conversation_cache.look_up(query, partial(opening_prompts, parsed.request))
-        async with hold(self.conversation_cache.lock(parsed.tenant, hint)):
-            cached, found = await self.conversation_cache.locate(query, candidates)
+        """Find, infer, decide. Raises StoreError when the store cannot be read, BadRequest for an unknown mode."""
+        async with self._find(parsed, partial(opening_prompts, parsed.request)) as found:
             await let_others_run(parsed.request)
-            if cached is not None and found.path:
-                parsed = parsed.later_than(cached.ledger, found.path[-1])
-            role = await self._role_of(parsed, hint, cached, found)
-            if role is RequestRole.SIDE and cached is not None:
-                return self._side_placement(parsed, cached, found)
-            request = match_history.with_stored_call_ids(parsed.request, found, self.dialect.with_call_id)
-            parsed = parsed if request is parsed.request else replace(parsed, request=request)
-            new = parsed.request.messages[len(found.path) :]
-            decides_in_thread = len(new) > KEYWORD_SCAN_BATCH and await self._prescan_keywords(
-                parsed, new, self._effective_mode(parsed, asked_mode, "")
+            found = found.timed_after_path()
+            role = await self._role_of(found)
+            if role is RequestRole.SIDE and found.cached is not None:
+                return self._side_placement(found.parsed, found.cached, found.match)
+            found = found.with_request(
+                match_history.with_stored_call_ids(found.parsed.request, found.match, self.dialect.with_call_id)
             )
-            if cached is None or role is RequestRole.FORK:
-                origin = (
-                    fork_point(cached, found, parsed.request)
-                    if cached
-                    else await self.origin_finder.find(parsed, candidates)
-                )
-                if cached is not None:
-                    request = self.origin_finder.with_parents_reasoning(parsed.request, cached, found)
-                    parsed = replace(parsed, request=request)
-                arrived = await self._begin_conversation(parsed, origin, hint, asked_mode)
-            else:
-                arrived = await self._record_arrival(parsed, cached, found, asked_mode)
-            if (subagent := self.live_settings.subagent).enabled and subagent.parent_context:
-                arrived = await attach_parent_task(arrived, self.conversation_cache, self.note_writer)
-            await let_others_run(request)
+            decides_in_thread = await self._prescan_keywords(found)
+            arrived = await self._infer(found, role)
+            await let_others_run(parsed.request)
             placement = await self._decide(arrived, in_thread=decides_in_thread)
-            await let_others_run(request)
+            await let_others_run(parsed.request)
             await self.origin_finder.end_returned_subagents(placement)
             return placement
 
-    async def _begin_conversation(self, parsed: ParsedRequest, known: Origin, hint: str, asked_mode: str) -> Placement:
+    @asynccontextmanager
+    async def _find(self, parsed: ParsedRequest, prompts: Callable[[], Sequence[str]] = tuple) -> AsyncIterator[Found]:
+        """Where a request stands, while no other request of its scope is resolved. `prompts` may have been delegated to
+        it."""
+        query, asked_mode = self._query_of(parsed), _mode_from_header(parsed.headers)
+        candidates = await self.conversation_cache.look_up(query, prompts)
+        async with hold(self.conversation_cache.lock(parsed.tenant, query.hint)):
+            cached, match = await self.conversation_cache.locate(query, candidates)
+            yield Found(parsed, query.hint, asked_mode, candidates, cached, match)
+
+    async def _infer(self, found: Found, role: RequestRole) -> Placement:
+        """What is new is recorded on its path, with the frames inferred from it; in a new conversation where none was
+        found, or where the client forked it."""
+        if found.cached is None:
+            arrived = await self._begin_conversation(
+                found, await self.origin_finder.find(found.parsed, found.candidates)
+            )
+        elif role is RequestRole.FORK:
+            origin = fork_point(found.cached, found.match, found.parsed.request)
+            request = self.origin_finder.with_parents_reasoning(found.parsed.request, found.cached, found.match)
+            arrived = await self._begin_conversation(found.with_request(request), origin)
+        else:
+            arrived = await self._record_arrival(found, found.cached)
+        if (subagent := self.live_settings.subagent).enabled and subagent.parent_context:
+            arrived = await attach_parent_task(arrived, self.conversation_cache, self.note_writer)
+        return arrived
+
+    async def _begin_conversation(self, found: Found, known: Origin) -> Placement:
+        parsed = found.parsed
         bound = await self.origin_finder.positions_bound_elsewhere(parsed, known)
-        origin = known if self.live_settings.subagent.enabled else Origin()
+        origin = known if self.live_settings.subagent.enabled else NO_ORIGIN
         parent = await self.conversation_cache.get(parsed.tenant, known.conversation) if known.conversation else None
-        arrived = await self._record_arrival(
-            parsed,
-            self._create_conversation(parsed, hint, origin, parent),
-            Match(MatchKind.NEW),
-            asked_mode,
-            TakenOver(bound, known.directive, known.directive_at),
-        )
+        created = self._create_conversation(found, origin, parent)
+        arrived = await self._record_arrival(replace(found, match=Match(MatchKind.NEW)), created, known, bound)
         await self.origin_finder.begin_subagent(arrived, origin)
         return arrived
 
-    async def _prescan_keywords(self, parsed: ParsedRequest, new: Sequence[Message], mode: str) -> bool:
-        """Collect names in a long new history in slices, so that other requests are served meanwhile. Changes nothing
-        but caches. False if the thread sleeps."""
-        request, new = parsed.request, new[-MAX_KEYWORD_SCAN:]
-        if mode == "off" or request.tokens < self.policy.smallest_awake or not request.tool_names:
+    async def _prescan_keywords(self, found: Found) -> bool:
+        """Whether a new history is long and its thread may be awake. Its names are collected in slices then, so that
+        other requests are served meanwhile. Changes nothing but caches."""
+        request, mode = found.parsed.request, self._effective_mode(found.parsed, found.asked_mode, "")
+        new = request.messages[len(found.match.path) :]
+        if len(new) <= KEYWORD_SCAN_BATCH or mode == "off":
             return False
-        await in_slices(cache_names_in_slices(new))
+        if request.tokens < self.policy.smallest_awake or not request.tool_names:
+            return False
+        await in_slices(cache_names_in_slices(new[-MAX_KEYWORD_SCAN:]))
         return True
 
     async def resolve_command(self, parsed: ParsedRequest) -> tuple[str, Placement | None]:
         """The mode, and the newest known entry of the path at which a slash command was typed; None if no conversation
         has begun. Records nothing, except for an unknown history, which becomes a conversation. Raises as `resolve`
         does."""
-        asked_mode = _mode_from_header(parsed.headers)
-        hint, messages = session_headers.session_hint(parsed.headers), parsed.request.messages
-        query = self._query_of(parsed, hint)
-        candidates = await self.conversation_cache.look_up(query) if messages else None
-        async with hold(self.conversation_cache.lock(parsed.tenant, hint)):
-            cached, found = None, Match(MatchKind.NEW)
-            if messages:
-                cached, found = await self.conversation_cache.locate(query, candidates)
-            if cached is None and any(m.role == "assistant" for m in messages):
-                opened = self._create_conversation(parsed, hint, Origin(), None)
-                placement = await self._record_arrival(parsed, opened, found, asked_mode)
+        if not parsed.request.messages:
+            return self._effective_mode(parsed, _mode_from_header(parsed.headers), ""), None
+        async with self._find(parsed) as found:
+            match, asked_mode = found.match, found.asked_mode
+            if found.cached is None and any(m.role == "assistant" for m in parsed.request.messages):
+                opened = self._create_conversation(found, NO_ORIGIN, None)
+                placement = await self._record_arrival(found, opened)
                 return placement.mode, replace(placement, status=ANSWERED_STATUS)
-            if cached is None:
+            if found.cached is None:
                 return self._effective_mode(parsed, asked_mode, ""), None
-            ledger = cached.ledger
-            tip = ledger.entries[found.path[-1].id if found.path else found.adopts]
+            ledger = found.cached.ledger
+            tip = ledger.entries[match.path[-1].id if match.path else match.adopts]
             mode = self._effective_mode(parsed, asked_mode, ledger.conversation.chosen_mode)
-            path_state = cached.path_state(tip.id)
+            path_state = found.cached.path_state(tip.id)
             return mode, Placement(
-                parsed, cached, path_state, tip.id, tip.thread, ANSWERED_STATUS, match_kind=found.kind, mode=mode
+                parsed, found.cached, path_state, tip.id, tip.thread, ANSWERED_STATUS, match_kind=match.kind, mode=mode
             )
 
     def _effective_mode(self, parsed: ParsedRequest, asked_mode: str, stored_mode: str) -> str:
@@ -227,52 +241,46 @@ class Resolver:
 
     async def resolve_bypassed(self, parsed: ParsedRequest, reason: str) -> Placement | None:
         """Where a request stands that passes for this `reason`; None if it has no conversation. Records nothing."""
-        hint = session_headers.session_hint(parsed.headers)
-        cached, found = await self.conversation_cache.locate(self._query_of(parsed, hint))
-        beside = self._side_placement(parsed, cached, found) if cached is not None else None
+        cached, match = await self.conversation_cache.locate(self._query_of(parsed))
+        beside = self._side_placement(parsed, cached, match) if cached is not None else None
         return replace(beside, status="bypass", reason=reason) if beside else None
 
     async def resolve_beside(self, parsed: ParsedRequest, reason: str) -> Placement | None:
         """Where the whole history of a request stands that is answered from there, `full` if the proxy acts there, but
         leaves nothing on the path; None if its first messages are unknown. Records nothing."""
-        asked_mode, hint = _mode_from_header(parsed.headers), session_headers.session_hint(parsed.headers)
-        query = self._query_of(parsed, hint)
-        candidates = await self.conversation_cache.look_up(query)
-        async with hold(self.conversation_cache.lock(parsed.tenant, hint)):
-            cached, found = await self.conversation_cache.locate(query, candidates)
-            if cached is None or not found.path:
+        async with self._find(parsed) as found:
+            if found.cached is None or not found.match.path:
                 return None
-            beside = self._side_placement(parsed, cached, found)
-            mode = self._effective_mode(parsed, asked_mode, cached.ledger.conversation.chosen_mode)
+            beside = self._side_placement(parsed, found.cached, found.match)
+            mode = self._effective_mode(parsed, found.asked_mode, found.cached.ledger.conversation.chosen_mode)
             acts = mode in ACTING_MODES and beside.path_state.tree.is_awake
             return replace(beside, mode=mode, status="full") if acts else replace(beside, mode=mode, reason=reason)
 
     # ------------------------------------------------------------------------------------------------------ identity
-    def _query_of(self, parsed: ParsedRequest, hint: str) -> ConversationQuery:
+    def _query_of(self, parsed: ParsedRequest) -> ConversationQuery:
+        hint = session_headers.session_hint(parsed.headers)
         return ConversationQuery(parsed.tenant, hint, parsed.request, parsed.now, self.dialect.name)
 
-    async def _role_of(
-        self, parsed: ParsedRequest, hint: str, cached: CachedConversation | None, found: Match
-    ) -> RequestRole:
-        request = parsed.request
+    async def _role_of(self, found: Found) -> RequestRole:
+        request, cached = found.parsed.request, found.cached
         if cached is None or not any(m.role == "assistant" for m in request.messages):
             return RequestRole.MAIN
-        if (thread := match_history.thread_of_request(cached.ledger, request, found)) is None:
+        if (thread := match_history.thread_of_request(cached.ledger, request, found.match)) is None:
             return RequestRole.MAIN
         named = bool(cached.ledger.conversation.hint)
         role = match_history.role_of_request(request, thread, named=named)
-        if role is not RequestRole.SIDE or not await self._holds_own_answers(parsed, hint, found):
+        if role is not RequestRole.SIDE or not await self._holds_own_answers(found):
             return role
         return match_history.role_of_request(request, thread, named=named, holds_own_answers=True)
 
-    async def _holds_own_answers(self, parsed: ParsedRequest, hint: str, found: Match) -> bool:
+    async def _holds_own_answers(self, found: Found) -> bool:
         """Whether a request beside its thread is a loop: its history holds an answer that was given to it there."""
-        request = parsed.request
-        if request.tool_names and match_history.count_unknown_answers(request, found) >= MIN_UNKNOWN_ANSWERS:
+        request = found.parsed.request
+        if request.tool_names and match_history.count_unknown_answers(request, found.match) >= MIN_UNKNOWN_ANSWERS:
             return True
         answers = [m for m in request.messages[:-1] if m.role == "assistant"]
         keys = lookup_keys.side_answer_anchors(request, answers)
-        return await self.conversation_cache.knows_anchor(parsed.tenant, hint, keys)
+        return await self.conversation_cache.knows_anchor(found.parsed.tenant, found.hint, keys)
 
     def record_side_answer(self, placement: Placement, answer: Message) -> None:
         """Remember an answer that was given beside a thread: a request that holds it is a loop. Raises StoreError."""
@@ -301,14 +309,14 @@ class Resolver:
         )
 
     def _create_conversation(
-        self, parsed: ParsedRequest, hint: str, origin: Origin, parent: CachedConversation | None
+        self, found: Found, origin: Origin, parent: CachedConversation | None
     ) -> CachedConversation:
         """`parent` decides whether the conversation is held out, else its own key does."""
-        new_id = self.new_id()
+        parsed, hint, new_id = found.parsed, found.hint, self.new_id()
         if parent is not None:
             held_out = parent.ledger.conversation.chosen_mode == HELD_OUT_MODE
         else:
-            usual = self._effective_mode(parsed, _mode_from_header(parsed.headers), "")
+            usual = self._effective_mode(parsed, found.asked_mode, "")
             key = session_headers.parent_hint(parsed.headers) or hint or new_id
             held_out = usual in ACTING_MODES and self.holdout.is_chosen(parsed.tenant, key)
         return self.conversation_cache.create(
@@ -329,64 +337,66 @@ class Resolver:
 
     # --------------------------------------------------------------------------------------------------------- record
     async def _record_arrival(
-        self,
-        parsed: ParsedRequest,
-        cached: CachedConversation,
-        found: Match,
-        asked_mode: str,
-        taken: TakenOver = NOTHING_TAKEN_OVER,
+        self, found: Found, cached: CachedConversation, origin: Origin = NO_ORIGIN, bound: Set[int] = frozenset()
     ) -> Placement:
-        """Record what is new, and replay the path."""
+        """Record in `cached` what is new, and replay the path. Reasoning of answers at positions `bound` is bound to
+        another context. Plan and requests before a fork's directive were its parent's: they infer no frames."""
+        parsed, match = found.parsed, found.match
         ledger, request = cached.ledger, parsed.request
-        thread = thread_id_for(ledger, found, request, has_replicas=self.conversation_cache.is_shared)
-        new = match_history.new_entries(ledger, request, found, thread, parsed.now)
-        opening = found.kind is MatchKind.NEW
-        events = [_root_started_event(ledger.conversation, new, taken.directive, parsed.now)] if opening and new else []
-        if taken.bound:
-            events.append(_reasoning_removed_event(new, taken.bound, parsed.now))
-        tip_thread = thread_of_tip(ledger, found)
+        thread = thread_id_for(ledger, match, request, has_replicas=self.conversation_cache.is_shared)
+        new = match_history.new_entries(ledger, request, match, thread, parsed.now)
+        events: list[LedgerEvent] = []
+        if new and match.kind is MatchKind.NEW:
+            events.append(_root_started_event(ledger.conversation, new, origin.directive, parsed.now))
+        if bound:
+            events.append(_reasoning_removed_event(new, bound, parsed.now))
+        tip_thread = thread_of_tip(ledger, match)
         before = ledger.threads.get(thread) or tip_thread
         change = changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
-        mode = self._effective_mode(parsed, asked_mode, ledger.conversation.chosen_mode)
-        look = fingerprint_of(before) if new and _may_act(request, mode) else None
-        history = NewHistory(parsed, cached, found, new, events, change, look, infers=not taken.directive)
-        path_state, earlier, seen = await in_slices(self.path_follower.follow(history))
-        values: list[Entry | LedgerEvent | Thread] = [*new, *seen]
-        if change:
-            values.append(change)
-        others: list[Record] = [ledger.conversation] if opening else []
-        if opening or found.kind is MatchKind.COMPACTED:  # both open a history, and may be retried
-            others.append(_opening_anchor_record(parsed, ledger.conversation))
-        await let_others_run(request)
-        if values or others:
-            self.conversation_cache.record(cached, values, others)
-            await let_others_run(request)
-        node = new[-1].id if new else found.path[-1].id
-        if (
-            opening and len(new) > KEYWORD_SCAN_BATCH
-        ):  # decisions attach to the newest entry: only that is replayed again
-            cached.cache_path_state(earlier.tip, earlier)
-        if new:
-            cached.cache_path_state(node, path_state)
+        mode = self._effective_mode(parsed, found.asked_mode, ledger.conversation.chosen_mode)
+        fingerprint = fingerprint_of(before) if new and _may_act(request, mode) else None
+        history = NewHistory(parsed, cached, match, new, events, change, fingerprint, infers=not origin.directive)
+        followed = await in_slices(self.path_follower.follow(history))
+        await self._record(history, followed)
         since = before if change else None
         if tip_thread is not None and tip_thread.id != thread and before is not tip_thread:  # the loop changed its mode
             since = tip_thread if head_of(tip_thread) != head_of(change or before) else None
-        if seen and any(event.kind == BRANCH_SWITCHED_KIND for event in seen):
-            since = thread_on_branch(path_state.branches, change or before)
+        if any(event.kind == BRANCH_SWITCHED_KIND for event in followed.events):
+            since = thread_on_branch(followed.path_state.branches, change or before)
         return Placement(
             parsed,
             cached,
-            path_state,
-            node,
+            followed.path_state,
+            new[-1].id if new else match.path[-1].id,
             thread,
             "asleep",  # preliminary: `_decide` sets the status
-            match_kind=found.kind,
+            match_kind=match.kind,
             previous_thread=since,
             mode=mode,
-            call_ids=found.call_ids,
-            directive_entry=new[taken.at].id if taken.directive else "",
-            group=self._group_of(ledger.conversation, mode, asked_mode),
+            call_ids=match.call_ids,
+            directive_entry=new[origin.directive_at].id if origin.directive else "",
+            group=self._group_of(ledger.conversation, mode, found.asked_mode),
         )
+
+    async def _record(self, history: NewHistory, followed: FollowedPath) -> None:
+        parsed, cached, kind = history.parsed, history.cached, history.found.kind
+        conversation = cached.ledger.conversation
+        values: list[Entry | LedgerEvent | Thread] = [*history.entries, *followed.events]
+        if history.thread:
+            values.append(history.thread)
+        others: list[Record] = [conversation] if kind is MatchKind.NEW else []
+        if kind in (MatchKind.NEW, MatchKind.COMPACTED):  # both open a history, and may be retried
+            anchors = lookup_keys.opening_anchors(parsed.request)
+            others.append(AnchorRecord(conversation.id, conversation.hint, anchors, parsed.now))
+        await let_others_run(parsed.request)
+        if values or others:
+            self.conversation_cache.record(cached, values, others)
+            await let_others_run(parsed.request)
+        if kind is MatchKind.NEW and len(history.entries) > KEYWORD_SCAN_BATCH:
+            # Decisions attach to the newest entry: only that is replayed again.
+            cached.cache_path_state(followed.before.tip, followed.before)
+        if history.entries:
+            cached.cache_path_state(history.entries[-1].id, followed.path_state)
 
     async def _decide(self, placement: Placement, *, in_thread: bool) -> Placement:
         """`in_thread`: a long new history came at once; it is decided in a thread so that other requests are served. So
@@ -463,10 +473,6 @@ def _tool_conflict(request: Request) -> str:
 @lru_cache(REMEMBERED_TOOL_ARRAYS)
 def _has_name_clash(tool_names: tuple[str, ...]) -> bool:
     return any(map(is_stack_tool, tool_names))
-
-
-def _opening_anchor_record(parsed: ParsedRequest, opened: Conversation) -> AnchorRecord:
-    return AnchorRecord(opened.id, opened.hint, lookup_keys.opening_anchors(parsed.request), parsed.now)
 
 
 def _may_act(request: Request, mode: str) -> bool:
