@@ -460,9 +460,9 @@ def _report_of_git(commands: Sequence[ShellCommand], result: str) -> tuple[Mappi
     for at, command in enumerate(commands):
         words = command.words
         if words[:2] == ("git", "diff") and any(word.startswith("--stat") for word in words):
-            lines = [line for line in _STAT_LINE.findall(result[:_MAX_REPORT_LENGTH]) if " => " not in line]
-            parts = (line.rpartition(" | ") for line in lines if not line.startswith(" ..."))
-            counted = {path.strip(): more.split()[0] for path, _, more in parts}
+            rows = [row for row in _STAT_LINE.findall(result[:_MAX_REPORT_LENGTH]) if " => " not in row]
+            cells = (row.rpartition(" | ") for row in rows if not row.startswith(" ..."))
+            counted = {path.strip(): lines.split()[0] for path, _, lines in cells}
             before_paths = takewhile("--".__ne__, words[2:])
             named = {word.rstrip("/") for word in before_paths if word != "HEAD" and not word.startswith("-")}
             if not named:
