@@ -19,14 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from proxy.core.ledger import (
-    Message,
-    Request,
-    RequestSlice,
-    deferred_tools_in,
-    digest_of_tools,
-    without_deferred_tools,
-)
+from proxy.core.ledger import Message, Request, RequestSlice, deferred_tools_in, digest_of_tools, without_deferred_tools
 from proxy.dialects import raw_json
 
 MAX_BODIES = 32

@@ -13,14 +13,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from proxy.core.ledger import ModelResponse, Request
-from proxy.dialects import (
-    CLIENT_RESPONSE_KEY,
-    OPENAI_CHAT,
-    Dialect,
-    ProviderFailure,
-    ResponseWriter,
-    read_failure,
-)
+from proxy.dialects import CLIENT_RESPONSE_KEY, OPENAI_CHAT, Dialect, ProviderFailure, ResponseWriter, read_failure
 from proxy.errors import BudgetSpent, ProxyError, RateLimited, ShuttingDown
 from proxy.upstream import (
     Answer,

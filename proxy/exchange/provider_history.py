@@ -21,13 +21,7 @@ from proxy.dialects.responses import provider_turn
 from proxy.errors import StoreError, UpstreamError
 from proxy.exchange.passthrough_without_turn import is_success
 from proxy.exchange.previous_responses import find_turn_by_id, messages_up_to
-from proxy.exchange.rounds import (
-    ClientRequest,
-    ProviderTurn,
-    Services,
-    count_request_tokens,
-    parse_client_request,
-)
+from proxy.exchange.rounds import ClientRequest, ProviderTurn, Services, count_request_tokens, parse_client_request
 from proxy.upstream import RawHeaders, Upstream, outgoing_headers
 
 READ_SECONDS = 4.0

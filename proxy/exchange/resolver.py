@@ -42,13 +42,9 @@ from proxy.core.ledger import (
 from proxy.core.matching import Match, MatchKind, RequestRole, lookup_keys, match_history
 from proxy.core.memo import RecentCache
 from proxy.core.observers import cache_names_in_slices
-from proxy.core.policy import (
-    build_root,
-)
+from proxy.core.policy import build_root
 from proxy.core.recall import is_unchanged_note, restore_file_contents, uncached_entries
-from proxy.core.tools import (
-    fingerprint_of,
-)
+from proxy.core.tools import fingerprint_of
 from proxy.dialects import Dialect, answers_program
 from proxy.errors import BadRequest
 from proxy.exchange.background.scheduler import hold, in_own_time, in_slices, is_long, let_others_run
@@ -56,13 +52,7 @@ from proxy.exchange.notes.base import Note, NoteWriter, apply_notes
 from proxy.exchange.notes.situation import attach_parent_task
 from proxy.exchange.notes.suggestions import read_frame_activity
 from proxy.exchange.thread import session_headers
-from proxy.exchange.thread.choose_thread import (
-    changed_thread,
-    head_of,
-    thread_id_for,
-    thread_of_tip,
-    thread_on_branch,
-)
+from proxy.exchange.thread.choose_thread import changed_thread, head_of, thread_id_for, thread_of_tip, thread_on_branch
 from proxy.exchange.thread.context_policy import ContextPolicy, PolicyDecision
 from proxy.exchange.thread.conversation_origin import Origin, OriginFinder, fork_point, opening_prompts
 from proxy.exchange.thread.follow_path import KEYWORD_SCAN_BATCH, FollowedPath, NewHistory, PathFollower

@@ -33,13 +33,7 @@ from proxy.exchange.thread.holdout import Holdout
 from proxy.exchange.turn import Toolkit
 from proxy.store import Store
 from proxy.telemetry import EventBus, Metrics
-from proxy.upstream import (
-    FORMS_WITHOUT_RECALL,
-    ContextWindow,
-    LearnedTrait,
-    LearnedTraits,
-    UnknownModel,
-)
+from proxy.upstream import FORMS_WITHOUT_RECALL, ContextWindow, LearnedTrait, LearnedTraits, UnknownModel
 
 NONCE_DIGITS = 12
 """Hex digits."""

@@ -40,15 +40,7 @@ from proxy.core.ledger import Ledger
 from proxy.core.tools import TOOLS, CallGroup, ToolContext, ToolError
 from proxy.dialects import OPENAI_CHAT, raw_json, replace_surrogates
 from proxy.errors import BadRequest, NotFound
-from proxy.exchange import (
-    AppServices,
-    ClientRequest,
-    HeldReply,
-    Reply,
-    Services,
-    build_services,
-    pipeline,
-)
+from proxy.exchange import AppServices, ClientRequest, HeldReply, Reply, Services, build_services, pipeline
 from proxy.store import find_by_id
 from proxy.upstream import Answer, AskedElsewhere, LearnedForms, RawHeaders, Routes, Upstream
 

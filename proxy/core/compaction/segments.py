@@ -20,12 +20,7 @@ from typing import Literal
 import msgspec
 
 from proxy.core.compaction.facts import summarized_positions
-from proxy.core.compaction.message_groups import (
-    NO_GROUP,
-    group_numbers,
-    is_needed_without,
-    notes_beside,
-)
+from proxy.core.compaction.message_groups import NO_GROUP, group_numbers, is_needed_without, notes_beside
 from proxy.core.context import MessageComposer, owner_of
 from proxy.core.frames import (
     FINAL_STATUSES,

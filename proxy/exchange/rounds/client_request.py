@@ -14,14 +14,7 @@ from msgspec.structs import replace
 from proxy.accounting import TokenCounterProtocol
 from proxy.config import Config
 from proxy.core.ledger import Request, Usage
-from proxy.dialects import (
-    Dialect,
-    DialectComposer,
-    ParseCache,
-    countable_texts,
-    token_count_steps,
-    with_token_counts,
-)
+from proxy.dialects import Dialect, DialectComposer, ParseCache, countable_texts, token_count_steps, with_token_counts
 from proxy.exchange.background.cache_pings import CacheKeepAlive
 from proxy.exchange.background.frame_embedder import FrameEmbedder
 from proxy.exchange.background.in_flight import InFlight
@@ -35,14 +28,7 @@ from proxy.exchange.rounds.names_in_body import NamesInBody, read_names, read_na
 from proxy.exchange.rounds.provider_turns import ProviderTurns
 from proxy.exchange.turn import Toolkit
 from proxy.store import ConversationCache
-from proxy.upstream import (
-    ContextWindows,
-    LearnedForms,
-    LearnedTraits,
-    RawHeaders,
-    Route,
-    Routes,
-)
+from proxy.upstream import ContextWindows, LearnedForms, LearnedTraits, RawHeaders, Route, Routes
 
 HUGE_BODY_BYTES = 24 << 20
 """Bodies from this size are parsed in a thread and not cached: 60 MiB on the event loop would block everybody for 0.4

@@ -18,15 +18,7 @@ from proxy.accounting import family_of
 from proxy.dialects import ParseCache, RenderOptions, raw_json
 from proxy.errors import UpstreamError
 from proxy.exchange.rounds.client_request import ClientRequest, Services
-from proxy.upstream import (
-    Answer,
-    Route,
-    UnknownModel,
-    is_busy,
-    note_rest,
-    outgoing_headers,
-    without_credentials,
-)
+from proxy.upstream import Answer, Route, UnknownModel, is_busy, note_rest, outgoing_headers, without_credentials
 
 log = logging.getLogger(__name__)
 

@@ -7,25 +7,14 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from proxy.core.compaction import (
-    KEPT_WINDOW_SHARE,
-    drop_oldest_messages,
-)
+from proxy.core.compaction import KEPT_WINDOW_SHARE, drop_oldest_messages
 from proxy.core.context import AnswersLeftOut, alternate_roles
 from proxy.core.ledger import Message, Request
-from proxy.dialects import (
-    RenderOptions,
-)
+from proxy.dialects import RenderOptions
 from proxy.exchange.rounds.client_request import ClientRequest, Services
-from proxy.exchange.thread.bound_reasoning import (
-    binds_reasoning,
-    strip_client_reasoning,
-)
+from proxy.exchange.thread.bound_reasoning import binds_reasoning, strip_client_reasoning
 from proxy.exchange.thread.quoted_history import QuoteFinder, QuoteRenderOptions
-from proxy.upstream import (
-    ContextWindow,
-    Route,
-)
+from proxy.upstream import ContextWindow, Route
 
 SHORTENED_PROMPT_SHARE = 0.75
 """Share of the prompt limit that a shortened prompt may fill: one that just fits would be shortened every time."""

@@ -7,15 +7,7 @@ from itertools import takewhile
 from msgspec.structs import replace
 
 from proxy.core.frames import BranchState
-from proxy.core.ledger import (
-    Entry,
-    EntryKind,
-    Ledger,
-    Message,
-    Request,
-    Thread,
-    message_id,
-)
+from proxy.core.ledger import Entry, EntryKind, Ledger, Message, Request, Thread, message_id
 from proxy.core.matching import Match, MatchKind, RequestRole, match_history, walk
 
 TWIN_WINDOW_MS = 10_000

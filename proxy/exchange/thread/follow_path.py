@@ -27,27 +27,11 @@ from proxy.core.frames import (
     reduce,
     switch_branch,
 )
-from proxy.core.ledger import (
-    Entry,
-    Ledger,
-    LedgerEvent,
-    Message,
-    Thread,
-)
+from proxy.core.ledger import Entry, Ledger, LedgerEvent, Message, Thread
 from proxy.core.matching import Match, MatchKind
 from proxy.core.observers import cache_names, message_of
-from proxy.core.policy import (
-    find_new_root,
-    forgotten_frames,
-    has_frames_to_infer,
-    has_tool_calls,
-    infer_frames,
-)
-from proxy.core.tools import (
-    due_branch_switch,
-    ends_with_tool_result,
-    frame_tools,
-)
+from proxy.core.policy import find_new_root, forgotten_frames, has_frames_to_infer, has_tool_calls, infer_frames
+from proxy.core.tools import due_branch_switch, ends_with_tool_result, frame_tools
 from proxy.exchange.thread.bound_reasoning import newest_assistant_entry
 from proxy.exchange.thread.context_policy import ContextPolicy
 from proxy.exchange.thread.placement import ParsedRequest
