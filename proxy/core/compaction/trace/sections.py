@@ -174,7 +174,7 @@ def _said_section(texts: Sequence[str], budget: int, count: CountTokens) -> str:
     """The texts of the assistant, oldest first, each whole, as many as fit: plans, then those that say more than what
     would be done next, then the others, the newest first. One that does not fit whole is told by its beginning and its
     last sentence."""
-    kept: dict[int, str] = {}
+    shown: dict[int, str] = {}
     worth = [(_is_plan(text), bool(outcome_part(text)), at) for at, text in enumerate(texts)]
     announcements = [at for plan, outcome, at in worth if not (plan or outcome)]
     for *_, at in sorted(worth, reverse=True):
@@ -183,9 +183,9 @@ def _said_section(texts: Sequence[str], budget: int, count: CountTokens) -> str:
         text = cut_middle(remove_illegal_xml(texts[at]), partial(_fits, count, budget - 1))
         if not text or (GAP_MARKER in text and count(text) < MIN_SECTION_TOKENS):
             continue
-        kept[at] = text
+        shown[at] = text
         budget -= count(text) + 1
-    return PARAGRAPH.join(kept[at] for at in sorted(kept))
+    return PARAGRAPH.join(shown[at] for at in sorted(shown))
 
 
 def written_section(written: Sequence[WrittenText], count: CountTokens) -> str:
