@@ -95,8 +95,8 @@ def prepare_data_directory(settings: Config) -> None:
 SERVER_FILE = "server.json"
 PRESENCE_LOCK = "running.lock"
 """In the data directory: each proxy that runs on it holds a shared lock on this file."""
-ANSWER_TIMEOUT_S = 10.0
-"""Seconds. The first request builds the management API: 0.3 s of work, and 5 s on a busy machine."""
+ANSWER_TIMEOUT_S, PAGE_TIMEOUT_S = 10.0, 30.0
+"""Seconds. The first request builds the management API: 0.3 s of work, and more than 10 s on a very busy machine."""
 DELETION_TIMEOUT_S = 600.0
 """Seconds. A deletion rewrites the file of the store, which takes as long as copying it."""
 
@@ -183,7 +183,12 @@ def find_running_proxy(data: Path) -> ServerInfo | None:
 def fetch_page(server: ServerInfo, path: str) -> str:
     """A page of the running proxy as text. Raises ProxyError where there is no answer, or not status 200."""
     try:
-        status, answer = send_request(server, "GET", path, None, ANSWER_TIMEOUT_S)
+        status, answer = send_request(server, "GET", path, None, PAGE_TIMEOUT_S)
+    except TimeoutError:
+        raise ProxyError(
+            f"the proxy at {server.url} is busy: no answer within {PAGE_TIMEOUT_S:.0f} s; try again",
+            code="proxy_silent",
+        ) from None
     except (OSError, http.client.HTTPException) as error:
         raise ProxyError(
             f"the proxy at {server.url} did not answer: {error}; start it again", code="proxy_silent"

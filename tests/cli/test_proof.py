@@ -6,6 +6,7 @@ import http.client
 import http.server
 import json
 import os
+import socket
 import sys
 import threading
 from collections.abc import Iterator
@@ -15,9 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.cli import context
 from callstack_proxy.cli.context import (
     NotProven,
     ServerInfo,
+    fetch_page,
     find_running_proxy,
     hold_presence,
     holds_presence,
@@ -161,3 +164,11 @@ def test_where_no_lock_tells_a_program_that_proves_nothing_is_none(squatter: Squ
     assert holds_presence(tmp_path) is None
     assert find_running_proxy(tmp_path) is None
     assert TOKEN not in json.dumps(squatter.got)
+
+
+def test_of_a_proxy_that_is_slow_nobody_is_told_to_start_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "PAGE_TIMEOUT_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        slow = ServerInfo(f"http://127.0.0.1:{silent.getsockname()[1]}", TOKEN, os.getpid())
+        with pytest.raises(ProxyError, match="is busy: no answer within 0 s"):
+            fetch_page(slow, "/stack/requests")
