@@ -69,6 +69,7 @@ _MAX_HEADER_LINE_BYTES = 64 * 1024
 _MAX_JOINED_BODY_BYTES = 64 * 1024
 """A body up to this size is written together with its head; a longer one is not worth the copy."""
 
+MAX_REFUSAL_BYTES = 16 << 20
 _PIECE_BYTES = 1 << 20
 """Of a longer body, as much is written at once: a millisecond. 60 MB in one piece hold the event loop for 100 ms."""
 _NOTHING = memoryview(b"")
@@ -116,8 +117,14 @@ class Answer(ABC):
         working."""
 
     async def body(self) -> bytes:
-        """The whole body. Raises as `chunks` does."""
-        return b"".join([chunk async for chunk in self.chunks()])
+        """The whole body, for what is short: a refusal. Raises as `chunks` does, and UpstreamClosed above
+        MAX_REFUSAL_BYTES."""
+        came = bytearray()
+        async for chunk in self.chunks():
+            came += chunk
+            if len(came) > MAX_REFUSAL_BYTES:
+                raise UpstreamClosed("The upstream refused the request with an answer without end. Send it again.")
+        return bytes(came)
 
     def header(self, name: bytes) -> bytes:
         """First value of a header, empty if there is none. `name` in lower case."""

@@ -223,6 +223,17 @@ async def test_s8_an_error_comes_back_with_status_headers_and_bytes(status: int)
         assert answer.header(b"retry-after") == b"7"
 
 
+async def test_of_a_refusal_without_end_only_so_much_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """400 MB of one took as much memory."""
+    monkeypatch.setattr("proxy.upstream.http.MAX_REFUSAL_BYTES", 1_000)
+    head = b"HTTP/1.1 400 X\r\nContent-Length: 999999999\r\n\r\n"
+    async with provider(answering(head + bytes(100_000))) as there, upstream_at(there.url) as upstream:
+        answer = await upstream.send("POST", "/v1/x", b"", [], b"{}")
+        with pytest.raises(UpstreamClosed, match="without end"):
+            await answer.body()
+        await answer.aclose()
+
+
 async def test_s10_a_compressed_answer_is_passed_and_not_decoded() -> None:
     packed = gzip.compress(b'{"a": 1}')
     head = f"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}\r\n\r\n".encode()
