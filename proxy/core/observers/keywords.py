@@ -36,6 +36,8 @@ MIN_WORD_LENGTH = 4  # four digits are a year, a port or an id
 ASSISTANT, USER, TOOL = "assistant", "user", "tool"
 SPEAKER_WEIGHTS: Mapping[str, float] = {ASSISTANT: 3.0, USER: 2.0, TOOL: 0.3}
 """Weight of a mention: the assistant uses its own words again; most of an output is never used."""
+OFTEN = 6
+"""Mentions from which on a name that only outputs have is one of the work."""
 MENTION_SATURATION = 2.0  # mentions that give half of the maximum weight
 
 _FILE_EXTENSIONS = (
@@ -90,12 +92,14 @@ _JOINED_WORD = r"(?:[A-Za-z]?[a-z]+|[A-Z]+)(?:-[a-z]+)*"
 _NOISE = re.compile(
     r"""\W*\d[\d\W]*                                    # line numbers, sizes, times
       | (?=[0-9a-f]*\d)[0-9a-f]{7,40} | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}  # hashes
-      | 0x[0-9a-f]+ | arg_?\d+ | in_progress | is_error | exit_code | tool_use_error
-      | f[a-z2-7]{8} | (?:call|toolu|msg|resp|chatcmpl|run)_\w{6,} # frames and calls
+      | \d{4}-\d\d-\d\d\S*                             # dates, and ids that begin with one
+      | 0x[0-9a-f]+ | arg_?\d+ | in_progress | is_error | exit_code | tool_use_error | files_with_matches | agentId
+      | f[a-z2-7]{8} | toolu_\w+ | (?:call|msg|resp|req|chatcmpl|run)_\w{6,} # frames and calls
+      | (?-i:test_\w+ | Test\w*_\w+ | Test(?:[A-Z][a-z\d]+){2,}) # functions that test
       | \S+@\S+\.\w+                                   # addresses of people
       | (?-i:WORD(?:/WORD){1,2}) # "and/or": a path has a sign of one, or more parts
       | s/\S+/\S* | /?\w+/[dgimpsuy]{1,3}  # replacements, and what follows one
-      | (?:https?:)?//\S* | (?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|io|net|dev)  # and of pages
+      | (?:https?:)?//\S* | (?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|io|net|dev)(?:/\S*)?  # of pages and packages
     """.replace("WORD", _JOINED_WORD),
     re.VERBOSE | re.IGNORECASE,
 )
@@ -206,6 +210,8 @@ def cache_names(messages: Iterable[Message]) -> None:
     for message in messages:
         if len(message.text) <= MAX_CACHED_TEXT_LENGTH:
             _cached_names_of_text(message.text)
+        if message.role == TOOL:
+            _cached_definitions(message.text)
         for call in message.calls:
             if len(call.arguments) <= MAX_CACHED_TEXT_LENGTH:
                 _cached_names_of_arguments(call.arguments)
@@ -295,11 +301,14 @@ def _without_cut_words(text: str) -> str:
     return _FORMATTED.sub(" ", text) if "%" in text else text
 
 
+def _without_escapes(text: str) -> str:
+    is_plain = "\\" not in text and "\x1b" not in text
+    return text if is_plain else _ESCAPE_IN_TEXT.sub(lambda escape: escape[1] or " ", text)
+
+
 def _names_in_order(text: str) -> tuple[str, ...]:
     """An escaped line end or tab in an output is no letter of the word behind it, and a key of JSON is no name."""
-    text = _without_diff_prefixes(text)
-    if "\\" in text or "\x1b" in text:
-        text = _ESCAPE_IN_TEXT.sub(lambda escape: escape[1] or " ", text)
+    text = _without_escapes(_without_diff_prefixes(text))
     if text[:1] in ("{", "["):
         text = _PARAMETER_NAME.sub(" ", text)
     return _names_of_words(_split_words(_without_cut_words(text)))
@@ -309,17 +318,43 @@ _cached_names_of_text = TextCache(_names_in_order, MAX_CACHED_CHARACTERS)
 _cached_names_of_arguments = TextCache(_names_in_arguments, MAX_CACHED_ARGUMENT_CHARACTERS)
 
 
-def rank_names(messages: Iterable[Message], known: Container[str] = ()) -> tuple[str, ...]:
-    """Names in `messages` that are not in `known`, highest worth per token first, ties in order of appearance."""
+_DEFINITION = re.compile(
+    r"\b(?:class|defmodule|defp?|enum|fn|func|function|interface|module|struct|trait|type)\s+"
+    r"(?:\([^)\n]{0,80}\)\s*)?(\w{5,80})"
+)
+
+
+def _definitions_in(text: str) -> tuple[str, ...]:
+    return tuple(_DEFINITION.findall(_without_escapes(text)))
+
+
+_cached_definitions = TextCache(_definitions_in, MAX_CACHED_CHARACTERS)
+
+
+def rank_names(messages: Sequence[Message], known: Container[str] = ()) -> tuple[str, ...]:
+    """Names in `messages` that are not in `known`, highest worth per token first, ties in order of appearance. Of words
+    that only outputs have those that they define or have often: others are mostly what a language and its libraries
+    bring."""
     worths: dict[str, float] = {}
-    for speaker, mentions in _mentions_by_speaker(messages).items():
+    by_speaker = _mentions_by_speaker(messages)
+    outputs = by_speaker.get(TOOL, Counter())
+    defined = frozenset().union(*(_cached_definitions(m.text) for m in messages if m.role == TOOL))
+    rare = {
+        name
+        for name, times in outputs.items()
+        if times < OFTEN and name not in defined and name.replace("_", "").isalpha()
+    }
+    rare -= set(chain.from_iterable(mentions for speaker, mentions in by_speaker.items() if speaker != TOOL))
+    for speaker, mentions in by_speaker.items():
         by_times = {times: mention_weight(speaker, times) for times in set(mentions.values())}
         for name, times in mentions.items():
             worths[name] = worths.get(name, 0.0) + by_times[times]
     scores = {
         name: total / _token_estimates[name]
         for name, total in worths.items()
-        if name not in known and not (name[0] in _PROGRESS_LETTERS and _is_behind_letters(name, worths))
+        if name not in rare
+        and name not in known
+        and not (name[0] in _PROGRESS_LETTERS and _is_behind_letters(name, worths))
     }
     return tuple(sorted(scores, key=scores.__getitem__, reverse=True))
 

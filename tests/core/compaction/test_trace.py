@@ -396,11 +396,14 @@ def test_names_fill_what_room_is_left_those_of_the_assistant_first() -> None:
 @pytest.mark.rows("S0-54")
 def test_names_are_at_most_a_quarter_stand_by_their_file_and_are_clean() -> None:
     looked = Call("c1", "read", '{"filePath": "src/group.py"}')
-    noise = "1004 call_8fd2ab91c \\tsetUp ab12cd34ef me@home.org //example.org/x fabcdefg2 arg_0 in_progress"
+    noise = (
+        "1004 call_8fd2ab91c \\tdef setUp ab12cd34ef me@home.org //example.org/x fabcdefg2 arg_0 in_progress "
+        "toolu_123 req_011CY15Q 2026-02-10T22 2026-01-12-session example.org/pkg/store def test_total func TestAddsTwoRows"
+    )
     messages = (
         Message("assistant", b"", "", "", (looked,), tokens=20),
-        Message("tool", b"", "", f"group_arrays _group_all {noise}", answers="c1", tokens=4_000),
-        said("tool", "create_parser", 10),
+        Message("tool", b"", "", f"def group_arrays def _group_all {noise}", answers="c1", tokens=4_000),
+        said("tool", "def create_parser", 10),
     )
     text = traced(messages=messages, facts=SpanFacts(read=("src/group.py",)))
 

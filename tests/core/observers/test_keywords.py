@@ -127,7 +127,7 @@ def test_what_a_program_cuts_or_sets_around_a_name_is_no_part_of_it() -> None:
         "git diff main_branch...my_branch; go test ./cmd/...\n[test_whole] netstring_server other_server"
     )
 
-    assert set(rank_names([said("tool", shown)])) == {
+    assert set(rank_names([said("assistant", shown)])) == {
         "tests/test_a.py",
         "test_one",
         "netstring_server",
@@ -204,12 +204,25 @@ def test_any_text_may_be_read(text: str) -> None:
 def test_what_the_assistant_used_comes_before_what_only_an_output_holds() -> None:
     """S2-12, S2-13."""
     messages = [
-        said("tool", "noise_one noise_one noise_one used_name"),
+        said("tool", "noise_one " * names.OFTEN + "used_name"),
         said("assistant", "", '{"a":"used_name"}'),
         said("user", "user_name"),
     ]
 
     assert rank_names(messages) == ("used_name", "user_name", "noise_one")
+
+
+@pytest.mark.rows("S0-55")
+def test_of_names_that_only_outputs_have_those_of_the_work_are_told() -> None:
+    """What is defined there, what stands there often, files and data; not what a language and its libraries bring."""
+    shown = (
+        "class OrderBook:\n    def add_order(self):\n        isinstance(x, OrderBase); os.path_join(to_string)\n"
+        "func (s *Store) SaveAll() { strings.HasPrefix(x) }\nsrc/orders/book.py settings.toml order_4711 JIRA-123"
+    )
+
+    assert set(rank_names([said("tool", f"{shown}\n{'tradeLog ' * names.OFTEN}")])) == {
+        "OrderBook", "add_order", "SaveAll", "src/orders/book.py", "settings.toml", "order_4711", "JIRA-123", "tradeLog",
+    }  # fmt: skip
 
 
 def test_of_two_names_equally_used_the_one_that_costs_less_comes_first() -> None:
