@@ -146,8 +146,9 @@ class _Finder:
             self._add(name, _line_about(name, text), execution.entry)
         outcome = outcome_of_line(commands, execution)
         if not lacking and outcome is CommandOutcome.FAILED and (crashed := _only_program(commands)):
-            shown = cut_for_display(" ".join(crashed.words), COMMAND_CHARACTERS)
-            self._add(family_of(crashed), crash_line_of(execution), execution.entry, shown)
+            shown, words = cut_for_display(" ".join(crashed.words), COMMAND_CHARACTERS), crash_line_of(execution)
+            if not _is_wrong_code(crashed, words):
+                self._add(family_of(crashed), words, execution.entry, shown)
         elif not failed:
             for command in commands:
                 if not is_missing(command, missing):
@@ -190,6 +191,14 @@ def _programs_in(command: ShellCommand) -> tuple[str, ...]:
     words = command.words
     modules = tuple(words[at + 1].partition(".")[0] for at in range(len(words) - 1) if words[at] == "-m")
     return (*(word.rpartition("/")[2] for word in words[:2]), *modules)
+
+
+_CANNOT_LOAD = re.compile(r"import|module|load", re.IGNORECASE)
+
+
+def _is_wrong_code(command: ShellCommand, words: str) -> bool:
+    """Whether code in the line crashed by a fault of its own: only what it cannot load is not there."""
+    return command.words[1:2] in (("-c",), ("-e",)) and not _CANNOT_LOAD.search(words)
 
 
 def _only_program(commands: Sequence[ShellCommand]) -> ShellCommand | None:

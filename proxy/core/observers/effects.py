@@ -11,7 +11,7 @@ from proxy.core.observers.call_outcomes import call_failed
 from proxy.core.observers.command_outcomes import is_working_program
 from proxy.core.observers.commands import command_lines_of
 from proxy.core.observers.files import FileAction, observe_files
-from proxy.core.observers.shell import ShellCommand, command_kind_of, family_of, parse_command_line
+from proxy.core.observers.shell import ShellCommand, changes_files, command_kind_of, family_of, parse_command_line
 from proxy.core.observers.step import Step, ToolExecution
 from proxy.core.observers.tool_roles import ToolRole, ToolRoles, normalize_name
 
@@ -103,7 +103,8 @@ def programs_in(execution: ToolExecution, tool_roles: ToolRoles) -> tuple[str, .
     unless it reads files."""
     role = tool_roles.role_of(execution.call.name)
     if role is ToolRole.SHELL:
-        return tuple(family_of(command) for command in _commands_of_call(execution, tool_roles) if _does_work(command))
+        commands = _commands_of_call(execution, tool_roles)
+        return tuple(family_of(each) for each in commands if _does_work(each) or changes_files(each))
     return () if role is ToolRole.READ else (execution.call.name,)
 
 

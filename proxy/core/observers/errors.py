@@ -74,7 +74,11 @@ class ObservedError(msgspec.Struct, frozen=True):
     @property
     def told(self) -> str:
         """The line behind the file or the program that it is about, if it does not begin so itself."""
-        about = "" if self.kind else self.path.replace("\\", "/").rpartition("/")[2] or self.command
+        about = (
+            ""
+            if self.kind
+            else self.path.replace("\\", "/").rpartition("/")[2] or " ".join(self.command.split(" ")[:2])
+        )
         return self.line if self.line.startswith(f"{about}:") or not about else f"{about}: {self.line}"
 
 
@@ -133,7 +137,7 @@ def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator
         return  # what failed without the changes is no error of the work
     check = next((run for run in runs if run.kind and run.outcome is CommandOutcome.FAILED), None)
     path = "" if runs else next((f.path for f in files_touched_by(execution.call, tool_roles) if f.how == CHANGED), "")
-    programs = [check.command] if check else [] if path else programs_in(execution, tool_roles)
+    programs = (check.command,) if check else () if path else programs_in(execution, tool_roles)
     if not (path or programs):
         return  # it only looked for something
     text = head_and_tail_of(output_of(execution.result))
@@ -142,12 +146,9 @@ def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator
     if not lines and call_failed(execution):
         lines = _failure_line(text, last=bool(runs))
     for line in lines:
-        yield ObservedError(
-            cut_for_display(_TAG.sub("", line), MAX_ERROR_LENGTH),
-            check.kind if check else "",
-            path,
-            "".join(programs[-1:]),
-        )
+        told = cut_for_display(_TAG.sub("", line), MAX_ERROR_LENGTH)
+        named = next((program for program in programs if told.startswith(f"{program}: ")), "".join(programs[-1:]))
+        yield ObservedError(told, check.kind if check else "", path, named)
 
 
 def _has_failure(execution: ToolExecution, runs: tuple[CommandRun, ...]) -> bool:

@@ -94,8 +94,9 @@ _NOISE = re.compile(
       | (?=[0-9a-f]*\d)[0-9a-f]{7,40} | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}  # hashes
       | \d{4}-\d\d-\d\d\S*                             # dates, and ids that begin with one
       | 0x[0-9a-f]+ | arg_?\d+ | in_progress | is_error | exit_code | tool_use_error | files_with_matches | agentId
-      | f[a-z2-7]{8} | toolu_\w+ | (?:call|msg|resp|req|chatcmpl|run)_\w{6,} # frames and calls
-      | (?-i:test_\w+ | Test\w*_\w+ | Test(?:[A-Z][a-z\d]+){2,}) # functions that test
+      | f[a-z2-7]{8} | toolu_\w+ | (?:call|msg|resp|chatcmpl|run)_\w{6,} # frames and calls
+      | (?-i:[a-z]{2,8}_(?=\w*[a-z])(?=\w*[A-Z])(?=\w*\d)[A-Za-z\d]{8,}) # and what else has a random id
+      | (?-i:test_\w+ | Test\w*[_/]\S+ | Test(?:[A-Z][a-z\d]+){2,}) # functions that test
       | \S+@\S+\.\w+                                   # addresses of people
       | (?-i:WORD(?:/WORD){1,2}) # "and/or": a path has a sign of one, or more parts
       | s/\S+/\S* | /?\w+/[dgimpsuy]{1,3}  # replacements, and what follows one

@@ -238,11 +238,15 @@ FAILS = "FAILED tests/test_a.py::test_one - assert 1\nFAILED tests/test_a.py::te
          ("git commit: Run the formatter.", "git add: fatal: pathspec 'b.py' did not match")),
         ([REFUSED, COMMITTED], ()),
         ([CRASHED, ([bash("cd assets && node build.js")], ["(no output)"])], ()),
+        ([([bash("mkdir b && cp $(npm root)/x/a.json b/")], ["cp: /x/a.json: No such file or directory\nExit code 1"]),
+          ([bash("cp src/a.json b/")], ["(no output)"])], ()),
+        ([([bash("python3 -c 'import one; one.run(2)'")], ["Traceback (most recent call last):\nValueError: no"])],
+         ("python3 -c: ValueError: no",)),
         ([CRASHED, ([bash("node other.js")], ["done"])], ("node build.js: Error: Build failed with 1 error:",)),
         ([([read("c.py")], ["File does not exist."]),
           ([bash("ls nothing")], ["ls: nothing: No such file or directory\n[exit code 2]"])], ()),
     ],
-    ids=["wider run passed", "told anew", "another run", "refused", "two", "committed", "elsewhere", "other", "looked"],
+    ids=["wider run", "anew", "another", "refused", "two", "made", "elsewhere", "copied", "code", "other", "looked"],
 )  # fmt: skip
 def test_an_error_is_told_until_its_command_works(made: list[Any], errors: tuple[str, ...]) -> None:
     assert known(*made).errors == errors

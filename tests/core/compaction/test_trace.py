@@ -398,7 +398,8 @@ def test_names_are_at_most_a_quarter_stand_by_their_file_and_are_clean() -> None
     looked = Call("c1", "read", '{"filePath": "src/group.py"}')
     noise = (
         "1004 call_8fd2ab91c \\tdef setUp ab12cd34ef me@home.org //example.org/x fabcdefg2 arg_0 in_progress "
-        "toolu_123 req_011CY15Q 2026-02-10T22 2026-01-12-session example.org/pkg/store def test_total func TestAddsTwoRows"
+        "toolu_123 req_011CY15QS2LGwA 2026-02-10T22 2026-01-12-session example.org/pkg/store def test_total "
+        "env_01WuT8wLn4R6oPRMnGBsWbMg func TestAddsTwoRows TestAdds/manual"
     )
     messages = (
         Message("assistant", b"", "", "", (looked,), tokens=20),

@@ -221,7 +221,8 @@ def test_of_names_that_only_outputs_have_those_of_the_work_are_told() -> None:
     )
 
     assert set(rank_names([said("tool", f"{shown}\n{'tradeLog ' * names.OFTEN}")])) == {
-        "OrderBook", "add_order", "SaveAll", "src/orders/book.py", "settings.toml", "order_4711", "JIRA-123", "tradeLog",
+        "OrderBook", "add_order", "SaveAll", "src/orders/book.py", "settings.toml", "order_4711", "JIRA-123",
+        "tradeLog",
     }  # fmt: skip
 
 
