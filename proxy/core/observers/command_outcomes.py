@@ -371,37 +371,9 @@ _SUCCESS_OUTPUT = re.compile(
         )""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
-_FAILURE_WORDS = (
-    "fail",
-    "error",
-    "err!",
-    "issue",
-    "problem",
-    "traceback",
-    "panic",
-    "fault",
-    "reformat",
-    "***",
-    "✘",
-    "not found",
-    "✗",
-    "✕",
-    "offense",
-    "found",
-    ": ",
-)
-_SUCCESS_WORDS = (
-    "pass",
-    "ok",
-    "success",
-    "succeed",
-    "0 ",
-    "no issues",
-    "no problems",
-    "no errors",
-    "built",
-    "file",
-    "finished",
-)
+_FAILURE_MARKS = "fail error err! issue problem traceback panic fault reformat *** ✘ ✗ ✕ offense found"
+_FAILURE_WORDS = (*_FAILURE_MARKS.split(), ": ")
+_SUCCESS_MARKS = "pass ok success succeed built file finished"
+_SUCCESS_WORDS = (*_SUCCESS_MARKS.split(), "0 ", "no issues", "no problems", "no errors")
 _SILENT_ON_SUCCESS = frozenset({LINT, BUILD, TYPES})
 _EMPTY_OUTPUT = re.compile(r"^\W*(?:no output|empty|done)?\W*$", re.IGNORECASE)

@@ -19,54 +19,11 @@ _WAITING_TOOL_NAMES = ("wait", "sleep", "poll", "stdin", "bashoutput", "taskoutp
 """Parts of normalized tool names."""
 _WAITING_COMMANDS = frozenset({"sleep", "wait", "watch"})
 # With a file behind `>`, or `sed -i`, they are recognised as changes first.
-_READ_ONLY_COMMANDS = frozenset(
-    [
-        "ls",
-        "cat",
-        "head",
-        "tail",
-        "less",
-        "more",
-        "grep",
-        "egrep",
-        "rg",
-        "ag",
-        "find",
-        "fd",
-        "tree",
-        "pwd",
-        "wc",
-        "file",
-        "stat",
-        "du",
-        "df",
-        "echo",
-        "printf",
-        "which",
-        "type",
-        "whoami",
-        "date",
-        "env",
-        "ps",
-        "cd",
-        "true",
-        "test",
-        "[",
-        "sort",
-        "uniq",
-        "cut",
-        "tr",
-        "nl",
-        "diff",
-        "cmp",
-        "jq",
-        "awk",
-        "sed",
-        "sleep",
-        "wait",
-        "watch",
-    ]
+_READ_ONLY_NAMES = (
+    "ls cat head tail less more grep egrep rg ag find fd tree pwd wc file stat du df echo printf which "
+    "type whoami date env ps cd true test [ sort uniq cut tr nl diff cmp jq awk sed sleep wait watch"
 )
+_READ_ONLY_COMMANDS = frozenset(_READ_ONLY_NAMES.split())
 _READ_ONLY_GIT_COMMANDS = frozenset(
     {"status", "diff", "log", "show", "blame", "grep", "ls-files", "rev-parse", "branch", "describe"}
 )

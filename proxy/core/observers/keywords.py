@@ -86,8 +86,6 @@ _CUT_BY_DOTS = re.compile(rf"(?<!{_WORD_CHARACTER}){_WORD_CHARACTER}*\w\.\.\.(?!
 """What a text was cut to has no whole word beside the sign for it. `more...)` passes a list on."""
 _FORMATTED = re.compile(rf"%[dfiqrsvx]{_WORD_CHARACTER}*")
 """`%s.json` is no file: a program puts something in its place."""
-_PROGRESS_LETTERS = "FE"
-"""Printed for failed tests without a line end behind."""
 _JOINED_WORD = r"(?:[A-Za-z]?[a-z]+|[A-Z]+)(?:-[a-z]+)*"
 _NOISE = re.compile(
     r"""\W*\d[\d\W]*                                    # line numbers, sizes, times
@@ -351,19 +349,9 @@ def rank_names(messages: Sequence[Message], known: Container[str] = ()) -> tuple
         for name, times in mentions.items():
             worths[name] = worths.get(name, 0.0) + by_times[times]
     scores = {
-        name: total / _token_estimates[name]
-        for name, total in worths.items()
-        if name not in rare
-        and name not in known
-        and not (name[0] in _PROGRESS_LETTERS and _is_behind_letters(name, worths))
+        name: total / _token_estimates[name] for name, total in worths.items() if name not in rare and name not in known
     }
     return tuple(sorted(scores, key=scores.__getitem__, reverse=True))
-
-
-def _is_behind_letters(name: str, names: Container[str]) -> bool:
-    """Whether a name is another one that progress letters were printed in front of."""
-    bare = name.lstrip(_PROGRESS_LETTERS)
-    return bare != name and bare in names
 
 
 def mention_weight(speaker: str, times: int) -> float:

@@ -33,105 +33,39 @@ class LitellmFunction:
     """Members outside OpenAI's API, for other providers."""
 
 
+_CHAT_MEMBERS = (
+    "messages functions function_call temperature top_p n stream stream_options stop max_tokens "
+    "max_completion_tokens modalities prediction audio presence_penalty frequency_penalty logit_bias "
+    "user response_format seed tools tool_choice parallel_tool_calls logprobs top_logprobs "
+    "reasoning_effort verbosity safety_identifier service_tier store prompt_cache_key thinking "
+    "web_search_options"
+)
 CHAT = LitellmFunction(
     "chat",
     "acompletion",
-    frozenset(
-        [
-            "messages",
-            "functions",
-            "function_call",
-            "temperature",
-            "top_p",
-            "n",
-            "stream",
-            "stream_options",
-            "stop",
-            "max_tokens",
-            "max_completion_tokens",
-            "modalities",
-            "prediction",
-            "audio",
-            "presence_penalty",
-            "frequency_penalty",
-            "logit_bias",
-            "user",
-            "response_format",
-            "seed",
-            "tools",
-            "tool_choice",
-            "parallel_tool_calls",
-            "logprobs",
-            "top_logprobs",
-            "reasoning_effort",
-            "verbosity",
-            "safety_identifier",
-            "service_tier",
-            "store",
-            "prompt_cache_key",
-            "thinking",
-            "web_search_options",
-        ]
-    ),
+    frozenset(_CHAT_MEMBERS.split()),
     ("model", "messages"),
     frozenset({"top_k", "context_management", "output_config"}),
+)
+_MESSAGES_MEMBERS = (
+    "messages system max_tokens metadata stop_sequences stream temperature thinking tool_choice tools "
+    "top_k top_p container context_management output_config output_format service_tier cache_control"
 )
 MESSAGES = LitellmFunction(
     "messages",
     "anthropic.messages.acreate",
-    frozenset(
-        [
-            "messages",
-            "system",
-            "max_tokens",
-            "metadata",
-            "stop_sequences",
-            "stream",
-            "temperature",
-            "thinking",
-            "tool_choice",
-            "tools",
-            "top_k",
-            "top_p",
-            "container",
-            "context_management",
-            "output_config",
-            "output_format",
-            "service_tier",
-            "cache_control",
-        ]
-    ),
+    frozenset(_MESSAGES_MEMBERS.split()),
     ("model", "messages", "max_tokens"),
+)
+_RESPONSES_MEMBERS = (
+    "input include instructions max_output_tokens prompt metadata parallel_tool_calls "
+    "previous_response_id reasoning store background stream temperature text tool_choice tools top_p "
+    "truncation user service_tier safety_identifier prompt_cache_key"
 )
 RESPONSES = LitellmFunction(
     "responses",
     "aresponses",
-    frozenset(
-        [
-            "input",
-            "include",
-            "instructions",
-            "max_output_tokens",
-            "prompt",
-            "metadata",
-            "parallel_tool_calls",
-            "previous_response_id",
-            "reasoning",
-            "store",
-            "background",
-            "stream",
-            "temperature",
-            "text",
-            "tool_choice",
-            "tools",
-            "top_p",
-            "truncation",
-            "user",
-            "service_tier",
-            "safety_identifier",
-            "prompt_cache_key",
-        ]
-    ),
+    frozenset(_RESPONSES_MEMBERS.split()),
     ("model", "input"),
 )
 FUNCTION_BY_PATH: Mapping[str, LitellmFunction] = {

@@ -121,17 +121,14 @@ def test_what_a_program_cuts_or_sets_around_a_name_is_no_part_of_it() -> None:
     shown = (
         "FAILED tests/test_a.py::test_one - IndexErro...\n"
         "Running test_whole... ok\n"
-        "FFnetstring_server exiting\n..Fother_server up\n"
         "\x1b[31mred_name\x1b[0m and \\u001b[1mbold_name\\u001b[22m\n"
         "open %s.jsonl, %d_of_all\n"
-        "git diff main_branch...my_branch; go test ./cmd/...\n[test_whole] netstring_server other_server"
+        "git diff main_branch...my_branch; go test ./cmd/...\n[test_whole]"
     )
 
     assert set(rank_names([said("assistant", shown)])) == {
         "tests/test_a.py",
         "test_one",
-        "netstring_server",
-        "other_server",
         "red_name",
         "bold_name",
         "main_branch",
