@@ -39,6 +39,7 @@ from proxy.core.observers.keywords import (
     names_in_messages,
     names_in_text,
     names_still_visible,
+    passing_names,
     rank_names,
 )
 from proxy.core.observers.observe_step import StepObservations, observe

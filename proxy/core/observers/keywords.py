@@ -317,6 +317,7 @@ _cached_names_of_text = TextCache(_names_in_order, MAX_CACHED_CHARACTERS)
 _cached_names_of_arguments = TextCache(_names_in_arguments, MAX_CACHED_ARGUMENT_CHARACTERS)
 
 
+_ERROR_ENDINGS = ("Error", "Exception", "Warning")
 _DEFINITION = re.compile(
     r"\b(?:class|defmodule|defp?|enum|fn|func|function|interface|module|struct|trait|type)\s+"
     r"(?:\([^)\n]{0,80}\)\s*)?(\w{5,80})"
@@ -330,27 +331,24 @@ def _definitions_in(text: str) -> tuple[str, ...]:
 _cached_definitions = TextCache(_definitions_in, MAX_CACHED_CHARACTERS)
 
 
-def rank_names(messages: Sequence[Message], known: Container[str] = ()) -> tuple[str, ...]:
-    """Names in `messages` that are not in `known`, highest worth per token first, ties in order of appearance. Of words
-    that only outputs have those that they define or have often: others are mostly what a language and its libraries
-    bring."""
-    worths: dict[str, float] = {}
+def passing_names(messages: Sequence[Message]) -> frozenset[str]:
+    """Words that only outputs have, that these do not define, and have seldom: mostly what a language and its libraries
+    bring. Paths, files, errors and data are none."""
     by_speaker = _mentions_by_speaker(messages)
-    outputs = by_speaker.get(TOOL, Counter())
     defined = frozenset().union(*(_cached_definitions(m.text) for m in messages if m.role == TOOL))
-    rare = {
-        name
-        for name, times in outputs.items()
-        if times < OFTEN and name not in defined and name.replace("_", "").isalpha()
-    }
-    rare -= set(chain.from_iterable(mentions for speaker, mentions in by_speaker.items() if speaker != TOOL))
-    for speaker, mentions in by_speaker.items():
+    seldom = (name for name, times in by_speaker.pop(TOOL, Counter()).items() if times < OFTEN and name not in defined)
+    words = (name for name in seldom if name.replace("_", "").isalpha() and not name.endswith(_ERROR_ENDINGS))
+    return frozenset(words).difference(*by_speaker.values())
+
+
+def rank_names(messages: Iterable[Message], known: Container[str] = ()) -> tuple[str, ...]:
+    """Names in `messages` that are not in `known`, highest worth per token first, ties in order of appearance."""
+    worths: dict[str, float] = {}
+    for speaker, mentions in _mentions_by_speaker(messages).items():
         by_times = {times: mention_weight(speaker, times) for times in set(mentions.values())}
         for name, times in mentions.items():
             worths[name] = worths.get(name, 0.0) + by_times[times]
-    scores = {
-        name: total / _token_estimates[name] for name, total in worths.items() if name not in rare and name not in known
-    }
+    scores = {name: total / _token_estimates[name] for name, total in worths.items() if name not in known}
     return tuple(sorted(scores, key=scores.__getitem__, reverse=True))
 
 

@@ -19,6 +19,7 @@ from proxy.core.observers.keywords import (
     names_in_text,
     names_in_word,
     names_still_visible,
+    passing_names,
     rank_names,
 )
 from tests.pace import within
@@ -126,7 +127,7 @@ def test_what_a_program_cuts_or_sets_around_a_name_is_no_part_of_it() -> None:
         "git diff main_branch...my_branch; go test ./cmd/...\n[test_whole]"
     )
 
-    assert set(rank_names([said("assistant", shown)])) == {
+    assert set(rank_names([said("tool", shown)])) == {
         "tests/test_a.py",
         "test_one",
         "red_name",
@@ -201,7 +202,7 @@ def test_any_text_may_be_read(text: str) -> None:
 def test_what_the_assistant_used_comes_before_what_only_an_output_holds() -> None:
     """S2-12, S2-13."""
     messages = [
-        said("tool", "noise_one " * names.OFTEN + "used_name"),
+        said("tool", "noise_one noise_one noise_one used_name"),
         said("assistant", "", '{"a":"used_name"}'),
         said("user", "user_name"),
     ]
@@ -210,17 +211,16 @@ def test_what_the_assistant_used_comes_before_what_only_an_output_holds() -> Non
 
 
 @pytest.mark.rows("S0-55")
-def test_of_names_that_only_outputs_have_those_of_the_work_are_told() -> None:
-    """What is defined there, what stands there often, files and data; not what a language and its libraries bring."""
+def test_what_a_language_and_its_libraries_bring_are_passing_names() -> None:
+    """Not what an output defines or has often, nor what the assistant wrote, nor files, errors and data."""
     shown = (
-        "class OrderBook:\n    def add_order(self):\n        isinstance(x, OrderBase); os.path_join(to_string)\n"
+        "class OrderBook:\n    def add_order(self):\n        isinstance(x, OrderBase); os.path_join(to_string(x))\n"
         "func (s *Store) SaveAll() { strings.HasPrefix(x) }\nsrc/orders/book.py settings.toml order_4711 JIRA-123"
     )
 
-    assert set(rank_names([said("tool", f"{shown}\n{'tradeLog ' * names.OFTEN}")])) == {
-        "OrderBook", "add_order", "SaveAll", "src/orders/book.py", "settings.toml", "order_4711", "JIRA-123",
-        "tradeLog",
-    }  # fmt: skip
+    messages = [said("tool", f"{shown} BookError {'tradeLog ' * names.OFTEN}"), said("assistant", "I use path_join.")]
+
+    assert passing_names(messages) == {"OrderBase", "to_string", "HasPrefix"}
 
 
 def test_of_two_names_equally_used_the_one_that_costs_less_comes_first() -> None:

@@ -33,6 +33,7 @@ from proxy.core.observers import (
     names_in_arguments,
     names_in_messages,
     names_in_text,
+    passing_names,
     rank_names,
 )
 from proxy.core.text import TRUNCATION_MARKER, CountTokens, cut_for_display, element, quoted, remove_illegal_xml
@@ -126,8 +127,8 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
         parts[WRITTEN_SECTION] = texts
         budget += count(texts)
     shown = around.to_xml(parts)
-    of_tools = _words_of_calls(messages)
-    ranked = (name for name in rank_names(messages, known) if name not in of_tools)
+    others = _words_of_calls(messages) | passing_names(messages)
+    ranked = (name for name in rank_names(messages, known) if name not in others)
     candidates = _interleave(previous.names, ranked)
     kept_names = min(count(" ".join(previous.names)) + MIN_SECTION_TOKENS, int(MAX_TRACE_TOKENS * NAMES_SHARE))
     name_tokens = max(MIN_NAMES_TOKENS, int((budget - bare) * NAMES_SHARE), kept_names if previous.names else 0)
