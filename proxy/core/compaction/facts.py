@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from proxy.core.compaction.trace import UNDONE_LATER, SpanFacts, merge_facts
 from proxy.core.context import owner_of
 from proxy.core.frames import (
+    CHANGED,
     RETURN_STATUSES,
     Frame,
     PathEntry,
@@ -51,6 +54,8 @@ from proxy.core.observers import (
     covers,
     decode_json_or_text,
     edit_lines,
+    files_touched_by,
+    is_refused_by_user,
     iter_touched_files,
     joined_lines,
     last_outcome_by_kind,
@@ -152,15 +157,18 @@ def facts_of(
     shared_names = telling_names((*own_paths, *(file.path for _, file in iter_touched_files(path, names))))
     texts = texts or FileTexts([step for _, step, _ in in_order], names)
     tree, checks_made = _WorkTree(shared_names), _ChecksMade(names, shared_names, texts)
-    for number, step, observed in in_order:
+    changes = [
+        (at, file.path) for at, (*_, seen) in enumerate(in_order) for file in seen.files if file.action != "read"
+    ]
+    for at, (number, step, observed) in enumerate(in_order):
         away = tree.are_changes_away
         commands_run = observe_commands(step, names, away=True) if away else observed.commands
         steps += tells_of_work(step, names)
         now_working = _programs_that_worked(step, names)
         worked |= now_working
         errors = {
-            error: at
-            for error, at in errors.items()
+            error: runs_before
+            for error, runs_before in errors.items()
             if not (error.command in now_working or _is_mended(error, observed, commands_run))
         }
         if number is None:
@@ -169,7 +177,8 @@ def facts_of(
             continue
         lists_plan = lists_plan or any(isinstance(change, PlanReplaced) for change in observed.plan)
         said.append(announced_part(step.assistant_text) if not number and _ticks_off(observed) else step.assistant_text)
-        _add_step(told_steps, step_line(step, names, away=away, names=shared_names))
+        shown = _without_edits_made_later(step, [path for when, path in changes if when >= at], names)
+        _add_step(told_steps, step_line(shown, names, away=away, names=shared_names))
         checks_made.add_own(step, edits, away=away)
         for file in without_earlier_changes(observed.files, before):
             if file.action == "read":
@@ -196,8 +205,8 @@ def facts_of(
         tuple(decisions),
         tuple(
             dict.fromkeys(
-                f"{error.told} ({ending})" if (ending := checks_made.ending_of(error, at)) else error.told
-                for error, at in errors.items()
+                f"{error.told} ({ending})" if (ending := checks_made.ending_of(error, runs_before)) else error.told
+                for error, runs_before in errors.items()
             )
         ),
         steps,
@@ -209,6 +218,21 @@ def facts_of(
         shared_names,
         frozenset(worked),
     )
+
+
+def _without_edits_made_later(step: Step, changed: Sequence[str], names: ToolRoles) -> Step:
+    """The step without refused edits of files that were `changed` in it or later; a person's refusal stays."""
+    failed = [e for e in step.executions if call_failed(e) and not is_refused_by_user(e.result)]
+    made_later = [
+        execution
+        for execution in failed
+        if any(
+            touched.how == CHANGED and is_same_file(touched.path, path)
+            for touched in files_touched_by(execution.call, names)
+            for path in changed
+        )
+    ]
+    return replace(step, executions=tuple(e for e in step.executions if e not in made_later)) if made_later else step
 
 
 def _programs_that_worked(step: Step, names: ToolRoles) -> frozenset[str]:
@@ -330,11 +354,11 @@ class _ChecksMade:
         self._tell_passed_later(checks.values(), edits)
         self.runs += commands_run
 
-    def ending_of(self, error: ObservedError, at: int) -> str:
-        """What the last runs say of an error that was told when `at` commands had been run; a failure only if no file
-        was changed since."""
+    def ending_of(self, error: ObservedError, runs_before: int) -> str:
+        """What the last runs say of an error that was told when so many commands had been run; a failure only if no
+        file was changed since."""
         outcomes = self.outcomes
-        is_known = outcomes.get(error.kind) or at > self._runs_before_change
+        is_known = outcomes.get(error.kind) or runs_before > self._runs_before_change
         return resolution_of(error, outcomes) if is_known else ""
 
     @property

@@ -7,6 +7,7 @@ from proxy.core.observers.call_outcomes import (
     call_failed,
     exit_code,
     is_failure_text,
+    is_refused_by_user,
     output_of,
 )
 from proxy.core.observers.command_outcomes import CommandOutcome

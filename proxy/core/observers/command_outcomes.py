@@ -65,10 +65,17 @@ def outcome_of_line(commands: Sequence[ShellCommand], execution: ToolExecution) 
     missing = missing_names(execution.result)
     if one_ending and (call_failed(execution) or any(is_missing(commands[at], missing) for at in noisy)):
         return FAILED
+    only_git = all(_program(command) in _QUIET | _READERS for command in commands)
+    if only_git and _COMMITTED.search(head_and_tail_of(execution.result)):
+        return OK
     alone = [at for at in noisy if not _reads_from_pipe(commands, at)]
     if len(alone) == 1 and _program(commands[alone[0]]) not in _READERS and _ends_in_failure(execution.result):
         return FAILED
     return UNKNOWN
+
+
+_COMMITTED = re.compile(r"^\[\S+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] ", re.MULTILINE)
+"""How `git commit` tells what it made."""
 
 
 def summary_line_of(

@@ -237,6 +237,7 @@ FAILS = "FAILED tests/test_a.py::test_one - assert 1\nFAILED tests/test_a.py::te
         ([REFUSED, ([bash("git add b.py")], ["fatal: pathspec 'b.py' did not match\n[exit code 128]"])],
          ("git commit: Run the formatter.", "git add: fatal: pathspec 'b.py' did not match")),
         ([REFUSED, COMMITTED], ()),
+        ([COMMITTED, REFUSED], ("git commit: Run the formatter.",)),
         ([CRASHED, ([bash("cd assets && node build.js")], ["(no output)"])], ()),
         ([([bash("mkdir b && cp $(npm root)/x/a.json b/")], ["cp: /x/a.json: No such file or directory\nExit code 1"]),
           ([bash("cp src/a.json b/")], ["(no output)"])], ()),
@@ -246,7 +247,7 @@ FAILS = "FAILED tests/test_a.py::test_one - assert 1\nFAILED tests/test_a.py::te
         ([([read("c.py")], ["File does not exist."]),
           ([bash("ls nothing")], ["ls: nothing: No such file or directory\n[exit code 2]"])], ()),
     ],
-    ids=["wider run", "anew", "another", "refused", "two", "made", "elsewhere", "copied", "code", "other", "looked"],
+    ids=["wider", "anew", "another", "refused", "two", "made", "again", "elsewhere", "copied", "code", "other", "looked"],
 )  # fmt: skip
 def test_an_error_is_told_until_its_command_works(made: list[Any], errors: tuple[str, ...]) -> None:
     assert known(*made).errors == errors
@@ -877,6 +878,8 @@ def test_a_refused_edit_failed_only_until_the_file_was_changed(call: Made, refus
 
     (line,) = refused.errors
     assert line.startswith("a.py: ")
+    mended = known(([call], [refusal]), ([read("src/a.py")], ["x"]), ([edit("src/a.py")], ["ok"]))
+    assert (": failed (" in refused.told_steps[0], mended.told_steps) == (True, ("read a.py", "edited a.py"))
     assert known(([call], [refusal]), ([read("src/a.py")], ["x"]), ([edit("src/a.py")], ["ok"])).errors == ()
     assert (merge_facts(refused, changed).errors, merge_facts(changed, refused).errors) == ((), (line,))
 
