@@ -36,7 +36,7 @@ MIN_WORD_LENGTH = 4  # four digits are a year, a port or an id
 ASSISTANT, USER, TOOL = "assistant", "user", "tool"
 SPEAKER_WEIGHTS: Mapping[str, float] = {ASSISTANT: 3.0, USER: 2.0, TOOL: 0.3}
 """Weight of a mention: the assistant uses its own words again; most of an output is never used."""
-OFTEN = 6
+OFTEN = 4
 """Mentions from which on a name that only outputs have is one of the work."""
 MENTION_SATURATION = 2.0  # mentions that give half of the maximum weight
 
