@@ -247,7 +247,8 @@ FAILS = "FAILED tests/test_a.py::test_one - assert 1\nFAILED tests/test_a.py::te
         ([([read("c.py")], ["File does not exist."]),
           ([bash("ls nothing")], ["ls: nothing: No such file or directory\n[exit code 2]"])], ()),
     ],
-    ids=["wider", "anew", "another", "refused", "two", "made", "undone", "elsewhere", "copied", "code", "other", "look"],
+    ids=["wider", "anew", "another", "refused", "two", "made", "undone", "elsewhere", "copied", "code", "other",
+         "look"],
 )  # fmt: skip
 def test_an_error_is_told_until_its_command_works(made: list[Any], errors: tuple[str, ...]) -> None:
     assert known(*made).errors == errors
