@@ -129,6 +129,7 @@ CHECKS = {
         ("mypy . 2>&1 | grep error", "", [UNKNOWN]),
         ("mypy . 2>&1 | tail -3", "", [OK]),
         ("cat old.log; pytest -q", "x: error: y", [UNKNOWN]),
+        ("pytest -q > log; python sum.py log", "Passed: 89, Failed: 1", [FAILED]),
     ],
 )
 def test_each_command_of_a_line_has_its_own_evidence_or_none(
@@ -152,6 +153,8 @@ def test_each_command_of_a_line_has_its_own_evidence_or_none(
         ("make docs; echo done", "done\nExit code: 0", UNKNOWN),
         ("cd docs && make docs", "x\nExit code: 0", OK),
         ("frobnicate --all", "bash: line 1: frobnicate: command not found", FAILED),
+        ("git add -A && git commit -m x", "[main 12e2d10] x\n 1 file changed", OK),
+        ("git commit -m x && ./deploy.sh", "[main 12e2d10] x\n 1 file changed", UNKNOWN),
     ],
 )
 def test_a_line_without_a_check_ended_as_its_evidence_says(line: str, output: str, told: CommandOutcome) -> None:

@@ -35,7 +35,7 @@ DECISIONS_SHARE = 0.12
 ERRORS_SHARE = 0.07
 BROKEN_SHARE = 0.10
 STEPS_SHARE = 0.30
-NAMES_SHARE = 0.12
+NAMES_SHARE = 0.16
 """Maximum share of each section, in the order in which they take their room; what one leaves is the next one's."""
 MIN_SECTION_TOKENS = 30
 """Minimum tokens of a section in a small trace: a line or two."""
@@ -45,7 +45,7 @@ MIN_EDITS_TOKENS = 70
 """The same for edits: one with the old and the new text."""
 MIN_ERRORS_TOKENS = 80
 """The same for errors, if the steps keep theirs: the names of two or three failed tests."""
-MIN_NAMES_TOKENS = 160
+MIN_NAMES_TOKENS = 200
 """Tokens that names may take in a small trace, if nothing else needs them."""
 FAILED_FACTOR = 2
 """A failed frame may say more about attempts and errors."""
