@@ -146,9 +146,9 @@ def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator
     if not lines and call_failed(execution):
         lines = _failure_line(text, last=bool(runs))
     for line in lines:
-        told = cut_for_display(_TAG.sub("", line), MAX_ERROR_LENGTH)
-        named = next((program for program in programs if told.startswith(f"{program}: ")), "".join(programs[-1:]))
-        yield ObservedError(told, check.kind if check else "", path, named)
+        shown = cut_for_display(_TAG.sub("", line), MAX_ERROR_LENGTH)
+        named = next((program for program in programs if shown.startswith(f"{program}: ")), "".join(programs[-1:]))
+        yield ObservedError(shown, check.kind if check else "", path, named)
 
 
 def _has_failure(execution: ToolExecution, runs: tuple[CommandRun, ...]) -> bool:
