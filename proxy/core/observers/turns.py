@@ -176,11 +176,9 @@ def ends_with_user_message(messages: Sequence[Message]) -> bool:
         return False
     if any(m.loaded_tools for m in takewhile(lambda m: m.answers, newest_first)):
         return False
-    return (
-        "<" not in last.text
-        or not _CLIENT_ELEMENT.search(last.text[: 4 * MAX_TURN_TEXT_LENGTH])
-        or bool(_strip_client_markup(last.text))
-    )
+    begun = last.text[: 4 * MAX_TURN_TEXT_LENGTH]
+    is_plain = "<" not in begun or not (_CLIENT_ELEMENT.search(begun) or _WRAPPER.match(begun))
+    return is_plain or bool(_strip_client_markup(last.text))
 
 
 _CLIENT_TAG_NAME = (
@@ -295,9 +293,10 @@ def order_of(text: str) -> str:
 
 
 def _without_markup(text: str) -> str:
-    return _SLASH_COMMAND.sub("", _IMAGE_PATH.sub("", without_client_elements(text, 4 * MAX_TURN_TEXT_LENGTH)).strip())[
-        :MAX_TURN_TEXT_LENGTH
-    ].strip()
+    """Empty, too, where nothing is said but where the user works, and with what."""
+    own = _SLASH_COMMAND.sub("", _IMAGE_PATH.sub("", without_client_elements(text, 4 * MAX_TURN_TEXT_LENGTH)).strip())
+    own = own[:MAX_TURN_TEXT_LENGTH].strip()
+    return own if _WRAPPER.sub(_closed_element_removed, own).strip() else ""
 
 
 _strip_client_markup = TextCache(_without_markup, MAX_CACHED_CHARACTERS)
@@ -307,8 +306,18 @@ def without_client_elements(text: str, max_characters: int) -> str:
     """The text between client elements, within the first `max_characters` characters; without quotes around it all."""
     text = without_quotes_around(text)
     if "<" in text:
+        text = _marked_words(text)
         text = _COMMAND_ARGUMENTS_TAG.sub("", _CLIENT_ELEMENT.sub("", text[:max_characters]))
     return without_quotes_around(text.strip())[:max_characters].strip()
+
+
+def _marked_words(text: str) -> str:
+    """The user's words, where a client marks them (VS Code, Cursor, Windsurf) among what it adds; else all."""
+    marked = _MARKED_WORDS.search(text) if "</user" in text or "</USER_REQUEST" in text else None
+    return marked[2].strip() if marked and text.lstrip().startswith("<") else text
+
+
+_MARKED_WORDS = re.compile(r"^[ \t]*<(user_query|userRequest|USER_REQUEST)>(.*?)</\1>", re.DOTALL | re.MULTILINE)
 
 
 def without_quotes_around(text: str) -> str:
@@ -372,7 +381,7 @@ def task_text_of(text: str) -> str:
     if _CLIENT_MESSAGE.match(text):
         return ""
     text = _IMAGE_PATH.sub("", _SLASH_COMMAND.sub("", text.lstrip())).strip() or text
-    text = said = _NO_TASK.sub("", _WRAPPER.sub("", _CLIENT_ELEMENT.sub("", text))).strip()
+    text = said = _NO_TASK.sub("", _WRAPPER.sub("", _CLIENT_ELEMENT.sub("", _marked_words(text)))).strip()
     if _CLIENT_TEXT.match(text):
         return ""
     while courtesy := _COURTESY.match(said) or _PRAISE.match(said) or _OTHER_TOPIC.match(said):
@@ -449,7 +458,8 @@ _TRANSITION = re.compile(rf"\A(?:{PHRASES.transitions.pattern}[\s,:]*)+", re.IGN
 _WRAPPER = re.compile(
     r"""(?:^[ \t]*|(?<=>))
         <((?:[a-z]+[_-])*(?:info|contexts?|details|files?|status|rules|env|environment|workspace|metadata|history
-          |reminders?|settings|preferences|timestamp|date|time|cwd|memory|memories)|user_instructions|stack-context)
+          |reminders?|settings|preferences|timestamp|date|time|cwd|memory|memories|layout)|user_instructions
+          |EnvironmentContext|editorContext|reminderInstructions|stack-context)
         \b[^>]{0,400}>.*?(?:</\1>|\Z)""",
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )

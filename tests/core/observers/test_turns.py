@@ -134,6 +134,11 @@ def test_what_the_user_typed_is_found_among_a_clients_mark_up() -> None:
     )
     assert typed_text_of(wrapped) == "build a shop"
     assert typed_text_of("/them\n\nok, next") == "ok, next"
+    attached = '<attachments>\n<attachment id="a.py">\nx = 1\n</attachment>\n</attachments>\n<editorContext>\n'
+    vs_code = attached + "a.py is open.\n</editorContext>\n<userRequest>\nok, add a retry\n</userRequest>"
+    assert typed_text_of(vs_code) == "ok, add a retry"
+    assert task_text_of(vs_code) == "Add a retry"
+    assert typed_text_of("Rename <user_query> to <q>a</user_query>") == "Rename <user_query> to <q>a</user_query>"
 
 
 QWEN_FIRST = (
@@ -144,11 +149,24 @@ CODEX_FIRST = (
     "# AGENTS.md instructions for /srv/shop\n\n<INSTRUCTIONS>\n# Notes\n- Fix the build first.\n\n</INSTRUCTIONS>"
     "<environment_context>\n  <cwd>/srv/shop</cwd>\n</environment_context>"
 )
+VS_CODE_FIRST = (
+    "<environment_info>\nThe user's current OS is: Linux\n</environment_info>\n"
+    "<workspace_info>\nI am working in a workspace with the following folders:\n- /srv/shop\n</workspace_info>"
+)
+KIRO_FIRST = "<EnvironmentContext>\nThis is about the user's environment.\n</EnvironmentContext>"
 GPTME_NAG = "<system>No tool call detected in last message. Did you mean to finish?</system>"
 
 
 @pytest.mark.parametrize(
-    "text", [QWEN_FIRST, f"<session_context>\n{QWEN_FIRST}\n</session_context>", CODEX_FIRST, GPTME_NAG]
+    "text",
+    [
+        QWEN_FIRST,
+        f"<session_context>\n{QWEN_FIRST}\n</session_context>",
+        CODEX_FIRST,
+        VS_CODE_FIRST,
+        KIRO_FIRST,
+        GPTME_NAG,
+    ],
 )
 def test_what_a_client_says_in_the_users_name_is_no_request(text: str) -> None:
     assert first_user_text([text, "Make the tests green."], 400) == "Make the tests green."
