@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from proxy.core.ledger import (
-    NAMESPACE_PREFIXES,
     REFUSED_CALLS_KEY,
     UNSHOWN_TEXT_KEY,
     CallAssembler,
@@ -40,9 +39,7 @@ MAX_BODY_BYTES_READ = 64 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 """Bytes kept of an error that cannot be shown because the client's stream has begun."""
 EVENT_STREAM_TYPE = "text/event-stream"
-_STACK_TOOL = re.compile(
-    b'"(?:' + b"|".join(re.escape(prefix.encode()) for prefix in NAMESPACE_PREFIXES) + b")?" + b"stack"
-)
+_STACK_TOOL = re.compile(rb'"\s*(?:[A-Za-z_]{1,64}[.:/]{1,2})?stack')
 """How the name of a tool of ours begins in JSON."""
 LEADING_BYTES = b" \t\r\n\xef\xbb\xbf"
 """White space and a byte order mark."""

@@ -19,7 +19,7 @@ def under(prefix: str, made: ScriptedCall) -> ScriptedCall:
     return replace(made, name=prefix + made.name)
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("prefix", [*PREFIXES[:3], "tools::"])
 def test_a_tool_of_ours_under_a_prefix_is_ours(stage: Stage, provider: ScriptedProvider, prefix: str) -> None:
     """Nobody but the provider sees the call; it goes back under the name that was offered, its result with it."""
     chat = stage.chat()
@@ -31,7 +31,7 @@ def test_a_tool_of_ours_under_a_prefix_is_ours(stage: Stage, provider: ScriptedP
 
     assert asked.calls == [("bash", '{"command": "ls"}')]
     assert answer.text == "Done."
-    assert not any(b"stack_frame" in told.raw or b"functions" in told.raw for told in (asked, answer))
+    assert not any(b"stack_frame" in told.raw or prefix.encode() in told.raw for told in (asked, answer))
     assert list(chat.proxy.statuses().items()) == [("add a login", "in_progress"), ("Auth", "completed")]
     for received in provider.received[1:]:
         names = {made.name for made in received.calls}

@@ -8,6 +8,7 @@ cannot form cycles, so the garbage collector skips them (`gc=False`).
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
@@ -42,8 +43,16 @@ NAMESPACE_PREFIXES = ("functions.", "functions:", "default_api.", "default_api:"
 (GPT-5 and gpt-oss, Gemini)."""
 
 
+_OURS_AMONG_MARKS = re.compile(
+    r"\s*(?:(?:functions?|tools?|default_api|commentary)(?:\.|::?|/))?(stack(?:_\w*)?)(?:(?:\s|:\d|<\|).*)?", re.DOTALL
+)
+"""A name of ours in a namespace of prompt templates, with their marks behind it: gpt-oss `<|channel|>`, Kimi `:0`."""
+
+
 def without_namespace(name: str) -> str:
     """The name of the tool that is meant."""
+    if "stack" in name and (ours := _OURS_AMONG_MARKS.fullmatch(name)):
+        return ours[1]
     if name.startswith(NAMESPACE_PREFIXES):
         return next(name[len(prefix) :] for prefix in NAMESPACE_PREFIXES if name.startswith(prefix))
     return name
