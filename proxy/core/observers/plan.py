@@ -255,17 +255,11 @@ def reconcile_plan(known: Sequence[MirroredItem], change: PlanChange) -> PlanDif
     return _diff_item(known, change)
 
 
-def without_task_itself(change: PlanChange, task: Container[str], known: Sequence[MirroredItem]) -> PlanChange:
-    """The change without a new item in the words of the `task` that the plan is for (`bare_task`): work on that item
-    is work on the task. An open item among the `known` ones stays what it is."""
-    own_titles = {bare_task(was.title) for was in known if was.status in OPEN_STATUSES}
-
-    def is_task(title: str | None) -> bool:
-        return title is not None and (bare := bare_task(title)) in task and bare not in own_titles
-
+def without_task_itself(change: PlanChange, task: Container[str]) -> PlanChange:
+    """The change without an item in the words of the `task` that the plan is for (`bare_task`): it is the task."""
     if isinstance(change, PlanReplaced):
-        return replace(change, items=tuple(item for item in change.items if not is_task(item.title)))
-    return replace(change, title=None) if change.created and is_task(change.title) else change
+        return replace(change, items=tuple(item for item in change.items if bare_task(item.title) not in task))
+    return replace(change, title=None) if change.created and bare_task(change.title or "") in task else change
 
 
 def _diff_list(known: Sequence[MirroredItem], items: Sequence[PlanItem]) -> PlanDiff:

@@ -48,9 +48,8 @@ def continues_turn(previous_text: str, closing: str, text: str) -> bool:
 def continues_by_wording(closing: str, text: str) -> bool | None:
     """The same by wording alone; None where it does not decide."""
     typed = typed_text_of(text)
-    if not typed or _CLIENT_TEXT.match(typed) or _TASK_NOTICE.match(text) or _CLIENT_MESSAGE.match(text):
-        return True
-    if asks_for_summary(text):
+    is_client_text = _CLIENT_TEXT.match(typed) or _TASK_NOTICE.match(text) or _CLIENT_MESSAGE.match(text)
+    if not typed or is_client_text or asks_for_summary(text):
         return True
     rest = _without_acknowledgement(typed)
     further = _further_order(rest)
@@ -384,10 +383,8 @@ def task_text_of(text: str) -> str:
     text = said = _NO_TASK.sub("", _WRAPPER.sub("", _CLIENT_ELEMENT.sub("", _marked_words(text)))).strip()
     if _CLIENT_TEXT.match(text):
         return ""
-    while courtesy := _COURTESY.match(said) or _PRAISE.match(said) or _OTHER_TOPIC.match(said):
-        if _is_order(_without_acknowledgement(courtesy[0])):  # "Please fix the cart."
-            break
-        said = said[courtesy.end() :].strip()
+    while (before := _BEFORE_TASK.match(said)) and not _is_order(_without_acknowledgement(before[0])):
+        said = said[before.end() :].strip()
     if (further := _further_order(_without_acknowledgement(said))) and not _WANT.match(further):
         return _as_sentence(further)
     task = _without_introduction(said)
@@ -438,20 +435,15 @@ def _as_sentence(text: str) -> str:
     return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 
-_COURTESY = re.compile(
-    rf"""\A(?:{PHRASES.greetings.pattern}
-      |{PHRASES.acknowledgements.pattern})
-      (?:\s[\w'-]{{1,20}}){{0,3}}[ \t]*(?:[,.!;:\u3002\uff01\uff0c]+|\n|\Z)""",
+_BEFORE_TASK = re.compile(
+    rf"""(?:{PHRASES.greetings.pattern}|{PHRASES.acknowledgements.pattern})
+        (?:\s[\w'-]{{1,20}}){{0,3}}[ \t]*(?:[,.!;:\u3002\uff01\uff0c]+|\n|\Z)
+      | (?:it['\u2019]?s|that['\u2019]?s|this\sis|looks|sounds)\s(?:\w+\s)?
+        (?:perfect|great|good|fine|ok(?:ay)?|nice|excellent|awesome)[ \t]*(?:[.!,;]+|\n|\Z)
+      | {PHRASES.new_topic.pattern}\s*(?:[.!,;:\uff0c\uff1a\u2013\u2014]|-\s)""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""A few words that end with a mark or a line."""
-_PRAISE = re.compile(
-    r"(?:it['\u2019]?s|that['\u2019]?s|this\sis|looks|sounds)\s(?:\w+\s)?"
-    r"(?:perfect|great|good|fine|ok(?:ay)?|nice|excellent|awesome)[ \t]*(?:[.!,;]+|\n|\Z)",
-    re.IGNORECASE,
-)
-_OTHER_TOPIC = re.compile(rf"{PHRASES.new_topic.pattern}\s*(?:[.!,;:\uff0c\uff1a\u2013\u2014]|-\s)", re.IGNORECASE)
-"""Says no more than that another task follows: "Unrelated: ..."."""
+"""A greeting, thanks or praise in a few words that end with a mark or a line, or words for another task."""
 _TRANSITION = re.compile(rf"\A(?:{PHRASES.transitions.pattern}[\s,:]*)+", re.IGNORECASE)
 
 

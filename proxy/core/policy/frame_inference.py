@@ -172,8 +172,7 @@ def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
     home = inference.tree.frames[plan_parent(inference.tree)]
     task = {bare_task(home.title), bare_task(home.criteria)}
     for change in plan_changes:
-        known = _mirrored_items(inference.tree)
-        diff = reconcile_plan(known, without_task_itself(change, task, known))
+        diff = reconcile_plan(_mirrored_items(inference.tree), without_task_itself(change, task))
         changing = answered.get(change.entry, "")
         is_behind = not opened or changing in behind
         inference.calls_behind = frozenset(calls[calls.index(changing) + 1 :] if changing in calls else ())
