@@ -174,7 +174,8 @@ def test_each_order_is_one_request_and_its_note_tells_of_its_own_work(program: l
         request = talk.story.tree.active_frame
         if is_popped := pops and request.origin == "request":
             talk.pops(request.id, "It works.")
-    tree = talk.user("Next task: draw a logo").arrives() and talk.story.tree
+    talk.user("Next task: draw a logo").arrives()
+    tree = talk.story.tree
 
     titles = [bare_task(f.title) for f in tree.frames.values() if f.origin == "request"]
     assert titles == [*map(bare_task, begun), "draw a logo"]
