@@ -65,8 +65,9 @@ def _shot(page: Page, origin: str, number: int) -> bytes:
     page.goto(f"{origin}/console/conversations")
     page.locator('a[href^="/console/conversations/"]').first.click()
     page.goto(f"{page.url.partition('?')[0]}?at={number}")
-    top = page.locator("#context-heading").bounding_box()
-    page.evaluate("top => window.scrollTo(0, top)", (top["y"] if top else 0) - 12)
+    heading, title = page.locator("#context-heading").bounding_box(), page.locator(".heading.title").bounding_box()
+    if heading and title:  # the title stays at the top, above what is behind it
+        page.evaluate("top => window.scrollTo(0, top)", heading["y"] - title["height"] - 12)
     return page.screenshot()
 
 
