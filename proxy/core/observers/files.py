@@ -24,7 +24,7 @@ from proxy.core.frames import (
     one_spelling,
 )
 from proxy.core.ledger import Call, OpenCalls
-from proxy.core.memo import TextCache
+from proxy.core.memo import RecentCache, TextCache
 from proxy.core.observers.call_outcomes import batch_parts_of, call_failed
 from proxy.core.observers.command_outcomes import CommandOutcome, outcomes_of_checks
 from proxy.core.observers.commands import command_lines_of, tree_moves_of
@@ -42,6 +42,8 @@ from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRo
 
 MAX_PATH_LENGTH = 400  # characters; a longer text is no path
 MAX_FILES_PER_STEP = 200
+MAX_OBSERVED_CHARACTERS = 4 * 1024 * 1024
+"""Of calls and results whose files are remembered."""
 
 
 class FileAction(StrEnum):
@@ -61,13 +63,25 @@ class ObservedFile(msgspec.Struct, frozen=True):
     reported: str = ""
 
 
+_observed = RecentCache[tuple[ToolExecution, ToolRoles], tuple[ObservedFile, ...]](MAX_OBSERVED_CHARACTERS)
+
+
 def observe_files(step: Step, tool_roles: ToolRoles) -> tuple[ObservedFile, ...]:
     """What a step did to files, each pair of file and action once, in order."""
     files: dict[ObservedFile, None] = {}
     for execution in step.executions:
-        changes = _changes_before_a_check if call_failed(execution) else _files_of_call
-        files |= dict.fromkeys(changes(execution, tool_roles))
+        files |= dict.fromkeys(_files_of_execution(execution, tool_roles))
     return tuple(files)[:MAX_FILES_PER_STEP]
+
+
+def _files_of_execution(execution: ToolExecution, tool_roles: ToolRoles) -> tuple[ObservedFile, ...]:
+    """Remembered: planning over a long history asks a dozen times of each call."""
+    key = execution, tool_roles
+    if (known := _observed.find(key)) is not None:
+        return known
+    read = _changes_before_a_check if call_failed(execution) else _files_of_call
+    size = len(execution.call.arguments) + len(execution.result) + 1
+    return _observed.keep(key, tuple(read(execution, tool_roles)), size)
 
 
 def _files_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator[ObservedFile]:

@@ -70,8 +70,8 @@ def normalize_name(name: str) -> str:
     return _SERVER_PREFIX.sub("", name).translate(_NAME_SEPARATORS).casefold()
 
 
-class ToolRoles(msgspec.Struct, frozen=True):
-    """Tools by normalized name."""
+class ToolRoles(msgspec.Struct, frozen=True, eq=False):
+    """Tools by normalized name. Two of them are never equal, so what was observed by one can be remembered."""
 
     tools: Mapping[str, ToolSpec]
 
