@@ -286,7 +286,7 @@ class Config(StrictModel):
     """Requests a minute of one tenant on `/stack`, beyond which it is told 429 and when to ask again; 0: any number.
     Operators are not counted, so neither is anybody with `tenancy: single`."""
 
-    assembly_budget_ms: int = Field(default=1000, ge=1)
+    assembly_budget_ms: int = Field(default=2000, ge=1)
     """Milliseconds the rewriting of one request may take; then the original goes upstream. With a database that several
     proxies share, a request waits for that up to two seconds longer."""
 
