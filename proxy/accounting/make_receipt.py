@@ -99,7 +99,7 @@ class RequestAccount:
         """What the answers named as their cost, one for each round that was answered."""
         self._price_factor: float | None = None
         """What bills came to, as a multiple of list prices; None where no bill of this upstream is known."""
-        self._own = (0, 0, 0)
+        self._added = (0, 0, 0)
         self._long_head = self._was_long_head = False
         """Whether the head is written for the longer lifetime, for which the client did not ask; and was before."""
         self._reread_tokens: int | None = 0
@@ -116,13 +116,13 @@ class RequestAccount:
         self,
         chain: PromptChain | HashedChain,
         *,
-        own_tools: int = 0,
-        own_texts: int = 0,
-        own_traces: int = 0,
+        added_tools: int = 0,
+        added_texts: int = 0,
+        added_traces: int = 0,
         brief_tools: int = 0,
     ) -> None:
-        """A round leaves. `own_tools` and `own_texts` are tokens in `chain` that are ours; `own_traces` are those of
-        `own_texts` that stand for frames; `brief_tools` are missing in the client's tools."""
+        """A round leaves. `added_tools` and `added_texts` are tokens in `chain` that we added; `added_traces` are
+        those of `added_texts` that stand for frames; `brief_tools` are missing in the client's tools."""
         accountant, warm = self._accountant, self.is_taken_as_warm
         # A thread that sleeps sends what came.
         hashed = self._hashed_chain if chain == self.chain else hash_chain(chain)
@@ -144,9 +144,9 @@ class RequestAccount:
             )
         )
         if len(self._rounds) == 1:
-            self._first_chain, self._clients_in_first = hashed, hashed.total - own_tools - own_texts
+            self._first_chain, self._clients_in_first = hashed, hashed.total - added_tools - added_texts
         self.newest_chain = hashed
-        self._own = (own_tools, own_texts, own_traces)
+        self._added = (added_tools, added_texts, added_traces)
         self._brief_tools = brief_tools
         self.tokens_sent += hashed.total
 
@@ -243,7 +243,7 @@ class RequestAccount:
             saved = min(saved, 0.0)
         weighed = self._plan_cost(plan, billed, basis, saves_nothing=saves_nothing, failed=failed) if plan else None
         fixed = _use_of_beginning(untouched, self._fixed)
-        own_tools, own_texts, own_traces = self._own
+        added_tools, added_texts, added_traces = self._added
         tokens_saved = self.tokens_in - total if rounds else 0
         if came_to_nothing:
             tokens_saved = min(tokens_saved, 0)
@@ -256,9 +256,9 @@ class RequestAccount:
             tokens_saved=tokens_saved,
             fixed_in=self._fixed,
             fixed_sent=self._fixed * rounds,
-            own_tools=own_tools,
-            own_texts=own_texts,
-            own_traces=own_traces,
+            own_tools=added_tools,
+            own_texts=added_texts,
+            own_traces=added_traces,
             own_rounds=total - last,
             sent=newest if rounds == 1 else sum((each.use for each in sent), _NO_CACHE_USE),
             untouched=untouched,

@@ -100,7 +100,9 @@ async def find_turn_by_id(services: Services, tenant: str, name: str) -> tuple[C
 def differs_from_provider(rounds: Sequence[Round]) -> bool:
     """Whether the provider has another answer under this turn's id than the client was told: it has hidden calls, or
     answers a context of ours."""
-    return len(rounds) > 1 or any(done.spoken.own_calls or CLIENT_RESPONSE_KEY in done.spoken.extra for done in rounds)
+    return len(rounds) > 1 or any(
+        done.spoken.proxy_calls or CLIENT_RESPONSE_KEY in done.spoken.extra for done in rounds
+    )
 
 
 def tombstone(name: str) -> str:

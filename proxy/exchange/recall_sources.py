@@ -42,7 +42,7 @@ FINISHED_FRAME_ROLE = "finished frame"
 
 async def find_related_ledgers(services: Services, turn: Turn, spoken: ModelResponse) -> tuple[Ledger, ...]:
     """Ledgers of the conversations that the recalls of a round may read."""
-    calls = [call for call in spoken.own_calls if is_recall(call)]
+    calls = [call for call in spoken.proxy_calls if is_recall(call)]
     if not calls:
         return ()
     tree = turn.path_state.tree
@@ -69,7 +69,7 @@ async def search_other_conversations(
         return NO_OTHER_HITS
     here = {turn.placement.conversation, *(ledger.conversation.id for ledger in ledgers)}
     tenant, store = turn.placement.ledger.conversation.tenant, services.recorder.store
-    queries, embedder = recall_queries(spoken.own_calls)[:MAX_QUERIES], services.frame_embedder
+    queries, embedder = recall_queries(spoken.proxy_calls)[:MAX_QUERIES], services.frame_embedder
     # Beside each other, and before the time of the searches begins: a slow model takes no words from them.
     vectors = await asyncio.gather(*map(embedder.query_vector, queries)) if embedder else [None] * len(queries)
     found: dict[str, CrossConversationHits] = {}

@@ -31,7 +31,7 @@ async def relay(handler: RequestHandler, turn: Turn | None) -> None:
         return
     if not is_success(got):
         handler.record.form = ""  # our additions were not the cause
-    if not is_success(got) and handler.placement.status != "bypass":
+    if not is_success(got) and not handler.placement.refers_to_providers_content:
         handler.record.mark_failed("upstream_error")
     _, spoken = await handler.receive_round(turn, got)
     await handler.store_last_round_in_steps(turn, spoken)
@@ -78,7 +78,7 @@ async def continue_with_original(handler: RequestHandler, reason: str) -> None:
         return
     complete, spoken = await handler.receive_round(None, got)
     handler.record_response(spoken)
-    if complete and (is_unusable_round(handler, spoken) or (spoken.own_calls and not spoken.client_calls)):
+    if complete and (is_unusable_round(handler, spoken) or (spoken.proxy_calls and not spoken.client_calls)):
         await handler.fail_unusable_round(got)
         return
     await handler.finish(got.status)
@@ -89,30 +89,30 @@ async def _send_original_or_shortened(handler: RequestHandler) -> Answer | None:
     grew past the window because the client saw our short context, or that quotes another conversation, is shortened
     once: before it leaves or when the provider refuses it. What is refused without the reasoning that fails elsewhere
     goes once more as the client wrote it."""
-    own, window = _original_request(handler), handler.context_fitter.window()
-    kept_there = handler.placement.status == "bypass"  # it refers to content that the provider keeps
+    original, window = _original_request(handler), handler.context_fitter.window()
+    kept_there = handler.placement.refers_to_providers_content
     grown = (handler.placement.path_state.tree.is_awake or handler.record.status == "bypass") and not kept_there
-    too_long = window.is_binding and own.tokens > window.tokens and not kept_there
+    too_long = window.is_binding and original.tokens > window.tokens and not kept_there
     if too_long and (shorter := await _shorten_original(handler, grown=grown)):
         return await handler.round_sender.send_original(shorter)
-    handler.record.add_relayed_round(own)
-    got = await handler.round_sender.send_original(own)
-    is_stripped = own.body is not handler.client_request.body and not is_success(got)
+    handler.record.add_relayed_round(original)
+    got = await handler.round_sender.send_original(original)
+    is_stripped = original.body is not handler.client_request.body and not is_success(got)
     may_shorten = not kept_there and (grown or handler.context_fitter.quotes.is_possible)
     may_be_longer = may_shorten or bool(handler.round_sender.fallbacks)
     if not is_stripped and (got.status not in overflow_errors.OVERFLOW_STATUSES or not may_be_longer):
         return got
     async with aclosing(got):
-        refused = Refusal(got.status, await got.body(), own.tokens)
+        refused = Refusal(got.status, await got.body(), original.tokens)
     too_long = may_shorten and handler.context_fitter.learn_if_too_long(refused)
     if too_long and (shorter := await _shorten_original(handler, grown=grown, again=True)):
         return await handler.round_sender.send_original(shorter)
     if is_stripped and not too_long and is_refused_for_form(handler.services, handler.route, got.status, refused.body):
         handler.record.add_retry()
-        untouched = replace(own, body=handler.client_request.body)
+        untouched = replace(original, body=handler.client_request.body)
         handler.record.add_relayed_round(untouched)
         return await handler.round_sender.send_original(untouched)
-    if other := await handler.round_sender.send_to_larger(own.body, refused):
+    if other := await handler.round_sender.send_to_larger(original.body, refused):
         return other
     handler.record.form = ""
     handler.record.mark_failed("upstream_error")
@@ -132,17 +132,17 @@ async def _shorten_original(handler: RequestHandler, *, grown: bool, again: bool
     handler.record.mark_stateless("" if handler.record.status == "bypass" else "window")
     left = shorter.request
     chain = handler.record.hash_chain(client_chain(left), left)
-    handler.record.add_sent_round(chain, (left.body,), own_texts=shorter.own_tokens)
+    handler.record.add_sent_round(chain, (left.body,), added_texts=shorter.added_tokens)
     return left
 
 
 def _original_request(handler: RequestHandler) -> Request:
-    own = handler.request
-    if own.body is not handler.client_request.body:
-        own = replace(own, body=handler.client_request.body)
-    if handler.placement.status == "bypass":
-        return own
-    return without_bound_reasoning(handler.services, handler.route, own, handler.placement)
+    original = handler.request
+    if original.body is not handler.client_request.body:
+        original = replace(original, body=handler.client_request.body)
+    if handler.placement.refers_to_providers_content:
+        return original
+    return without_bound_reasoning(handler.services, handler.route, original, handler.placement)
 
 
 def begin_relayed_turn(handler: RequestHandler) -> Turn | None:

@@ -41,10 +41,10 @@ REASON = "compaction"
 
 
 class _CompactionInput(NamedTuple):
-    """What is sent. `own_tokens` of it are our texts."""
+    """What is sent. `added_tokens` of it are our texts."""
 
     request: Request
-    own_tokens: int
+    added_tokens: int
 
 
 def is_compaction_endpoint(method: str, path: str) -> bool:
@@ -94,7 +94,7 @@ async def answer_requested_compaction(handler: RequestHandler) -> None:
     handler.record.add_sent_round(
         sent_chain(handler.request, "", "", 0, compacted.request.messages),
         (compacted.request.body,),
-        own_texts=compacted.own_tokens,
+        added_texts=compacted.added_tokens,
     )
     try:
         got = await handler.round_sender.send_original(compacted.request)
@@ -144,4 +144,4 @@ def _assemble(handler: RequestHandler) -> _CompactionInput | None:
         return None
     head = [message.wire for message in request.head]
     body = b"".join(services.dialect.render(request, messages, head, RenderOptions(include_usage=False)))
-    return _CompactionInput(replace(request, body=body, messages=messages), context.own_tokens)
+    return _CompactionInput(replace(request, body=body, messages=messages), context.added_tokens)

@@ -56,7 +56,7 @@ async def tool_loop(handler: RequestHandler, turn: Turn, context: Context) -> No
                 return
             handler.deadline = time.monotonic() + handler.services.config.stack_seconds
             continue
-        if not complete or not spoken.own_calls or _response_has_ended(handler):
+        if not complete or not spoken.proxy_calls or _response_has_ended(handler):
             await _end_turn(handler, turn, spoken, got.status)
             return
         if not turn.round_number:  # a model may think for minutes before its first call
@@ -173,7 +173,7 @@ async def _run_stack_calls(
     if not last:
         await handler.reserve_round(sum(result.tokens for result in results))
         last = handler.round_refusal is not None
-    handler.record.add_stack_calls([c.name if c.is_stack_call else LOOPING_CALL for c in spoken.own_calls], events)
+    handler.record.add_stack_calls([c.name if c.is_stack_call else LOOPING_CALL for c in spoken.proxy_calls], events)
     turn.store_round(weighed, results, events, now, last=last)
     await turn.wait_until_durable()
     return last

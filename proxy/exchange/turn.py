@@ -174,7 +174,7 @@ class Turn(msgspec.Struct, eq=False):
         visible_entries = before.entries
         results: list[Message] = []
         events: list[LedgerEvent] = []
-        for call in spoken.own_calls:
+        for call in spoken.proxy_calls:
             tool_context = replace(
                 self._tool_context(path_state, group, call, now, visible_entries),
                 recall_tokens_left=self.max_recall_tokens - self.recalled_tokens,

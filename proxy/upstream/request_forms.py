@@ -65,16 +65,16 @@ class RequestForm(StrEnum):
     """No guidance, recall as the only tool, our texts joined to messages beside them."""
     BARE = "bare"
     """No tool. Where nothing can be asked for, nothing may be missing: the client's own messages, unfolded."""
-    OWN = "own"
-    """The client's own request."""
+    CLIENT = "own"
+    """The client's request, with nothing of ours."""
 
 
-FORMS_WITHOUT_RECALL = frozenset({RequestForm.BARE, RequestForm.OWN})
+FORMS_WITHOUT_RECALL = frozenset({RequestForm.BARE, RequestForm.CLIENT})
 _TRAITS: dict[RequestForm, TraitKind] = {
     RequestForm.STRICT: "strict",
     RequestForm.MILD: "mild",
     RequestForm.BARE: "bare",
-    RequestForm.OWN: "own",
+    RequestForm.CLIENT: "own",
 }
 
 

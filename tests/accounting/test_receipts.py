@@ -880,7 +880,7 @@ def test_a_receipt_of_an_older_version_can_still_be_read(accountant: Accountant)
 
 def test_traces_are_told_among_our_texts(accountant: Accountant) -> None:
     account = accountant.open([HEAD], ("t", "u", "m"))
-    account.add_round([HEAD, ("trace", 300)], own_texts=300, own_traces=250)
+    account.add_round([HEAD, ("trace", 300)], added_texts=300, added_traces=250)
     row = sum_receipts([account.settle(RequestOutcome(id="r"))])
 
     assert (row.own, row.own_texts, row.own_traces) == (300, 300, 250)
@@ -911,7 +911,7 @@ def any_receipt(draw: st.DrawFn) -> Receipt:
     account = accountant.open([("head", head), ("told", told)], ("t", "u", "m"))
     rounds = draw(st.integers(0, 3))
     for _ in range(rounds):
-        account.add_round([("head", head), ("ours", ours)], own_texts=min(ours, 20))
+        account.add_round([("head", head), ("ours", ours)], added_texts=min(ours, 20))
     return account.settle(outcome, [usage] * rounds)
 
 

@@ -238,7 +238,7 @@ def test_s7_odd_deltas_leak_nothing_and_client_calls_are_whole(parts: list[bytes
     assert seen.ends == ["tool_calls", "done"]
     spoken = played.spoken[0]
     assert [c.arguments for c in spoken.client_calls] == ['{"x":1}', '{"x":2}']
-    assert all(c.id for c in spoken.own_calls)
+    assert all(c.id for c in spoken.proxy_calls)
 
 
 @pytest.mark.parametrize("parts", [ODD["starting_at_3"], ODD["five_interleaved"], ODD["name_split"]])
@@ -364,7 +364,7 @@ def test_a_truncated_call_of_ours_is_dropped() -> None:
 
 def test_h3_invalid_arguments_that_were_not_cut_off_stay_for_the_tool_to_answer() -> None:
     spoken = play(hidden_round(arguments="{oops")).spoken[0]
-    assert [c.arguments for c in spoken.own_calls] == ["{oops"]
+    assert [c.arguments for c in spoken.proxy_calls] == ["{oops"]
 
 
 def test_an_error_of_the_last_round_ends_the_answer_without_a_terminator() -> None:

@@ -144,7 +144,7 @@ def test_more_of_a_text_keeps_its_spelling_but_for_its_index() -> None:
 def test_a_call_of_ours_behind_the_ending_is_neither_shown_nor_answered() -> None:
     played = play(text_round("a") + call(1, HIDDEN, "{}"))
     assert played.out == text_round("a")
-    assert played.spoken[0].own_calls == ()
+    assert played.spoken[0].proxy_calls == ()
 
 
 def test_what_belongs_to_no_block_passes_in_any_round() -> None:
@@ -184,7 +184,7 @@ def test_other_reasons_than_calls_are_told_as_they_are(reason: str) -> None:
 def test_a_pause_and_a_refusal_end_the_turn_and_no_call_of_ours_is_answered(reason: str) -> None:
     played = play(hidden_round("A").replace(b'"stop_reason":"tool_use"', b'"stop_reason":"%s"' % reason.encode()))
     assert client(played.out).ends == [reason, "stop"]
-    assert played.spoken[0].own_calls == ()
+    assert played.spoken[0].proxy_calls == ()
     assert not played.spoken[0].hidden_truncated
 
 
@@ -232,7 +232,7 @@ def test_s7_odd_calls_leak_nothing_and_client_calls_are_whole(parts: list[bytes]
     indexes = [int(piece.split(b",")[0]) for piece in played.out.split(b'"content_block_start","index":')[1:]]
     assert indexes == [0, 1]
     assert [c.arguments for c in played.spoken[0].client_calls] == ['{"x":1}', '{"x":2}']
-    assert all(c.id for c in played.spoken[0].own_calls)
+    assert all(c.id for c in played.spoken[0].proxy_calls)
 
 
 # ---------------------------------------------------------------------------------------------------------- thinking

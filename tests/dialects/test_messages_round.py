@@ -142,7 +142,7 @@ def test_half_a_surrogate_pair_in_a_call_of_ours_is_mended(halves: str, read: st
 
 def test_an_input_that_is_empty_is_an_empty_object() -> None:
     spoken = play(start() + call(0, HIDDEN, "", "") + ends("tool_use")).spoken[0]
-    assert [c.arguments for c in spoken.own_calls] == ["{}"]
+    assert [c.arguments for c in spoken.proxy_calls] == ["{}"]
     assert json.loads(spoken.message.wire)["content"][0]["input"] == {}
 
 
@@ -157,12 +157,12 @@ def test_a_truncated_call_of_ours_is_dropped(reason: str, written: str) -> None:
 
 def test_a_whole_call_of_ours_is_kept_though_the_answer_was_cut_behind_it() -> None:
     spoken = play(start() + call(0, HIDDEN, '{"a":1}') + ends("max_tokens")).spoken[0]
-    assert [c.arguments for c in spoken.own_calls] == ['{"a":1}']
+    assert [c.arguments for c in spoken.proxy_calls] == ['{"a":1}']
 
 
 def test_h3_invalid_arguments_stay_for_the_tool_to_answer_and_are_no_invalid_request() -> None:
     spoken = play(start() + call(0, HIDDEN, "{oops") + call(1, "stack_recall", "[1]") + ends("tool_use")).spoken[0]
-    assert [c.arguments for c in spoken.own_calls] == ["{oops", "[1]"]
+    assert [c.arguments for c in spoken.proxy_calls] == ["{oops", "[1]"]
     assert [b["input"] for b in json.loads(spoken.message.wire)["content"]] == [{}, {}]
 
 

@@ -215,7 +215,7 @@ def test_a_name_that_may_still_come_is_no_call_of_a_draft() -> None:
 def test_a_call_announced_twice_as_a_whole_is_one() -> None:
     added = {"type": "response.output_item.added", "output_index": 0, "item": hidden().item}
     spoken = play(numbered([added, added])).spoken[0]
-    assert [c.arguments for c in spoken.own_calls] == ['{"title":"A"}']
+    assert [c.arguments for c in spoken.proxy_calls] == ['{"title":"A"}']
 
 
 def test_a_call_of_ours_behind_the_end_is_neither_answered_nor_shown() -> None:
@@ -242,7 +242,7 @@ def test_s7_five_calls_interleaved_are_told_apart() -> None:
     begins, ends = events_of(*made)[:2], events_of(*made)[-1:]
     played = play(numbered([*begins, *told, *ends]))
     assert client(played.out).calls == [("bash", f'{{"n":{i}}}') for i in (0, 2, 4)]
-    assert [c.arguments for c in played.spoken[0].own_calls] == ['{"n":1}', '{"n":3}']
+    assert [c.arguments for c in played.spoken[0].proxy_calls] == ['{"n":1}', '{"n":3}']
 
 
 def test_s7_a_call_that_never_gets_a_name_is_the_clients() -> None:
@@ -253,14 +253,14 @@ def test_s7_a_call_that_never_gets_a_name_is_the_clients() -> None:
 def test_s7_a_call_of_ours_without_an_id_gets_one() -> None:
     stream = round_(hidden()).replace(b'"call_id":"call_h",', b"")
     played = play(stream)
-    assert [c.name for c in played.spoken[0].own_calls] == ["stack_frame_push"]
-    assert played.spoken[0].own_calls[0].id
+    assert [c.name for c in played.spoken[0].proxy_calls] == ["stack_frame_push"]
+    assert played.spoken[0].proxy_calls[0].id
     assert b"stack" not in played.out
 
 
 def test_arguments_that_are_an_object_are_its_json() -> None:
     stream = round_(hidden("b", "{}")).replace(b'"arguments":"{}"', b'"arguments":{"title": "A"}')
-    assert play(stream).spoken[0].own_calls[0].arguments == '{"title":"A"}'
+    assert play(stream).spoken[0].proxy_calls[0].arguments == '{"title":"A"}'
 
 
 def test_a_tool_of_the_client_that_begins_like_ours_is_not_held_back() -> None:
@@ -328,7 +328,7 @@ def test_two_stack_calls_and_two_hidden_rounds_leave_nothing() -> None:
     assert [item["type"] for item in seen.items] == ["message"]
     assert b"rs_" not in played.out
     assert b"SIG" not in played.out
-    assert [len(s.own_calls) for s in played.spoken] == [2, 1, 0]
+    assert [len(s.proxy_calls) for s in played.spoken] == [2, 1, 0]
     assert [json.loads(s.message.wire)[0]["encrypted_content"] for s in played.spoken[:2]] == ["SIG+/="] * 2
     assert seen.last is not None
     assert (seen.last["usage"]["input_tokens"], seen.last["usage"]["output_tokens"]) == (300, 30)
@@ -549,7 +549,7 @@ def test_a_call_of_ours_that_was_cut_off_before_its_arguments_is_dropped() -> No
 
 def test_h3_invalid_arguments_that_were_not_cut_off_stay_for_the_tool_to_answer() -> None:
     spoken = play(round_(hidden(arguments="{oops"))).spoken[0]
-    assert [c.arguments for c in spoken.own_calls] == ["{oops"]
+    assert [c.arguments for c in spoken.proxy_calls] == ["{oops"]
 
 
 @pytest.mark.parametrize("fault", [ERROR, FAILED])

@@ -101,7 +101,7 @@ class GrownConversation:
         )
         results: list[Message] = []
         events: list[LedgerEvent] = []
-        for call in spoken.own_calls:
+        for call in spoken.proxy_calls:
             settings = ToolSettings(child_view=self.view)
             key = call_key(number, call.id)
             tool_context = ToolContext(path_state, self.ledger, group, turn.id, key, run, 0, "nonce", len, settings)

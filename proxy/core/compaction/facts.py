@@ -554,7 +554,10 @@ def _results_within(frame: Frame, count: CountTokens, share: int) -> str:
 def stack_call_keys(path_entries: Iterable[PathEntry]) -> set[tuple[str, str]]:
     """Turn and call key of each stack call in the span."""
     return {
-        (p.entry.id, call_key(p.round.number, c.id)) for p in path_entries if p.round for c in p.round.spoken.own_calls
+        (p.entry.id, call_key(p.round.number, c.id))
+        for p in path_entries
+        if p.round
+        for c in p.round.spoken.proxy_calls
     }
 
 

@@ -67,7 +67,7 @@ class Context(msgspec.Struct, frozen=True, dict=True):
     messages: tuple[Message, ...]
     entries: frozenset[str]
     left_out: frozenset[str]
-    own_tokens: int = 0
+    added_tokens: int = 0
     """The part of `tokens` that belongs to messages of the proxy."""
     inherited_message_count: int = 0
     """Number of messages before the first one that the active frame owns; 0 in the root, or if the frame owns none."""
@@ -155,7 +155,7 @@ def build_context(path_state: PathState, composer: MessageComposer, form: Contex
         messages,
         entries,
         left_out,
-        _count_own_tokens(units),
+        _count_added_tokens(units),
         min(inherited, len(messages)),
     )
 
@@ -202,7 +202,7 @@ def build_client_context(
     messages = tuple(_pair_calls_and_results(units, composer))
     messages = alternate_roles(messages, notes, composer) if notes else messages
     entries = frozenset(map(_get_path_id, path_state.entries))
-    return Context(messages, entries, frozenset(), _count_own_tokens([u for u in units if u.entry]))
+    return Context(messages, entries, frozenset(), _count_added_tokens([u for u in units if u.entry]))
 
 
 def _muted_answer(path_state: PathState, path_entry: PathEntry) -> Message | None:
@@ -299,7 +299,7 @@ def _entry_round_key(path_entry: PathEntry) -> tuple[str, int]:
     return path_entry.entry.id, path_entry.round.number if path_entry.round else 0
 
 
-def _count_own_tokens(units: Iterable[ContextItem]) -> int:
+def _count_added_tokens(units: Iterable[ContextItem]) -> int:
     tokens = 0
     for unit in units:
         if unit.is_overlay or not unit.entry:
@@ -426,7 +426,7 @@ def _items_of_entry(
         message = form.without_reasoning(message, composer)
     stored = {r.answers: r for r in path_entry.round.results}
     number = path_entry.round.number
-    answered = path_entry.round.spoken.own_calls
+    answered = path_entry.round.spoken.proxy_calls
     texts = {c.id: path_state.tree.result_texts.get((path_entry.entry.id, call_key(number, c.id))) for c in answered}
     results_by_call = {
         call: composer.tool_result(call, text) if text else stored.get(call) for call, text in texts.items()

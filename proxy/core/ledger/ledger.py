@@ -393,7 +393,7 @@ def visible_calls(rounds: Sequence[Round]) -> tuple[Call, ...]:
 def _visible_identity(rounds: Sequence[Round], text: str, calls: tuple[Call, ...]) -> str:
     """The only round's own identity where nothing is hidden, else a new one."""
     only = rounds[0].spoken.message if len(rounds) == 1 else None
-    if only and only.role == "assistant" and not only.answers and not rounds[0].spoken.own_calls:
+    if only and only.role == "assistant" and not only.answers and not rounds[0].spoken.proxy_calls:
         return only.identity
     return identity_of("assistant", text, calls)
 
@@ -438,7 +438,7 @@ def is_silent(rounds: Sequence[Round]) -> bool:
         or visible_text(rounds)
     ):
         return False
-    return any(done.spoken.own_calls for done in rounds)
+    return any(done.spoken.proxy_calls for done in rounds)
 
 
 def is_echoed_by(rounds: Sequence[Round], message: Message) -> bool:

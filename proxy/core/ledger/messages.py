@@ -320,7 +320,7 @@ class ModelResponse(msgspec.Struct, frozen=True, gc=False):
         return size + sum(map(len, self.extra.values())) if self.extra else size
 
     @property
-    def own_calls(self) -> tuple[Call, ...]:
+    def proxy_calls(self) -> tuple[Call, ...]:
         """Calls that the proxy answers: of our tools, and refused ones."""
         if not self.message.calls:
             return ()

@@ -153,7 +153,7 @@ def _steps_over_answer(ledger: Ledger, way: _Step, message: Message) -> Iterator
         # Claude Code 2.1 cuts "cd <its folder> && " off the commands that it sends back: by its words alone, a push
         # or a recall in the same message would be lost.
         elif (
-            any(r.spoken.own_calls for r in rounds)
+            any(r.spoken.proxy_calls for r in rounds)
             and have_same_ids(calls, message.calls)
             and (not message.text.strip() or same_text(text, message.text))
         ):

@@ -100,19 +100,19 @@ def _message_parts(messages: Iterable[Message], *, user_message_ids: set[int]) -
     """`user_message_ids` are the Python ids of real user messages; other messages in the user role are ours."""
     step: list[Message] = []
     notes: list[ContextPart] = []
-    own_calls: set[str] = set()
+    stack_call_ids: set[str] = set()
     for message in messages:
-        if message.answers in own_calls:
+        if message.answers in stack_call_ids:
             notes.append(_note_part(message))
             continue
         if message.answers:
             step.append(message)
             continue
         yield from (*_step_part(step), *notes)
-        step, notes, own_calls = [], [], set()
+        step, notes, stack_call_ids = [], [], set()
         if message.role == "assistant":
             step.append(message)
-            own_calls = {call.id for call in message.calls if call.is_stack_call and not is_recall(call)}
+            stack_call_ids = {call.id for call in message.calls if call.is_stack_call and not is_recall(call)}
         else:
             yield _user_part(message) if id(message) in user_message_ids else _note_part(message)
     yield from (*_step_part(step), *notes)

@@ -183,8 +183,8 @@ class RequestRecordBuilder(msgspec.Struct):
         chain: PromptChain | HashedChain,
         body: Body | None,
         *,
-        own_tools: int = 0,
-        own_texts: int = 0,
+        added_tools: int = 0,
+        added_texts: int = 0,
         brief_tools: int = 0,
     ) -> None:
         """A round is sent; `body` None: the client's own bytes. Figures are tokens of ours in `chain`; `brief_tools`
@@ -195,7 +195,7 @@ class RequestRecordBuilder(msgspec.Struct):
         if self.account:
             if self.account.is_taken_as_warm and any(map(_puts_our_tools_in_front, self._arrival_events())):
                 self.account.take_as_cold()
-            self.account.add_round(chain, own_tools=own_tools, own_texts=own_texts, brief_tools=brief_tools)
+            self.account.add_round(chain, added_tools=added_tools, added_texts=added_texts, brief_tools=brief_tools)
         if body is not None:
             self.sent_bodies.append(SentRecord(self.id, len(self.usages), body, self.recorder.now()))
 
@@ -472,10 +472,10 @@ def client_chain(request: Request) -> PromptChain:
 
 
 def sent_chain(
-    request: Request, guidance: str, own_tools: str, own: int, context_messages: Sequence[Message]
+    request: Request, guidance: str, tool_array: str, added_tokens: int, context_messages: Sequence[Message]
 ) -> PromptChain:
-    """What is sent for an awake thread; `own` are the tokens of our guidance and tools."""
-    return [_head_piece(request, guidance, own_tools, own), *_message_pieces(request, context_messages)]
+    """What is sent for an awake thread; `added_tokens` are those of our guidance and tools (`tool_array`)."""
+    return [_head_piece(request, guidance, tool_array, added_tokens), *_message_pieces(request, context_messages)]
 
 
 def _message_pieces(request: Request, context_messages: Sequence[Message]) -> PromptChain:
@@ -487,9 +487,9 @@ def _message_pieces(request: Request, context_messages: Sequence[Message]) -> Pr
     return pieces
 
 
-def _head_piece(request: Request, guidance: str, own_tools: str, own: int) -> tuple[str, int]:
-    identity = _head_identity(request.system_hash, _names_in_front(request), guidance, own_tools)
-    return identity, sum([m.tokens for m in request.head]) + request.tools_tokens + own
+def _head_piece(request: Request, guidance: str, tool_array: str, added_tokens: int) -> tuple[str, int]:
+    identity = _head_identity(request.system_hash, _names_in_front(request), guidance, tool_array)
+    return identity, sum([m.tokens for m in request.head]) + request.tools_tokens + added_tokens
 
 
 def _names_in_front(request: Request) -> tuple[str, ...]:
@@ -500,8 +500,8 @@ def _names_in_front(request: Request) -> tuple[str, ...]:
 
 
 @lru_cache(HEAD_CACHE_SIZE)
-def _head_identity(system_hash: str, tool_names: tuple[str, ...], guidance: str, own_tools: str) -> str:
-    said = "\n".join([system_hash, *tool_names, guidance, own_tools])
+def _head_identity(system_hash: str, tool_names: tuple[str, ...], guidance: str, tool_array: str) -> str:
+    said = "\n".join([system_hash, *tool_names, guidance, tool_array])
     return sha256(said.encode()).hexdigest()[:32]
 
 

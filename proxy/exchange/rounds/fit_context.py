@@ -247,7 +247,7 @@ class ContextFitter:
         if form is RequestForm.FULL:
             return
         self._record.form = form
-        if form is RequestForm.OWN:
+        if form is RequestForm.CLIENT:
             raise ContextRejected("the provider refuses every form but the client's own", code="form")
         turn.form = form
 

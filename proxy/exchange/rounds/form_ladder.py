@@ -149,7 +149,7 @@ class FormLadder:
         form = self._services.learned_forms.form_for(*self._key)
         if form is RequestForm.STRICT and self.client_strictness is None:
             return RequestForm.FULL  # the client's tools are another mixture now
-        if form is RequestForm.OWN and self._services.config.fail_policy == "closed":
+        if form is RequestForm.CLIENT and self._services.config.fail_policy == "closed":
             return RequestForm.FULL
         return form
 
@@ -171,7 +171,7 @@ class FormLadder:
             refused.status, refused.body, knows_api=knows_api
         )
 
-    def own_form_is_left(self, refused: Refusal) -> bool:
+    def client_form_remains(self, refused: Refusal) -> bool:
         """Whether the client's own request may be accepted where every form of ours was refused."""
         may_send = self._services.config.fail_policy != "closed"
         is_repeated = self._services.learned_forms.is_repeated(*self._key)

@@ -139,13 +139,13 @@ class RoundSender:
         if refused.is_put_off:
             return
         is_worth_it = await self._fitter.original_may_pass(refused, again=attempt.context is not attempt.whole)
-        if not is_worth_it and not self._fitter.forms.own_form_is_left(refused):
+        if not is_worth_it and not self._fitter.forms.client_form_remains(refused):
             return
         self._record.add_retry()
         await asyncio.sleep(refused.told_wait_s or 0)
         if is_worth_it:
             raise ContextRejected("the line was refused for its length, the client's body may fit", code="window")
-        self._record.form = RequestForm.OWN
+        self._record.form = RequestForm.CLIENT
         raise ContextRejected("the line was refused for its form, the client's body may pass", code="form")
 
     async def _pass_refusal(self, delivery: ClientResponse, got: Answer, refused: Refusal) -> None:
@@ -203,9 +203,9 @@ class RoundSender:
         request, head = self._with_lasting_head(turn, chain, request, head)
         body = self._services.dialect.render(request, messages, head, wanted)
         marked = self._record.hash_chain(chain, request, sent)
-        own_texts = texts + context.own_tokens
+        added_texts = texts + context.added_tokens
         saved = brief.saved_tokens
-        self._record.add_sent_round(marked, body, own_tools=tools, own_texts=own_texts, brief_tools=saved)
+        self._record.add_sent_round(marked, body, added_tools=tools, added_texts=added_texts, brief_tools=saved)
         self.sent_tokens = self._fitter.request_tokens(turn, context)
         return b"".join(body)
 

@@ -34,7 +34,7 @@ class ShortenedRequest(NamedTuple):
     """A shortened client request, and how many of its tokens are ours."""
 
     request: Request
-    own_tokens: int
+    added_tokens: int
 
 
 def quotes_of(services: Services, client_request: ClientRequest, request: Request) -> QuoteFinder:
@@ -63,7 +63,7 @@ async def shorten_request(services: Services, route: Route, overlong: OversizedR
         shortened := await overlong.quotes.replace_quote(QuoteRenderOptions(room, services.composer, services.counter))
     ):
         return ShortenedRequest(
-            _with_messages(services, route, request, shortened.before, shortened.after), shortened.own_tokens
+            _with_messages(services, route, request, shortened.before, shortened.after), shortened.added_tokens
         )
     if kept_messages is None:
         return None

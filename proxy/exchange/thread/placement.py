@@ -36,8 +36,8 @@ class ParsedRequest(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """`entry_id` is the entry of the request's last message; `status` is what the client sees: full, asleep, side,
-    off, shadow or bypass, with a `reason`."""
+    """`entry_id` is the entry of the request's last message; `status` is what the client sees: full, asleep (also
+    before anything is decided), side, off, shadow, answered or bypass, with a `reason`."""
 
     parsed_request: ParsedRequest
     cached_conversation: CachedConversation
@@ -94,6 +94,11 @@ class Placement(msgspec.Struct, frozen=True):
     @property
     def is_rendered(self) -> bool:
         return self.status == "full"
+
+    @property
+    def refers_to_providers_content(self) -> bool:
+        """Whether the request refers to content that only the provider has, so that nothing of it can be shortened."""
+        return self.status == "bypass"
 
 
 class PolicyInput(msgspec.Struct, frozen=True):

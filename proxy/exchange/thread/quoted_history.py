@@ -70,7 +70,7 @@ class ReplacedMessages(NamedTuple):
 
     before: Sequence[Message]
     after: Sequence[Message]
-    own_tokens: int
+    added_tokens: int
 
 
 class QuoteFinder:
