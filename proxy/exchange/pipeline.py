@@ -78,19 +78,19 @@ async def _read_and_answer(services: Services, client_request: ClientRequest, re
     route = services.routes.choose(request.model, client_request.path)
     previous = services.dialect.references.previous_response_id(request) if services.dialect.references else ""
     await refuse_anothers_answer(services, client_request, route, previous)
-    client_request = with_upstream_model(client_request, request.model, route)
-    if is_requested_compaction(client_request.path, request):
-        placed = await place_requested_compaction(PassthroughRequest(services, client_request, route, request), reply)
+    for_upstream = with_upstream_model(client_request, request.model, route)
+    if is_requested_compaction(for_upstream.path, request):
+        placed = await place_requested_compaction(PassthroughRequest(services, for_upstream, route, request), reply)
         if placed is not None:
             await _run(placed, answer_requested_compaction)
         return
-    outcome = await handle_slash_commands(PassthroughRequest(services, client_request, route, request), reply)
+    outcome = await handle_slash_commands(PassthroughRequest(services, for_upstream, route, request), reply)
     if outcome is None:
         return
-    read_request, as_sent = outcome
-    client_request, request = read_request.client_request, read_request.request or request
+    read_request, with_commands = outcome  # both have the upstream's name for the model
+    without_commands, request = read_request.client_request, read_request.request or request
     try:
-        placement = await _resolve_placement(services, client_request, request)
+        placement = await _resolve_placement(services, without_commands, request)
     except StoreError as error:
         await _bypass_or_refuse(read_request, reply, error.code)
     except TimeoutError:
@@ -103,12 +103,11 @@ async def _read_and_answer(services: Services, client_request: ClientRequest, re
         log.exception("request could not be placed", extra={"request": client_request.id})
         await _bypass_or_refuse(read_request, reply, "internal")
     else:
-        client_request = as_sent if placement.status in UNCHANGED_STATUSES else client_request
-        if placement.request.body is not request.body:  # references were filled in from the ledger
-            client_request = with_upstream_model(
-                replace(client_request, body=placement.request.body), request.model, route
-            )
-        handler = RequestHandler(services, client_request, reply, route, placement)
+        # In mode off and shadow slash commands go to the model as they were typed, else they were taken out.
+        to_send = with_commands if placement.status in UNCHANGED_STATUSES else without_commands
+        if placement.request.body is not request.body:  # references were filled in from the ledger, whatever the mode
+            to_send = with_upstream_model(replace(to_send, body=placement.request.body), request.model, route)
+        handler = RequestHandler(services, to_send, reply, route, placement)
         await let_others_run(request)
         await _run(handler, _answer)
 

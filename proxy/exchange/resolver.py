@@ -94,6 +94,10 @@ class Found(Struct, frozen=True):
             return self
         return replace(self, parsed=self.parsed.later_than(self.cached.ledger, self.match.path[-1]))
 
+    @property
+    def new_messages(self) -> Sequence[Message]:
+        return self.parsed.request.messages[len(self.match.path) :]
+
     def with_request(self, request: Request) -> Found:
         return self if request is self.parsed.request else replace(self, parsed=replace(self.parsed, request=request))
 
@@ -140,10 +144,11 @@ class Resolver:
             found = found.with_request(
                 match_history.with_stored_call_ids(found.parsed.request, found.match, self.dialect.with_call_id)
             )
-            decides_in_thread = await self._prescan_keywords(found)
+            if decides_off_loop := self._is_long_and_may_wake(found):
+                await _prescan_keywords(found)
             arrived = await self._infer(found, role)
             await let_others_run(parsed.request)
-            placement = await self._decide(arrived, in_thread=decides_in_thread)
+            placement = await self._decide(arrived, off_loop=decides_off_loop)
             await let_others_run(parsed.request)
             await self.origin_finder.end_returned_subagents(placement)
             return placement
@@ -185,17 +190,12 @@ class Resolver:
         await self.origin_finder.begin_subagent(arrived, origin)
         return arrived
 
-    async def _prescan_keywords(self, found: Found) -> bool:
-        """Whether a new history is long and its thread may be awake. Its names are collected in slices then, so that
-        other requests are served meanwhile. Changes nothing but caches."""
+    def _is_long_and_may_wake(self, found: Found) -> bool:
+        """Whether a new history is long and its thread may be awake: deciding on it takes long."""
         request, mode = found.parsed.request, self._effective_mode(found.parsed, found.asked_mode, "")
-        new = request.messages[len(found.match.path) :]
-        if len(new) <= KEYWORD_SCAN_BATCH or mode == "off":
+        if len(found.new_messages) <= KEYWORD_SCAN_BATCH or mode == "off":
             return False
-        if request.tokens < self.policy.smallest_awake or not request.tool_names:
-            return False
-        await in_slices(cache_names_in_slices(new[-MAX_KEYWORD_SCAN:]))
-        return True
+        return request.tokens >= self.policy.smallest_awake and bool(request.tool_names)
 
     async def resolve_command(self, parsed: ParsedRequest) -> tuple[str, Placement | None]:
         """The mode, and the newest known entry of the path at which a slash command was typed; None if no conversation
@@ -280,9 +280,9 @@ class Resolver:
         record = AnchorRecord(conversation.id, hint, keys, parsed.now)
         self.conversation_cache.record(placement.cached_conversation, [], [record])
 
-    def _side_placement(self, parsed: ParsedRequest, cached: CachedConversation, found: Match) -> Placement:
+    def _side_placement(self, parsed: ParsedRequest, cached: CachedConversation, match: Match) -> Placement:
         """A side request is answered beside the thread; nothing of it is kept on the path."""
-        tip = found.path[-1].id if found.path else found.adopts
+        tip = match.path[-1].id if match.path else match.adopts
         path_state = cached.path_state(tip)
         asked_mode, conversation = _mode_from_header(parsed.headers), cached.ledger.conversation
         return Placement(
@@ -292,7 +292,7 @@ class Resolver:
             "",
             cached.ledger.entries[tip].thread,
             "side",
-            match_kind=found.kind,
+            match_kind=match.kind,
             group=self._group_of(
                 conversation, self._effective_mode(parsed, asked_mode, conversation.chosen_mode), asked_mode
             ),
@@ -369,7 +369,7 @@ class Resolver:
         )
 
     async def _record(self, history: NewHistory, followed: FollowedPath) -> None:
-        parsed, cached, kind = history.parsed, history.cached, history.found.kind
+        parsed, cached, kind = history.parsed, history.cached, history.match.kind
         conversation = cached.ledger.conversation
         values: list[Entry | LedgerEvent | Thread] = [*history.entries, *followed.events]
         if history.thread:
@@ -388,9 +388,10 @@ class Resolver:
         if history.entries:
             cached.cache_path_state(history.entries[-1].id, followed.path_state)
 
-    async def _decide(self, placement: Placement, *, in_thread: bool) -> Placement:
-        """`in_thread`: a long new history came at once; it is decided in a thread so that other requests are served. So
-        is a known one that is long, and without a limit of time: what has left its context must not come back."""
+    async def _decide(self, placement: Placement, *, off_loop: bool) -> Placement:
+        """`off_loop`: a long new history came at once; it is decided in a thread of the system, so that other requests
+        are served. So is a known one that is long, and without a limit of time: what has left its context must not come
+        back."""
         request = placement.request
         if placement.mode == HELD_OUT_MODE:
             placement = await apply_notes(placement, self.passed_notes)
@@ -402,7 +403,7 @@ class Resolver:
         if reason := _tool_conflict(request):
             return replace(placement, status="asleep", reason=reason)
         act = partial(self.policy.decide, policy_input_of(placement))
-        decision = await (asyncio.to_thread(act) if in_thread else in_own_time(request, act))
+        decision = await (asyncio.to_thread(act) if off_loop else in_own_time(request, act))
         return await self._apply_decision(placement, decision)
 
     def preview_wake(self, placement: Placement) -> ThreadWoken | None:
@@ -451,6 +452,12 @@ class Resolver:
         return self.note_writer.record_events(
             placement, [ResultReplaced(entry, text, "read again") for entry, text in given]
         )
+
+
+async def _prescan_keywords(found: Found) -> None:
+    """Collect the names in a new history, in slices, so that other requests are served meanwhile. Changes nothing but
+    caches."""
+    await in_slices(cache_names_in_slices(found.new_messages[-MAX_KEYWORD_SCAN:]))
 
 
 def _tool_conflict(request: Request) -> str:

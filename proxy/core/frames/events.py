@@ -86,8 +86,8 @@ class FrameActivated(msgspec.Struct, frozen=True, tag="activated"):
 class FramePopped(msgspec.Struct, frozen=True, tag="popped"):
     """A frame ended. `call_result` is the new result of its opening call; `carried` are user messages of the unfinished
     turn, which pass to the frame that it returns to. `artifacts` are files that its calls changed and `decisions` those
-    named in its results; both are added to the ones noted before. `stays`: it was stopped in place, so its call keeps
-    its result and its entries stay in the context."""
+    named in its results; both are added to the ones noted before. `stays`: it was stopped in place: its entries stay in
+    the context, and its call keeps its result."""
 
     frame: str
     status: Status
@@ -102,10 +102,10 @@ class FramePopped(msgspec.Struct, frozen=True, tag="popped"):
 
 
 class PopDeferred(msgspec.Struct, frozen=True, tag="pop deferred"):
-    """A pop was refused, because its message also held calls of the client. It takes effect with these results if the
-    model's next message answers the user. Or an item of the client's plan was ticked off inside a frame that the model
-    had pushed: the item ends behind that frame's pop, with what was said at the tick (`results`). Or it was begun there
-    (status in progress), and begins behind that pop; put back (status planned), it does not."""
+    """A change of a frame that waits, of one of two kinds. A pop was refused, because its message also held calls of
+    the client: `forgotten_frames` ends the frame with these results if the model's next message answers the user. Or an
+    item of the client's plan changed inside a frame that the model had pushed, and follows behind that frame's pop: it
+    ends, with what was said at the tick (`results`), or begins (in progress); one put back (planned) does not."""
 
     frame: str
     turn: str
@@ -115,8 +115,8 @@ class PopDeferred(msgspec.Struct, frozen=True, tag="pop deferred"):
 
 
 class FrameInvalidated(msgspec.Struct, frozen=True, tag="invalidated"):
-    """`cascade`: planned descendants that are invalidated too. `stays`: as in `FramePopped`. `returns`: work leaves the
-    frame although it was in an item of the client's plan inside."""
+    """`cascade`: planned descendants that are invalidated too. `stays`: its entries stay in the context, as in
+    `FramePopped`. `returns`: work leaves the frame although it was in an item of the client's plan inside."""
 
     frame: str
     reason: str

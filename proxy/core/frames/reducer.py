@@ -447,8 +447,8 @@ def _pop_frame(tree: Tree, event: events.FramePopped, now: int) -> Tree:
 
 
 def _stop_frame(tree: Tree, ended: Frame) -> Tree:
-    """Ends a frame and leaves the context unchanged. If it contained the active frame, its opening call is forgotten,
-    so its entries stay in the context."""
+    """Ends a frame whose entries stay (`FramePopped.stays`): the context is unchanged. If it contained the active
+    frame, its opening call is forgotten, so that no result of it takes their place."""
     if not _contains_active_frame(tree, ended.id):
         return _with_frames(tree, ended)
     return _leave_in_place(_with_frames(tree, ended), ended.id)

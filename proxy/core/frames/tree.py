@@ -183,7 +183,7 @@ class Loop(msgspec.Struct, frozen=True):
 
 
 class DeferredPop(msgspec.Struct, frozen=True, gc=False):
-    """`turn`: the entry of the message that held the pop."""
+    """A pop or a change of a plan's item that waits (`events.PopDeferred`). `turn`: the entry of its message."""
 
     turn: str
     status: Status
@@ -227,7 +227,8 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
     """The model was warned of a full window, and the context has not become shorter since."""
     suggestion_state: SuggestionState = msgspec.field(default_factory=SuggestionState)
     deferred_pops: Mapping[str, DeferredPop] = msgspec.field(default_factory=dict)
-    """Pops that were refused beside calls of the client, by frame."""
+    """By frame: pops that were refused beside calls of the client, and items of the client's plan that were ticked off,
+    begun or put back inside a pushed frame."""
     unannounced_commands: tuple[str, ...] = ()
     """User commands of which the model was not told yet, as text, oldest first."""
     unannounced_frame: str = ""

@@ -1,4 +1,5 @@
-"""Finds frames that a model pushed and answered the user in, without ending them.
+"""Finds frames that a model pushed and answered the user in, without ending them, and pops that were deferred.
+`follow_path` records their ends; items of the client's plan that wait in `deferred_pops` follow in `frame_inference`.
 
 Such a frame would take in all that the user asks from then on. It ends with the user's next message: with the results
 of a pop that was refused beside calls of the client, if the answer came right behind it, and otherwise, where the

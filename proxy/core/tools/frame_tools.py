@@ -228,7 +228,8 @@ def refuse_if_root_ended(tree: Tree) -> None:
 
 def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """End the frame that was pushed last, or the one that is named, with everything open below it, and return its
-    results. Where none is pushed, the active frame ends."""
+    results. Where none is pushed, the active frame ends. Beside calls of the client the pop is deferred, and
+    `core/policy/forgotten_frames.py` ends the frame with the client's next request."""
     target = _frame_to_pop(tool_context.tree, frame_argument(arguments))
     status = _parse_return_status(text_argument(arguments, "status"))
     results = prose_argument(arguments, "results", "result", required=RESULTS_MISSING)
@@ -350,7 +351,7 @@ def _completed_pop(tool_context: ToolContext, tree: Tree, event: FramePopped) ->
     them."""
     frame = tree.frames[event.frame]
     path_state = replace(tool_context.path_state, tree=tree)
-    stays = has_lost_opening_call(path_state, tool_context.turn_id, frame)
+    work_stays = has_lost_opening_call(path_state, tool_context.turn_id, frame)
     own_entries = path_state.entries_of(frame.owner.__eq__)
     below = descendants(tree, frame.id)
     frame_ids = {frame.id, *(f.id for f in below)}
@@ -359,7 +360,7 @@ def _completed_pop(tool_context: ToolContext, tree: Tree, event: FramePopped) ->
     invalidated = returned_frames[1:]
     past, unfinished = user_messages(path_state, outermost_called_frame(returned_frames) or frame)
     results_text = ""
-    if frame.parent and not stays:
+    if frame.parent and not work_stays:
         inside = path_state.entries_of(lambda owner: frame_id_of(owner) in frame_ids)
         broken = broken_tools(path_state.entries, tool_context.settings.tool_roles)
         results_text = frame_results_text(
@@ -385,11 +386,11 @@ def _completed_pop(tool_context: ToolContext, tree: Tree, event: FramePopped) ->
     return msgspec.structs.replace(
         event,
         call_result=results_text,
-        carried=unfinished if frame.parent and not stays else (),
+        carried=unfinished if frame.parent and not work_stays else (),
         tokens=tokens,
         artifacts=changed_paths_of(own_entries, tool_context.settings.tool_roles),
         decisions=decisions_in(event.results),
-        stays=stays,
+        stays=work_stays,
     )
 
 
@@ -422,8 +423,8 @@ def location_text(tool_context: ToolContext, tree: Tree, text: str) -> str:
     """`text` about the active frame of `tree`, if this message should carry it. A message that stays in the context of
     its home frame is read again after the frame it opened has ended, and would then be wrong; the result of the opening
     call says it instead."""
-    stays = tree.frames[tool_context.call_group.home_frame].status is Status.IN_PROGRESS
-    return "" if stays and tree.active != tool_context.call_group.home_frame else text
+    outlives_frame = tree.frames[tool_context.call_group.home_frame].status is Status.IN_PROGRESS
+    return "" if outlives_frame and tree.active != tool_context.call_group.home_frame else text
 
 
 def activate(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:

@@ -14,19 +14,19 @@ TWIN_WINDOW_MS = 10_000
 """Replicas know of each other's entries after a tenth of a second, or later where the database is slow or away."""
 
 
-def thread_id_for(ledger: Ledger, found: Match, request: Request, *, has_replicas: bool) -> str:
+def thread_id_for(ledger: Ledger, match: Match, request: Request, *, has_replicas: bool) -> str:
     """The thread that goes on, or a new one where the path forks."""
-    if found.kind is MatchKind.NEW:
+    if match.kind is MatchKind.NEW:
         return "main"
-    if found.kind is MatchKind.BRANCHED and found.depth < len(request.messages):
-        first = request.messages[found.depth]
-        return "b" + message_id(found.path[-1].id, first.identity, ledger.conversation.id)[:8]
-    tip = ledger.entries[found.adopts or found.path[-1].id]
-    if found.kind is MatchKind.ALIGNED and (other := _find_divergence(ledger, found, request)) is not None:
+    if match.kind is MatchKind.BRANCHED and match.depth < len(request.messages):
+        first = request.messages[match.depth]
+        return "b" + message_id(match.path[-1].id, first.identity, ledger.conversation.id)[:8]
+    tip = ledger.entries[match.adopts or match.path[-1].id]
+    if match.kind is MatchKind.ALIGNED and (other := _find_divergence(ledger, match, request)) is not None:
         return "b" + message_id(other[0], other[1].identity, ledger.conversation.id)[:8]
-    if found.kind is MatchKind.CONTINUED and tip.kind is EntryKind.TURN and _other_attempt_was_continued(ledger, tip):
+    if match.kind is MatchKind.CONTINUED and tip.kind is EntryKind.TURN and _other_attempt_was_continued(ledger, tip):
         return "b" + tip.id[:8]
-    if in_mode := _thread_in_mode(ledger, found, request):
+    if in_mode := _thread_in_mode(ledger, match, request):
         return in_mode
     return (_thread_beside_twin(ledger, tip) if has_replicas else "") or tip.thread
 
@@ -55,11 +55,11 @@ def _began(entry: Entry) -> tuple[int, str]:
     return entry.created, entry.id
 
 
-def _thread_in_mode(ledger: Ledger, found: Match, request: Request) -> str:
+def _thread_in_mode(ledger: Ledger, match: Match, request: Request) -> str:
     """The thread of a loop that goes on under another system text and other tools: an earlier one on the path with
     these, or a new one. Empty if the thread of the newest entry goes on, as in a session that the client names."""
-    tip_thread = thread_of_tip(ledger, found)
-    thread = match_history.thread_of_request(ledger, request, found)
+    tip_thread = thread_of_tip(ledger, match)
+    thread = match_history.thread_of_request(ledger, request, match)
     if tip_thread is None or thread is None or ledger.conversation.hint:
         return ""
     if thread is not tip_thread:
@@ -73,18 +73,18 @@ def head_of(thread: Thread | None) -> tuple[str, str, str]:
     return (thread.system_hash, thread.tools_hash, thread.model) if thread else ("", "", "")
 
 
-def _find_divergence(ledger: Ledger, found: Match, request: Request) -> tuple[str, Message] | None:
+def _find_divergence(ledger: Ledger, match: Match, request: Request) -> tuple[str, Message] | None:
     """Where a rewritten history leaves the known path after the aligned turn: the last common entry, and the first
     different message."""
-    aligned = [at for at, alias in enumerate(found.aliases, start=found.depth) if alias]
+    aligned = [at for at, alias in enumerate(match.aliases, start=match.depth) if alias]
     behind = request.messages[aligned[-1] + 1 :] if aligned else ()
-    path = walk(ledger, behind, found.adopts)
-    tip = path[-1].id if path else found.adopts
+    path = walk(ledger, behind, match.adopts)
+    tip = path[-1].id if path else match.adopts
     return (tip, behind[len(path)]) if len(path) < len(behind) and tip in ledger.parent_ids else None
 
 
-def thread_of_tip(ledger: Ledger, found: Match) -> Thread | None:
-    tip = found.adopts or (found.path[-1].id if found.path else "")
+def thread_of_tip(ledger: Ledger, match: Match) -> Thread | None:
+    tip = match.adopts or (match.path[-1].id if match.path else "")
     return ledger.threads.get(ledger.entries[tip].thread) if tip else None
 
 

@@ -79,13 +79,13 @@ class OriginFinder:
         behind = positions_made_behind_ours(parent.ledger, parent.path_state(path[-1].id), len(path))
         return frozenset(at for at in behind if request.messages[at].role == "assistant")
 
-    def with_parents_reasoning(self, request: Request, cached: CachedConversation, found: Match) -> Request:
+    def with_parents_reasoning(self, request: Request, cached: CachedConversation, match: Match) -> Request:
         """A fork's request with the reasoning that its client left out of the answers taken over: some providers demand
         it back with each call. Nothing is added where it is bound to the parent's context."""
         if binds_reasoning(self.config, self.dialect, self.config.upstream_model_of(request.model)):
             return request
         messages, bare = list(request.messages), self.dialect.without_reasoning
-        for at, entry in enumerate(found.path):
+        for at, entry in enumerate(match.path):
             rounds, theirs = cached.ledger.rounds.get(entry.id), messages[at]
             if not rounds or not theirs.calls or bare(theirs) is not theirs:
                 continue
@@ -127,16 +127,16 @@ class OriginFinder:
         return Origin(conversation or named, turn, guess_subagent_parent.delegated_task(parsed.request) if turn else "")
 
 
-def fork_point(cached: CachedConversation, found: Match, request: Request) -> Origin:
+def fork_point(cached: CachedConversation, match: Match, request: Request) -> Origin:
     """The conversation that a fork left, and the last entry they share. Its directive is the prompt of the call that
     began it, if it was told that, else the first words that the user has for it alone."""
     ledger = cached.ledger
-    leaves = Origin(ledger.conversation.id, found.path[-1].id if found.path else "")
-    user_texts = {at: m.text for at, m in enumerate(request.messages) if at >= found.depth and m.role == "user"}
+    leaves = Origin(ledger.conversation.id, match.path[-1].id if match.path else "")
+    user_texts = {at: m.text for at, m in enumerate(request.messages) if at >= match.depth and m.role == "user"}
     user_texts = {at: text for at, text in user_texts.items() if text.strip()}
     if not user_texts:
         return leaves
-    spoken = next((calls for entry in reversed(found.path) if (calls := _calls_of(ledger, entry)) is not None), ())
+    spoken = next((calls for entry in reversed(match.path) if (calls := _calls_of(ledger, entry)) is not None), ())
     if prompt := lookup_keys.delegated_text(spoken, user_texts.values()):
         return leaves._replace(
             directive=prompt, directive_at=next(at for at, text in user_texts.items() if prompt in text)

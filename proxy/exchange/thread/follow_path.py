@@ -54,7 +54,7 @@ class NewHistory:
 
     parsed: ParsedRequest
     cached: CachedConversation
-    found: Match
+    match: Match
     entries: Sequence[Entry]
     rooted: Sequence[LedgerEvent]
     thread: Thread | None
@@ -65,7 +65,7 @@ class NewHistory:
     def is_watched(self) -> bool:
         """Frames are inferred from it: never where no tool is offered."""
         has_tools = self.parsed.request.tool_names or (self.thread and self.thread.tool_names)
-        return self.infers and bool(has_tools) and self.found.kind is not MatchKind.COMPACTED
+        return self.infers and bool(has_tools) and self.match.kind is not MatchKind.COMPACTED
 
 
 class FollowedPath(NamedTuple):
@@ -98,8 +98,8 @@ class PathFollower:
 
     def follow(self, history: NewHistory) -> Generator[Callable[[], bool] | None, Any, FollowedPath]:
         """In slices. Rewritten forms of known entries infer nothing again."""
-        found, entries = history.found, history.entries
-        known = history.cached.path_state(found.path[-1].id) if found.path else PathState()
+        match, entries = history.match, history.entries
+        known = history.cached.path_state(match.path[-1].id) if match.path else PathState()
         if not entries:
             return FollowedPath(known, known, [])
         rewritten = max((at for at, entry in enumerate(entries, 1) if entry.alias), default=0)
@@ -118,7 +118,7 @@ class PathFollower:
             decided.add(turns[0], run[0].id)
             walk.builder = PathBuilder(history.cached.ledger, turns[1], {})
         tree = history.cached.path_state(run[0].adopts).tree if run[0].adopts else walk.builder.tree
-        compacted = history.found.kind is MatchKind.COMPACTED
+        compacted = history.match.kind is MatchKind.COMPACTED
         if root := find_new_root(tree, history.entries if compacted else run, newest=compacted):
             decided.add(root[1], root[0])
         yield from decided.extend_in_slices(walk.builder, run[:-1])
@@ -202,7 +202,7 @@ def _begin_walk(history: NewHistory, known: PathState, rewritten: Sequence[Entry
     """The walk behind the `known` path and the new forms of its entries."""
     entries, ledger = history.entries, history.cached.ledger
     decided = _PathEvents(ledger, ledger.next_seq + len(entries), history.parsed.now, history.rooted)
-    if history.is_watched and history.found.path:
+    if history.is_watched and history.match.path:
         cache_names(entry.message for entry in entries[-KEYWORD_SCAN_BATCH:] if entry.message)
     if rewritten:
         decided.add(HistoryRewritten(), entries[0].id)

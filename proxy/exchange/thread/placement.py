@@ -125,30 +125,34 @@ class PolicyInput(msgspec.Struct, frozen=True):
     """Another conversation delegated it. A fork, which has its parent's calls in front, is none."""
 
 
-def positions_made_behind_ours(ledger: Ledger, story: PathState, count: int) -> Set[int]:
+def positions_made_behind_ours(ledger: Ledger, path_state: PathState, count: int) -> Set[int]:
     """Positions, among the client's `count` messages, of those made behind our context: since the thread woke, or in a
     sleeping thread those taken over from an awake one."""
-    if story.tree.is_awake:
-        return set(range(message_count_at_wake(ledger, story), count))
-    if not story.tree.without_reasoning:
+    if path_state.tree.is_awake:
+        return set(range(message_count_at_wake(ledger, path_state), count))
+    if not path_state.tree.without_reasoning:
         return set()
-    return {at for at, entry in enumerate(ledger.path(story.tip)[:count]) if entry.id in story.tree.without_reasoning}
+    return {
+        at
+        for at, entry in enumerate(ledger.path(path_state.tip)[:count])
+        if entry.id in path_state.tree.without_reasoning
+    }
 
 
-def message_count_at_wake(ledger: Ledger, story: PathState) -> int:
+def message_count_at_wake(ledger: Ledger, path_state: PathState) -> int:
     """How many messages the client had sent when the thread woke; 0 where that was on another path."""
-    path = ledger.path(story.tip)
+    path = ledger.path(path_state.tip)
     waking = (at for at, e in enumerate(path, 1) if any(h.kind == "woken" for h in ledger.events.get(e.id, ())))
     return next(waking, 0)
 
 
-def outdated_answers_at(ledger: Ledger, path: str, how: MatchKind) -> frozenset[str]:
-    """Answers on `path` whose reasoning was dropped on a sibling path after the client changed its prompt, tools or
-    model: a rewind goes back behind the change, but the change stays."""
-    if how not in (MatchKind.BRANCHED, MatchKind.RETRIED, MatchKind.ALIGNED):
+def outdated_answers_at(ledger: Ledger, entry_id: str, match_kind: MatchKind) -> frozenset[str]:
+    """Answers on the path to `entry_id` whose reasoning was dropped on a sibling path after the client changed its
+    prompt, tools or model: a rewind goes back behind the change, but the change stays."""
+    if match_kind not in (MatchKind.BRANCHED, MatchKind.RETRIED, MatchKind.ALIGNED):
         return frozenset()
     removed = [(at, e) for at, events in ledger.events.items() for e in events if e.kind == REASONING_REMOVED]
-    here = {entry.id for entry in ledger.path(path)} if removed else set()
+    here = {entry.id for entry in ledger.path(entry_id)} if removed else set()
     said = (decode_event(event) for at, event in removed if at not in here)
     changed = (event for event in said if isinstance(event, ReasoningRemoved) and event.why == HEAD_CHANGED)
     return frozenset(turn for event in changed for turn in event.turns)
@@ -156,9 +160,9 @@ def outdated_answers_at(ledger: Ledger, path: str, how: MatchKind) -> frozenset[
 
 def policy_input_of(placement: Placement, mode: str = "") -> PolicyInput:
     """The policy's input; `mode` replaces the request's own."""
-    parsed, ledger, story = placement.parsed_request, placement.ledger, placement.path_state
+    parsed, ledger, path_state = placement.parsed_request, placement.ledger, placement.path_state
     return PolicyInput(
-        story,
+        path_state,
         parsed.request,
         ledger.conversation.id,
         placement.entry_id,
@@ -168,13 +172,15 @@ def policy_input_of(placement: Placement, mode: str = "") -> PolicyInput:
         parsed.headers,
         bool(ledger.queue) and has_waiting_message(ledger.queue.values(), placement.thread, parsed.now),
         placement.parent_task is not None,
-        outdated_answers_at(ledger, placement.entry_id, placement.match_kind) if story.tree.is_awake else frozenset(),
-        not story.tree.is_awake and placement.begins,
-        bool(ledger.conversation.parent) and not _begins_with_calls_of_others(story),
+        outdated_answers_at(ledger, placement.entry_id, placement.match_kind)
+        if path_state.tree.is_awake
+        else frozenset(),
+        not path_state.tree.is_awake and placement.begins,
+        bool(ledger.conversation.parent) and not _begins_with_calls_of_others(path_state),
     )
 
 
-def _begins_with_calls_of_others(story: PathState) -> bool:
-    called = (p for p in story.entries if p.round or (p.entry.message and p.entry.message.calls))
+def _begins_with_calls_of_others(path_state: PathState) -> bool:
+    called = (p for p in path_state.entries if p.round or (p.entry.message and p.entry.message.calls))
     first = next(called, None)
     return first is not None and first.round is None
