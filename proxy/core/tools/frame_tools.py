@@ -228,8 +228,8 @@ def refuse_if_root_ended(tree: Tree) -> None:
 
 def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     """End the frame that was pushed last, or the one that is named, with everything open below it, and return its
-    results. Where none is pushed, the active frame ends. Beside calls of the client the pop is deferred, and
-    `core/policy/forgotten_frames.py` ends the frame with the client's next request."""
+    results. Where none is pushed, the active frame ends. Beside calls of the client the pop is deferred:
+    `core/policy/forgotten_frames.py` ends the frame at the user's next message, if the model answered right behind."""
     target = _frame_to_pop(tool_context.tree, frame_argument(arguments))
     status = _parse_return_status(text_argument(arguments, "status"))
     results = prose_argument(arguments, "results", "result", required=RESULTS_MISSING)
