@@ -26,6 +26,7 @@ INDEX = re.compile(r"--(?:extra-)?index-url|--find-links|--trusted-host|\[\[?too
 MACHINE_PATH = re.compile(r"(?<![\w.$}/-])/(?:home|root|Users|work|tmp|opt)/[\w.-]+")
 OURS = {
     "/home/user/",  # the neutral home of recorded sessions
+    "/tmp/scratch/",  # scratch files of agents in tests
     "/opt/callstack",  # where the image keeps the proxy
 }
 

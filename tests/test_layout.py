@@ -11,6 +11,8 @@ SHIPPED = DOORS / "cli" / "demo" / "files"
 """Files that the demo copies; nothing of them is imported."""
 SPLIT = ("core", "management")
 """Packages that are only a folder of packages: each of those has a face of its own."""
+APART = ("proxy.config.runtime", "proxy.config.for_core")
+"""Modules apart from their face: a command reads a configuration without the store and the tools that these need."""
 
 
 def modules() -> Iterator[Path]:
@@ -56,5 +58,10 @@ def imports_behind_a_face(path: Path) -> Iterator[str]:
         if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(("proxy.", "callstack_proxy.")):
             continue
         package = package_of(node.module or "")
-        if package and not own.startswith(f"{package}.") and not is_package(node.module or ""):
+        if (
+            package
+            and not own.startswith(f"{package}.")
+            and not is_package(node.module or "")
+            and node.module not in APART
+        ):
             yield f"{own}, line {node.lineno}: {node.module}"

@@ -651,24 +651,26 @@ def test_scratch_files_are_told_apart_from_the_changes_that_were_asked_for(
         user: Fix the title of the handbook.
         read handbook.md
         edit handbook.md
-        edit /tmp/check.py
-        run python /tmp/check.py > /tmp/out.txt
+        edit /tmp/scratch/check.py
+        run python /tmp/scratch/check.py > /tmp/scratch/out.txt
         says: The title of the handbook is right now.
         user: Implement a rate limiter for the public API.
     """)
-    provider.will(does(push("Limit")), does(bash("sed -i s/a/b/ src/limit.py; touch /tmp/a")), does(pop()), says("ok"))
+    provider.will(
+        does(push("Limit")), does(bash("sed -i s/a/b/ src/limit.py; touch /tmp/scratch/a")), does(pop()), says("ok")
+    )
     session.chat.says("Implement a rate limiter for the public API.")
     session.chat.returns("ok")
 
     (trace,) = traces(line(provider))
     assert (
-        "<files>changed: handbook.md\nchanged in a temporary folder: /tmp/check.py, /tmp/out.txt (by command)</files>"
-        in trace
+        "<files>changed: handbook.md\nchanged in a temporary folder: /tmp/scratch/check.py, "
+        "/tmp/scratch/out.txt (by command)</files>" in trace
     )
-    assert "edited handbook.md\n- edited /tmp/check.py" in trace
+    assert "edited handbook.md\n- edited /tmp/scratch/check.py" in trace
     frame = session.chat.proxy.frames()["Fix the title of the handbook."]
     assert frame["artifacts"] == ["handbook.md"]
-    told = "changed by command: src/limit.py; changed in a temporary folder: /tmp/a</files>"
+    told = "changed by command: src/limit.py; changed in a temporary folder: /tmp/scratch/a</files>"
     assert told in as_one_text(line(provider))
 
 

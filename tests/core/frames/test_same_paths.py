@@ -53,10 +53,19 @@ def test_a_file_is_the_same_by_any_way_to_it() -> None:
 
 @pytest.mark.rows("S0-55")
 def test_a_file_in_a_temporary_folder_is_told_by_all_of_its_path() -> None:
-    scratch = {"/tmp/check.py", "/private/var/folders/x/a.txt", "$TMPDIR/b", r"C:\Users\a\AppData\Local\Temp\c.py"}
+    scratch = {
+        "/tmp/scratch/check.py",
+        "/private/var/folders/x/a.txt",
+        "$TMPDIR/b",
+        r"C:\Users\a\AppData\Local\Temp\c.py",
+    }
     own = {"src/a.py", "tmp/d.py", "/repo/tmp/e.py", "/tmpfiles/f.py"}
 
     assert temporary_among(scratch | own) == scratch
-    assert telling_names(scratch | own)["/tmp/check.py"] == "/tmp/check.py"
-    assert temporary_among({"/tmp/project/a.py", "/tmp/project/b.py"}) == frozenset()  # the project is there
-    assert temporary_among({"/tmp/all/project/src/a.py", "/tmp/b.py", "docs/c.md"}) == {"/tmp/b.py"}  # here too
+    assert telling_names(scratch | own)["/tmp/scratch/check.py"] == "/tmp/scratch/check.py"
+    assert (
+        temporary_among({"/tmp/scratch/project/a.py", "/tmp/scratch/project/b.py"}) == frozenset()
+    )  # the project is there
+    assert temporary_among({"/tmp/scratch/all/project/src/a.py", "/tmp/scratch/b.py", "docs/c.md"}) == {
+        "/tmp/scratch/b.py"
+    }  # here too
