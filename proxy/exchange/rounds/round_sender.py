@@ -1,8 +1,8 @@
 """Sends rounds to the provider, and again where that helps and the client cannot notice.
 
 What is sent after a refusal is the first of `REMEDIES` that applies. If none does and the client has seen nothing,
-ContextRejected makes the caller send the client's own request, which `shorten_request` can shorten. A hidden round that
-fails is retried, because no byte of it has left.
+ContextRejected makes the caller send the client's own request, which `shorten_request` can shorten. A round behind the
+first whose request fails, or is refused for load, is sent again; one whose answer breaks off is not.
 """
 
 from __future__ import annotations
