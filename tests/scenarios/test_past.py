@@ -46,7 +46,7 @@ def built(provider: ScriptedProvider, chat: Conversation) -> Conversation:
     provider.will(does(pop("the model stands")), says("ok"))
     chat.says("go on")
     provider.will(does(op("invalidate", frameID=known["View"]["sessionID"], reason="no screen")), says("ok"))
-    chat.says("drop the view")
+    chat.says("go on without the view")
     return chat
 
 
