@@ -3,7 +3,7 @@
 
 from proxy.store import find_by_id
 from proxy.store.conversation_cache import CachedConversation, ConversationCache, ConversationQuery, StoredCandidates
-from proxy.store.failures import as_store_error
+from proxy.store.database_errors import as_store_error
 from proxy.store.find_by_id import (
     ConversationUnreadable,
     all_path_states,

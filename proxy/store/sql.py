@@ -39,7 +39,7 @@ from proxy.store.database import (
     copy_database,
     replacing_damaged_text,
 )
-from proxy.store.failures import CircuitBreaker, as_store_error, is_damaged_text
+from proxy.store.database_errors import CircuitBreaker, as_store_error, is_damaged_text
 from proxy.store.interface import (
     AnchorRecord,
     Changes,

@@ -29,7 +29,7 @@ from proxy.core.frames import (
 )
 from proxy.core.ledger import Entry, EntryKind, Ledger, LedgerEvent
 from proxy.store import read, rows, schema
-from proxy.store.failures import DATABASE_ERRORS
+from proxy.store.database_errors import DATABASE_ERRORS
 
 log = logging.getLogger(__name__)
 

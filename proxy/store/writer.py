@@ -37,11 +37,17 @@ from proxy.store.commit import (
     memory_size_of,
 )
 from proxy.store.database import Database
-from proxy.store.failures import DATABASE_ERRORS, CircuitBreaker, as_store_error, is_damaged_text, is_session_ended
+from proxy.store.database_errors import (
+    DATABASE_ERRORS,
+    CircuitBreaker,
+    as_store_error,
+    is_damaged_text,
+    is_session_ended,
+)
 from proxy.store.interface import Record, WrittenRows
+from proxy.store.pending_writes import PendingWork, ReceiptDelay, Waiter, WriterJob, copy_of_error, notify_waiters
 from proxy.store.statements import Statements, statements_for
 from proxy.store.tasks_view import TaskRowUpdater
-from proxy.store.tickets import PendingWork, ReceiptDelay, Waiter, WriterJob, copy_of_error, notify_waiters
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proxy.store.database.sqlite import SqliteFile
-from proxy.store.failures import CircuitBreaker
+from proxy.store.database_errors import CircuitBreaker
 from proxy.store.sql import SqlStore
 from proxy.store.writer import QueueLimits
 

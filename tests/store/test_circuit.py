@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.store.failures import CircuitBreaker
+from proxy.store.database_errors import CircuitBreaker
 
 
 class Clock:

@@ -6,8 +6,8 @@ import time
 from itertools import count
 
 from proxy.store.interface import Record, RequestRecord
+from proxy.store.pending_writes import ReceiptDelay
 from proxy.store.sql import SqlStore
-from proxy.store.tickets import ReceiptDelay
 from tests.store.values import entry, opened
 
 MANY = 400

@@ -21,7 +21,7 @@ from proxy.core.ledger.ledger import Entry, EntryKind, LedgerEvent, Round
 from proxy.errors import BadRequest, InvalidConfiguration, StoreError
 from proxy.store.conversation_cache import CachedConversation, ConversationCache
 from proxy.store.database import PostgresDatabase
-from proxy.store.failures import CircuitBreaker, as_store_error
+from proxy.store.database_errors import CircuitBreaker, as_store_error
 from proxy.store.interface import LedgerRecord
 from proxy.store.sql import SqlStore, copy_store, open_store
 from tests.pace import slowness

@@ -8,8 +8,8 @@ import pytest
 
 from proxy.errors import StoreError
 from proxy.store.interface import AnchorRecord, LedgerRecord, Record, RequestRecord
+from proxy.store.pending_writes import MAX_SCANNED_BATCHES
 from proxy.store.sql import SqlStore
-from proxy.store.tickets import MAX_SCANNED_BATCHES
 from tests.store.conftest import locked
 from tests.store.values import entry, opened
 

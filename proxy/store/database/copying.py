@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Table, delete, func, select
 from proxy.errors import BadRequest, ProxyError, StoreError
 from proxy.store import schema
 from proxy.store.database.interface import Database
-from proxy.store.failures import as_store_error
+from proxy.store.database_errors import as_store_error
 
 ROWS_PER_INSERT = 500
 

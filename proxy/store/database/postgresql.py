@@ -23,7 +23,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from proxy.errors import InvalidConfiguration, StoreError
 from proxy.store.database import migrate
 from proxy.store.database.interface import MAX_NOTES, READERS, SEARCHERS
-from proxy.store.failures import as_store_error
+from proxy.store.database_errors import as_store_error
 from proxy.store.statements import pipelined
 
 CONNECT_TIMEOUT_S = 5

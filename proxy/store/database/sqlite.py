@@ -26,7 +26,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from proxy.errors import StoreError
 from proxy.store.database import migrate
 from proxy.store.database.interface import MAX_NOTES, READERS, SEARCHERS
-from proxy.store.failures import as_store_error
+from proxy.store.database_errors import as_store_error
 
 BUSY_MS = 250
 """How long a statement waits for another process."""

@@ -11,7 +11,7 @@ import pytest
 from callstack_proxy.management.console import app
 from callstack_proxy.management.console.store_trouble import HINTS, unread_words
 from proxy.errors import StoreError
-from proxy.store.failures import TEXT_BY_CODE
+from proxy.store.database_errors import TEXT_BY_CODE
 from tests.management.console.conftest import Building, Site
 from tests.wire.talking import connection
 

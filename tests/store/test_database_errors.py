@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError
 from proxy.core.ledger.ledger import LedgerEvent, Round
 from proxy.core.ledger.messages import ModelResponse
 from proxy.errors import StoreError
-from proxy.store.failures import as_store_error
+from proxy.store.database_errors import as_store_error
 from proxy.store.interface import LedgerRecord, Record, RequestRecord
 from proxy.store.sql import SqlStore
 from proxy.store.writer import QueueLimits
