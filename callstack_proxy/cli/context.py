@@ -10,11 +10,9 @@ secret is sent to a program that has not.
 from __future__ import annotations
 
 import fcntl
-import hmac
 import http.client
 import json
 import os
-import secrets
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -27,10 +25,11 @@ from urllib.parse import urlsplit
 import typer
 from pydantic import SecretStr
 
+from callstack_proxy.cli.statusline.ask_proxy import NotProven, require_proof
 from proxy import __version__
 from proxy.config import Config, load_config
 from proxy.errors import InvalidConfiguration, ProxyError
-from proxy.operator_token import console_code, proof_of
+from proxy.operator_token import console_code
 
 DEFAULT_FILE = Path("proxy.yaml")
 Choice = TypeVar("Choice", bound=str)
@@ -268,7 +267,8 @@ def send_request(
     try:
         connection.connect()
         connection.auto_open = 0  # a new connection would lead to whoever listens then
-        _require_proof(connection, server)
+        require_proof(connection.sock, server.url, server.token, min(timeout_s, PAGE_TIMEOUT_S))
+        connection.sock.settimeout(timeout_s)
         known_by = {"x-stack-key": server.token} if credentials is None else credentials
         headers = {"content-type": "application/json", **known_by}
         connection.request(method, path, json.dumps(body) if body is not None else None, headers)
@@ -276,18 +276,3 @@ def send_request(
         return answer.status, answer.read()
     finally:
         connection.close()
-
-
-class NotProven(ConnectionError):
-    """What listens at the address of a proxy could not prove that it is that proxy."""
-
-
-def _require_proof(connection: http.client.HTTPConnection, server: ServerInfo) -> None:
-    challenge, address = secrets.token_hex(16), connection.sock.getpeername()[:2]
-    connection.request("GET", f"/health?challenge={challenge}")
-    answer = connection.getresponse()
-    answer.read()
-    expected = proof_of(server.token, challenge, *address)
-    given = answer.getheader("x-stack-proof", "")
-    if connection.sock is None or not hmac.compare_digest(given.encode(), expected.encode()):
-        raise NotProven(f"what listens at {server.url} did not prove that it is that proxy")

@@ -9,8 +9,9 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,6 @@ import pytest
 
 from callstack_proxy.cli import context
 from callstack_proxy.cli.context import (
-    NotProven,
     ServerInfo,
     fetch_page,
     find_running_proxy,
@@ -27,6 +27,8 @@ from callstack_proxy.cli.context import (
     send_request,
     write_server_file,
 )
+from callstack_proxy.cli.statusline import ask_proxy
+from callstack_proxy.cli.statusline.ask_proxy import NotProven, ask
 from llm_test_provider import ScriptedProvider
 from proxy.errors import ProxyError
 from tests.wire.proxied import TOKEN, ServedProxy
@@ -172,3 +174,58 @@ def test_of_a_proxy_that_is_slow_nobody_is_told_to_start_it_again(monkeypatch: p
         slow = ServerInfo(f"http://127.0.0.1:{silent.getsockname()[1]}", TOKEN, os.getpid())
         with pytest.raises(ProxyError, match="is busy: no answer within 0 s"):
             fetch_page(slow, "/stack/requests")
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+MANNERS: dict[str, tuple[bytes, bytes]] = {
+    "a header without end": (OK + b"x-slow: ", b"a"),
+    "a body without end": (OK + b"content-length: 100000\r\nx-stack-proof: 0\r\n\r\n", b"a"),
+    "a flood": (OK + b"x-stack-proof: 0\r\n\r\n", b"a" * 65536),
+    "continue, for ever": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "a length beyond all memory": (OK + b"content-length: 9999999999999999\r\n\r\n", b""),
+    "a length below zero": (OK + b"content-length: -5\r\n\r\n{}", b""),
+    "another host": (b"HTTP/1.1 307 T\r\nlocation: http://127.0.0.1:1/health\r\ncontent-length: 0\r\n\r\n", b""),
+    "no status": (b"HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}", b""),
+    "no HTTP": (b"\x00\xff\r\n\r\n", b""),
+}
+"""What a squatter writes first, and then every 20 ms; nothing more: it closes."""
+
+
+@contextmanager
+def misbehaving(first: bytes, then: bytes) -> Iterator[tuple[str, bytearray]]:
+    """The address, and all bytes that came there."""
+    got, ended = bytearray(), threading.Event()
+
+    def answer(client: socket.socket) -> None:
+        with client, suppress(OSError):
+            got.extend(client.recv(65536))
+            client.sendall(first)
+            while then and not ended.wait(0.02):
+                client.sendall(then)
+
+    def listen() -> None:
+        with suppress(OSError):
+            while not ended.is_set():
+                threading.Thread(target=answer, args=(server.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=listen, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.getsockname()[1]}", got
+        finally:
+            ended.set()
+
+
+@pytest.mark.parametrize("manner", MANNERS)
+def test_whatever_a_squatter_answers_the_question_ends_without_the_token(
+    manner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ask_proxy, "TIMEOUT_S", 0.3)
+    with misbehaving(*MANNERS[manner]) as (url, got):
+        began = time.monotonic()
+        with pytest.raises((NotProven, TimeoutError, ConnectionError)):
+            send_request(info(url), "GET", "/stack/requests", None, 0.3)
+        with pytest.raises((NotProven, TimeoutError, ConnectionError)):
+            ask({"url": url, "token": TOKEN}, "session")
+        assert time.monotonic() - began < 5
+    assert TOKEN.encode() not in got

@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import sys
+import time
 
 NAME, PROGRAM = "statusline", "callstack"
 DEFAULT_DATA = "~/.local/share/callstack"
@@ -136,45 +137,65 @@ def _server_file(folder: str) -> dict[str, object] | None:
     return server if isinstance(server, dict) else None
 
 
+class NotProven(ConnectionError):
+    """What listens at the address of a proxy could not prove that it is that proxy."""
+
+
+def require_proof(connection: socket.socket, url: str, token: str, timeout_s: float) -> None:
+    """Make the other end prove that it has the token, which is sent only then: another program may have the port of
+    `url` by now. Raises NotProven, and TimeoutError for one that has not answered whole by then."""
+    host, port = connection.getpeername()[:2]
+    challenge = os.urandom(16).hex()
+    said = f"proof of a running proxy\n{host.removeprefix('::ffff:')}\n{port}\n{challenge}"
+    proof = hmac.digest(token.encode(), said.encode(), "sha256").hex()
+    try:
+        _, headers, _ = _get(connection, url, f"/health?challenge={challenge}", time.monotonic() + timeout_s)
+    except ValueError:
+        headers = {}
+    if not token or not hmac.compare_digest(headers.get("x-stack-proof", "").encode(), proof.encode()):
+        raise NotProven(f"what listens at {url} did not prove that it is that proxy")
+
+
 def ask(server: dict[str, object], session: str) -> dict[str, object]:
     """The proxy's answer. Raises OSError and ValueError where there is none."""
-    token = as_text(server.get("token"))
-    host, _, port = as_text(server.get("url")).partition("://")[2].rpartition(":")
+    token, url = as_text(server.get("token")), as_text(server.get("url"))
+    host, _, port = url.partition("://")[2].rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), TIMEOUT_S) as connection:
-        # The token is sent only to a program that has it: another one may have the port by now.
-        challenge = os.urandom(16).hex()
-        headers, _ = _get(connection, host, port, f"/health?challenge={challenge}")
-        address = connection.getpeername()[0].removeprefix("::ffff:")
-        said = f"proof of a running proxy\n{address}\n{port}\n{challenge}"
-        proof = hmac.digest(token.encode(), said.encode(), "sha256").hex()
-        if not token or not hmac.compare_digest(headers.get("x-stack-proof", "").encode(), proof.encode()):
-            raise ValueError("another program listens there")
-        _, body = _get(connection, host, port, f"/stack/{NAME}?session={_in_url(session)}", token)
+        require_proof(connection, url, token, TIMEOUT_S)
+        target = f"/stack/{NAME}?session={_in_url(session)}"
+        status, _, body = _get(connection, url, target, time.monotonic() + TIMEOUT_S, token)
     answer = json.loads(body)
-    if not isinstance(answer, dict):
-        raise ValueError("no object")  # noqa: TRY004 - of an answer, not of an argument
+    if status != "200" or not isinstance(answer, dict):
+        raise ValueError("no object")
     return answer
 
 
-def _get(connection: socket.socket, host: str, port: str, target: str, token: str = "") -> tuple[dict[str, str], bytes]:
-    """Headers and body of the answer to a GET; `http.client` would take a third of the time that there is."""
+def _get(
+    connection: socket.socket, url: str, target: str, until: float, token: str = ""
+) -> tuple[str, dict[str, str], bytes]:
+    """Status, headers and body of the answer to a GET; `http.client` would take a third of the time that there is, and
+    wait anew for each byte. `until` is on the monotonic clock. Raises ValueError for what is no answer, TimeoutError
+    and other OSErrors."""
     key = f"x-stack-key: {token}\r\n" if token else ""
-    connection.sendall(f"GET {target} HTTP/1.1\r\nhost: {host}:{port}\r\n{key}\r\n".encode("latin-1"))
+    host = url.partition("://")[2]
+    connection.sendall(f"GET {target} HTTP/1.1\r\nhost: {host}\r\n{key}\r\n".encode("latin-1"))
     read = b""
     while b"\r\n\r\n" not in read:
-        read += _more(connection, read)
+        read += _more(connection, read, until)
     head, _, body = read.partition(b"\r\n\r\n")
     status, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     size = int(headers.get("content-length", "0"))
     while len(body) < size:
-        body += _more(connection, body)
-    if status.split(" ", 2)[1:2] != ["200"]:
-        raise ValueError(status)
-    return headers, body
+        body += _more(connection, body, until)
+    return status.partition(" ")[2][:3], headers, body
 
 
-def _more(connection: socket.socket, before: bytes) -> bytes:
+def _more(connection: socket.socket, before: bytes, until: float) -> bytes:
+    left_s = until - time.monotonic()
+    if left_s <= 0:
+        raise TimeoutError("the answer takes too long")
+    connection.settimeout(left_s)
     piece = connection.recv(65536)
     if not piece or len(before) > MAX_ANSWER_BYTES:
         raise ValueError("the answer has no end")
