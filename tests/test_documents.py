@@ -9,6 +9,8 @@ import pytest
 from callstack_proxy.cli.main import COMMANDS, GROUPS
 from proxy.config.model import Config
 from proxy.config.sources import load_config
+from proxy.server.runner import MAX_HEADER_BYTES
+from proxy.upstream.http import _MAX_HEADER_LINE_BYTES, MAX_REFUSAL_BYTES
 
 HOUSE = Path(__file__).resolve().parents[1]
 DOCUMENTS = (
@@ -50,6 +52,14 @@ def test_the_page_on_settings_names_keys_that_exist_with_their_defaults() -> Non
 
     assert len(settings) > 5
     assert settings | {"summaries": "off"} == {key: _default(key) for key in settings}
+
+
+def test_the_page_on_operation_has_the_limits_of_what_is_read() -> None:
+    text = (HOUSE / "docs/operation.md").read_text()
+    limits = re.findall(r"^\| [^|]+ \| (\d+) ([KM])iB \|", text, re.MULTILINE)
+
+    of_client, of_provider = (MAX_HEADER_BYTES, MAX_HEADER_BYTES), (_MAX_HEADER_LINE_BYTES, MAX_REFUSAL_BYTES)
+    assert [int(count) << {"K": 10, "M": 20}[unit] for count, unit in limits] == [*of_client, *of_provider]
 
 
 def _default(key: str) -> str:
