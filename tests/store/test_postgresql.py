@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, event, make_url
+from sqlalchemy import Connection, create_engine, event, make_url
 from sqlalchemy.exc import IntegrityError, OperationalError
 
 from proxy.config.sources import load_config
@@ -21,6 +21,7 @@ from proxy.core.ledger.ledger import Entry, EntryKind, LedgerEvent, Round
 from proxy.errors import BadRequest, InvalidConfiguration, StoreError
 from proxy.store.conversation_cache import CachedConversation, ConversationCache
 from proxy.store.database import PostgresDatabase
+from proxy.store.database.postgresql import LOCK_SQL, SCHEMA_KEY
 from proxy.store.database_errors import CircuitBreaker, as_store_error
 from proxy.store.interface import LedgerRecord
 from proxy.store.sql import SqlStore, copy_store, open_store
@@ -92,6 +93,20 @@ async def test_what_another_process_wrote_is_in_the_same_object_at_the_next_requ
     assert "m2" not in held.ledger.entries
     assert await cached(ours) is held
     assert "m2" in held.ledger.entries
+
+
+@pytest.mark.rows("X-55")
+async def test_a_process_that_stands_still_while_it_opens_the_store_keeps_no_other_one_out(
+    opening: Opening, url: str
+) -> None:
+    await opening()
+    standing = create_engine(url.replace("postgresql:", "postgresql+psycopg:", 1))
+    with standing.connect() as connection:  # as one that was stopped before it had looked at the schema
+        connection.exec_driver_sql(f"SELECT {LOCK_SQL.format(SCHEMA_KEY)}")
+        there = await opening()
+        await there.wait_until_durable(there.write("a", opened("c1", entry("m1"))))
+        connection.invalidate()
+    standing.dispose()
 
 
 @pytest.mark.rows("X-55")

@@ -38,6 +38,8 @@ STANDING_MS = 1_500
 machine frozen. Who waits for its locks ends its session, so that no answer to a client waits for two seconds; when it
 goes on it writes the same again. `idle_in_transaction_session_timeout` would not do: it does not count in the middle of
 a pipeline, nor behind one, because the driver sends a Flush after the Sync (PostgreSQL 16, psycopg 3.3)."""
+MIGRATION_STANDING_MS = 5_000
+"""The same for a process that opens the store: a migration works between two statements."""
 POOL_TIMEOUT_S = 5
 SIZE_INTERVAL_S = 60.0
 """How often the size of the database is asked for: PostgreSQL adds up the sizes of all files."""
@@ -68,6 +70,25 @@ def _lock_key(name: str) -> int:
 
 EVERYONE = _lock_key("everyone")
 SCHEMA_KEY = _lock_key("schema")
+
+
+def _lock(connection: Connection, locks: Sequence[str], keys: Sequence[int], standing_ms: int = STANDING_MS) -> int:
+    """Begin the transaction with these locks, which have `keys`; who stands still with one of them for `standing_ms`
+    loses it. Returns the server's time in ns."""
+    waits = "set_config('lock_timeout', '{}', true)".format
+    asked = f"SELECT {waits(standing_ms)}, {', '.join(locks)}, {waits(LOCK_TIMEOUT_MS)}, {CLOCK_SQL}"
+    until = time.monotonic() + LOCK_TIMEOUT_MS / 1_000
+    while True:
+        try:
+            with pipelined(connection) as driver:  # with the BEGIN that the driver sends before it
+                told = driver.execute(asked)
+            return int(told.fetchall()[0][-1]) * 1_000
+        except DBAPIError as caught:
+            if getattr(caught.orig, "sqlstate", "") != LOCK_NOT_AVAILABLE or time.monotonic() > until:
+                raise
+        connection.connection.rollback()  # nothing else is in the transaction yet
+        connection.exec_driver_sql(END_STANDING_SQL, (list(keys), standing_ms))
+        connection.connection.rollback()
 
 
 class PostgresDatabase:
@@ -156,7 +177,7 @@ class PostgresDatabase:
     def _migrate(self, connection: Connection) -> None:
         """One process at a time: replicas start together."""
         with connection.begin():
-            connection.exec_driver_sql(f"SELECT {LOCK_SQL.format(SCHEMA_KEY)}")
+            _lock(connection, [LOCK_SQL.format(SCHEMA_KEY)], [SCHEMA_KEY], MIGRATION_STANDING_MS)
             version = migrate.schema_version_of(connection)
             if not version:
                 migrate.create_schema(connection, self._secret)
@@ -179,21 +200,7 @@ class PostgresDatabase:
     def begin_write(self, connection: Connection, tenants: Collection[str]) -> int:
         keys = sorted(set(map(_lock_key, tenants)))  # sorted, so that two writers never wait for each other
         everyone = (SHARE_SQL if keys else LOCK_SQL).format(EVERYONE)
-        locks = ", ".join([everyone, *map(LOCK_SQL.format, keys)])
-        waits = "set_config('lock_timeout', '{}', true)".format
-        asked = f"SELECT {waits(STANDING_MS)}, {locks}, {waits(LOCK_TIMEOUT_MS)}, {CLOCK_SQL}"
-        until = time.monotonic() + LOCK_TIMEOUT_MS / 1_000
-        while True:
-            try:
-                with pipelined(connection) as driver:  # with the BEGIN that the driver sends before it
-                    told = driver.execute(asked)
-                return int(told.fetchall()[0][-1]) * 1_000
-            except DBAPIError as caught:
-                if getattr(caught.orig, "sqlstate", "") != LOCK_NOT_AVAILABLE or time.monotonic() > until:
-                    raise
-            connection.connection.rollback()  # nothing else is in the transaction yet
-            connection.exec_driver_sql(END_STANDING_SQL, ([EVERYONE, *keys], STANDING_MS))
-            connection.connection.rollback()
+        return _lock(connection, [everyone, *map(LOCK_SQL.format, keys)], [EVERYONE, *keys])
 
     def pipelined(self, connection: Connection) -> AbstractContextManager[object]:
         return pipelined(connection)
