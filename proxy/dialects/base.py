@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from proxy.core.ledger import Message, ModelResponse, Request, ShouldContinue, ShouldRefuse, ShouldRetry
+from proxy.core.ledger import Message, ModelResponse, Request, ShouldContinue, ShouldRefuse, ShouldRetry, ToolMeant
 from proxy.dialects.error_bodies import ProviderFailure
 from proxy.dialects.parse_cache import ParseCache, ParseSteps, run_steps
 from proxy.dialects.synthetic_responses import OwnResponse
@@ -48,6 +48,8 @@ class ResponseWriter(Protocol):
     """This round's reply is no completion: an error status, or a content type that is not read."""
     should_refuse: ShouldRefuse | None
     """Calls of the client's tools that are answered here and not shown; set before the first round."""
+    tool_meant: ToolMeant | None
+    """Tools of ours in another spelling, which the client is not to see either; set before the first round."""
     hides_text: bool
     """The text of a round is not shown if another round follows; set before each round."""
     should_continue: ShouldContinue | None

@@ -27,6 +27,7 @@ from proxy.core.ledger import (
     ShouldContinue,
     ShouldRefuse,
     ShouldRetry,
+    ToolMeant,
     is_stack_tool,
 )
 from proxy.dialects import raw_json
@@ -39,7 +40,7 @@ MAX_BODY_BYTES_READ = 64 * 1024 * 1024
 MAX_ERROR_BYTES = 64 * 1024
 """Bytes kept of an error that cannot be shown because the client's stream has begun."""
 EVENT_STREAM_TYPE = "text/event-stream"
-_STACK_TOOL = re.compile(rb'"\s*(?:[A-Za-z_]{1,64}[.:/]{1,2})?stack')
+_STACK_TOOL = re.compile(rb'"\s*(?:[\w.:/-]{0,64}stack|multi_tool_use)', re.IGNORECASE)
 """How the name of a tool of ours begins in JSON."""
 LEADING_BYTES = b" \t\r\n\xef\xbb\xbf"
 """White space and a byte order mark."""
@@ -160,6 +161,8 @@ class BaseResponseWriter(ABC, Generic[R]):
         """The beginning of a reply that could not be shown, because the client's stream had begun before it."""
         self.should_refuse: ShouldRefuse | None = None
         """Calls of the client's tools that it is not to see."""
+        self.tool_meant: ToolMeant | None = None
+        """What tools of ours are called in another spelling."""
         self.hides_text = False
         """The text of a round is not shown if another round follows."""
         self.should_continue: ShouldContinue | None = None
@@ -181,6 +184,7 @@ class BaseResponseWriter(ABC, Generic[R]):
             self.round_is_visible = False
         self._reader_is_used = True
         self._reader.calls.should_refuse = self.should_refuse
+        self._reader.calls.tool_meant = self.tool_meant
         self._reader.hides_text = self._interceptor.hides_text = self._intercept and self.hides_text
         if self._intercept:
             self._interceptor.should_continue = self.should_continue
@@ -337,7 +341,9 @@ class BaseResponseWriter(ABC, Generic[R]):
         if self.should_refuse is None:
             return spoken
         calls = self._reader.calls.calls
-        kept = [call.provider_id for call in calls if call.owner is CallOwner.OURS and not is_stack_tool(call.name)]
+        kept = [
+            call.provider_id for call in calls if call.owner is CallOwner.OURS and not is_stack_tool(call.provider_name)
+        ]
         return replace(spoken, extra={**spoken.extra, REFUSED_CALLS_KEY: raw_json.encode(kept)}) if kept else spoken
 
     def stop_reading(self) -> None:

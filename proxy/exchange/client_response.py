@@ -8,11 +8,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
 from proxy.core.ledger import ModelResponse, Request
+from proxy.core.tools import tool_meant
 from proxy.dialects import CLIENT_RESPONSE_KEY, OPENAI_CHAT, Dialect, ProviderFailure, ResponseWriter, read_failure
 from proxy.errors import BudgetSpent, ProxyError, RateLimited, ShuttingDown
 from proxy.upstream import (
@@ -155,6 +157,7 @@ class ClientResponse:
         self._sent_tail = b""
         """The last bytes of a stream that left."""
         self.writer: ResponseWriter = dialect.new_response_writer(request, intercept=intercept)
+        self.writer.tool_meant = partial(tool_meant, request)
 
     async def begin_round(self, got: Answer) -> None:
         """Take the head of a round's answer; the first one starts the client's stream."""

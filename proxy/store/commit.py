@@ -395,7 +395,7 @@ class _RowsByTable:
         for page in made:
             self.pages[tenant, page.digest] = page
             self.add_hold(tenant, holder, page.digest)
-        return rows.join_digests(made)
+        return b"".join(page.digest for page in made)
 
     def _update_newest(self, tenant: str, conversation: str, created: int) -> None:
         owner = (tenant, conversation)

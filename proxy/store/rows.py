@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Generic, TypeVar
@@ -431,10 +431,6 @@ _digest_cache = _CacheOfMade(digest_of, len)
 """Of recent pieces by object, so that resent bytes are not hashed again."""
 _page_cache: _CacheOfMade[Body, BodyPage] = _CacheOfMade(_build_page, lambda pieces: sum(map(len, pieces)))
 """Of recent pieces together: requests of a conversation begin with the same pages."""
-
-
-def join_digests(made: Iterable[BodyPage]) -> bytes:
-    return b"".join(page.digest for page in made)
 
 
 def split_digests(body: bytes) -> list[bytes]:

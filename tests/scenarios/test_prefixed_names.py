@@ -1,5 +1,6 @@
-"""Some models call a tool under the namespace in which their prompt lists it: `functions.stack_recall`,
-`default_api:todo_write`. One of ours is ours all the same; a client's is the client's, who sees its name untouched."""
+"""Some models call a tool under the namespace in which their prompt lists it (`functions.stack_recall`,
+`default_api:todo_write`), spell it otherwise, or wrap several calls into one. One of ours is ours all the same; a
+client's is the client's, who sees its name untouched."""
 
 from __future__ import annotations
 
@@ -40,12 +41,15 @@ def test_a_tool_of_ours_under_a_prefix_is_ours(stage: Stage, provider: ScriptedP
 
 
 @pytest.mark.parametrize("form", ["name_late", "name_split", "one_character", "interleaved"])
-def test_a_name_in_pieces_is_held_until_it_is_known(stage: Stage, provider: ScriptedProvider, form: str) -> None:
+@pytest.mark.parametrize("name", ["default_api.stack_frame_push", "Stack-Frame-Push"])
+def test_a_name_in_pieces_is_held_until_it_is_known(
+    stage: Stage, provider: ScriptedProvider, name: str, form: str
+) -> None:
     if not stage.streamed or stage.tongue is not CHAT:
         pytest.skip("names come in pieces in a chat's stream")
     chat = stage.chat(tools=("bash", "default_finder"))
     provider.will(
-        does(under("default_api.", push("Auth")), call_forms=(form,)),
+        does(replace(push("Auth"), name=name), call_forms=(form,)),
         does(call("default_finder", what="x"), bash("ls"), call_forms=(form,)),
     )
 
@@ -87,6 +91,72 @@ def test_where_the_client_has_a_tool_of_that_name_it_is_the_clients(
 
     assert asked.stack_status == "asleep; reason=name_clash"
     assert [told for told, _ in asked.calls] == [name]
+
+
+SPELLINGS = ("Stack_Recall", "stack-recall", "stackRecall", "functions.Stack-Recall", "mcp__callstack__stack_recall")
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_tool_of_ours_in_another_spelling_is_ours(stage: Stage, provider: ScriptedProvider, name: str) -> None:
+    chat = stage.chat()
+    provider.will(does(call(name, ref="f1"), bash("pwd")), does(call(name, ref="f1")), says("Done."))
+
+    asked = chat.says("look")
+    answer = chat.returns("/srv")
+
+    assert ([name for name, _ in asked.calls], answer.calls, answer.text) == (["bash"], [], "Done.")
+    assert not any(b"recall" in told.raw.lower() for told in (asked, answer))
+    assert [made.name for made in provider.received[-1].calls] == ["stack_recall", "bash", "stack_recall"]
+    assert all(made.id in dict(provider.received[-1].results) for made in provider.received[-1].calls)
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_spelling_that_the_client_offers_is_the_clients(stage: Stage, provider: ScriptedProvider, name: str) -> None:
+    stage.judged = False  # a law is that no client sees `stack_`, and here it is the client's own
+    if "." in name:
+        pytest.skip("a namespace of prompt templates, which clients' tools do not stand in")
+    chat = stage.chat(tools=("bash", name))
+    provider.will(does(call(name, ref="f1"), push("Auth")), does(pop("found it")), says("Done."))
+
+    asked = chat.says("look")
+    answer = chat.returns("It was done before.")
+
+    assert (asked.stack_status, answer.text) == ("full", "Done.")
+    assert [told for told, _ in asked.calls] == [name]
+
+
+PARALLEL = "multi_tool_use.parallel"
+
+
+def uses(*calls: ScriptedCall) -> ScriptedCall:
+    """Calls as some models of OpenAI wrap them, into one of a tool that nobody offers."""
+    wrapped = [{"recipient_name": f"functions.{made.name}", "parameters": made.arguments} for made in calls]
+    return call(PARALLEL, tool_uses=wrapped)
+
+
+@pytest.mark.parametrize("calls", [(push("Auth"),), (push("Auth"), bash("ls"))])
+def test_calls_of_ours_wrapped_into_one_reach_no_client(
+    stage: Stage, provider: ScriptedProvider, calls: tuple[ScriptedCall, ...]
+) -> None:
+    chat = stage.chat()
+    provider.will(does(uses(*calls), text="Hm."), does(bash("ls")), says("Done."))
+
+    asked = chat.says("look")
+    answer = chat.returns("a.py")
+
+    assert ([name for name, _ in asked.calls], answer.text) == (["bash"], "Done.")
+    assert not any(b"recipient" in told.raw for told in (asked, answer))
+    assert [made.name for made in provider.received[1].calls] == ["stack_frame_push"]
+    assert "call each tool by itself" in provider.received[1].results[0][1]
+
+
+def test_calls_of_the_clients_wrapped_into_one_are_the_clients(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat()
+    provider.will(does(uses(bash("ls"), bash("pwd"))), says("Done."))
+
+    asked = chat.says("look")
+
+    assert [name for name, _ in asked.calls] == [PARALLEL]
 
 
 @pytest.mark.rows("X-68")

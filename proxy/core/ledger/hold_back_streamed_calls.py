@@ -11,6 +11,7 @@ clients store such orphans, and providers refuse them.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 from proxy.core.ledger.ledger import ROUND_SEPARATOR
 from proxy.core.ledger.messages import (
     NAMESPACE_PREFIXES,
+    PARALLEL_TOOL,
     STACK_PREFIX,
     canonical_arguments,
     is_stack_tool,
@@ -52,6 +54,8 @@ class PartialCall:
     argument_parts: list[str] = field(default_factory=list)
     initial_arguments: str = ""
     """Arguments from the call's start event, used if no deltas follow."""
+    own_name: str = ""
+    """The name of the tool of ours that is meant, if it is called by another name."""
     owner: CallOwner = CallOwner.UNKNOWN
     client_index: int | None = None
     is_too_late: bool = False
@@ -67,7 +71,7 @@ class PartialCall:
     def provider_name(self) -> str:
         """The name of the call in later requests to the provider. One of ours goes by the name under which it is
         offered: a name that is no tool's, or has a dot in it, is refused by some. A client's is its own business."""
-        return without_namespace(self.name) if is_stack_tool(self.name) else self.name
+        return self.own_name or (without_namespace(self.name) if is_stack_tool(self.name) else self.name)
 
     def may_be_complete(self) -> bool:
         """Whether the arguments that have come are valid JSON. Not checked again before there are twice as many parts,
@@ -85,6 +89,8 @@ MAX_PARTS_OF_REPEATED_CALLS = 4096
 """Parts of a call up to which a part with a name may begin another call under the same index or id."""
 MAX_PARTS_CHECKED_SINGLY = 256
 """Parts of one call's arguments up to which each may be the last."""
+ToolMeant = Callable[[str, str], str]
+"""The tool of ours that a call under another name means, given by name and arguments; empty for one of the client's."""
 ShouldContinue = Callable[[str], bool]
 """Whether another round follows one that has no call and this finish reason."""
 ShouldRefuse = Callable[[str, str], bool]
@@ -101,6 +107,7 @@ class CallAssembler:
     def __init__(self) -> None:
         self.should_refuse: ShouldRefuse | None = None
         """If set, a client call waits until it is complete, and becomes ours if this says so."""
+        self.tool_meant: ToolMeant | None = None
         self.calls: list[PartialCall] = []
         self.has_stack_call = False
         """A call is known to be ours."""
@@ -172,11 +179,10 @@ class CallAssembler:
             return
         if is_stack_tool(call.name):
             self._set_owner(call, CallOwner.OURS)
-        elif self.should_refuse is None:
-            self._set_owner(call, CallOwner.CLIENT)
-        elif over or call.may_be_complete():
-            refused = self.should_refuse(call.name, call.arguments)
-            self._set_owner(call, CallOwner.OURS if refused else CallOwner.CLIENT)
+        elif over or call.may_be_complete() or (self.should_refuse is None and call.name != PARALLEL_TOOL):
+            call.own_name = self.tool_meant(call.name, call.arguments) if self.tool_meant else ""
+            refused = self.should_refuse is not None and self.should_refuse(call.name, call.arguments)
+            self._set_owner(call, CallOwner.OURS if call.own_name or refused else CallOwner.CLIENT)
 
     def _set_owner(self, call: PartialCall, owner: CallOwner) -> None:
         call.owner = owner
@@ -228,12 +234,14 @@ def _add_name_part(call: PartialCall, name: str) -> None:
     call.name += name
 
 
+_BEGUN_AS_OURS = re.compile(r"(?i:stack)(?![a-z])|__$")
+
+
 def _is_client_tool_name(name: str) -> bool:
     """Whether this start of a name cannot become one of ours."""
-    if not name or any(prefix.startswith(name) for prefix in NAMESPACE_PREFIXES):
+    if not name or any(prefix.startswith(name) for prefix in (*NAMESPACE_PREFIXES, PARALLEL_TOOL)):
         return False
-    bare = without_namespace(name)
-    return not STACK_PREFIX.startswith(bare) and not bare.startswith(STACK_PREFIX)
+    return not STACK_PREFIX.startswith(without_namespace(name).lower()) and not _BEGUN_AS_OURS.search(name)
 
 
 # ------------------------------------------------------------------------------------------------------------- events

@@ -41,6 +41,8 @@ STACK_PREFIX = "stack_"
 NAMESPACE_PREFIXES = ("functions.", "functions:", "default_api.", "default_api:")
 """What some models put before the name of a tool: the namespace in which their prompt template lists all tools
 (GPT-5 and gpt-oss, Gemini)."""
+PARALLEL_TOOL = "multi_tool_use.parallel"
+"""A tool that nobody offers and that models of OpenAI call at times: its arguments hold the calls that are meant."""
 
 
 _OURS_AMONG_MARKS = re.compile(

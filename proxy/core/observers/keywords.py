@@ -253,10 +253,6 @@ def _split_words(text: str) -> list[str]:
     return _WORD.findall(text)
 
 
-def _names_of_words(words: Iterable[str]) -> tuple[str, ...]:
-    return tuple(chain.from_iterable(map(_names_by_word.__getitem__, words)))
-
-
 def _names_in_arguments(arguments: str) -> tuple[str, ...]:
     try:
         decoded = msgspec.json.decode(arguments)
@@ -310,7 +306,7 @@ def _names_in_order(text: str) -> tuple[str, ...]:
     text = _without_escapes(_without_diff_prefixes(text))
     if text[:1] in ("{", "["):
         text = _PARAMETER_NAME.sub(" ", text)
-    return _names_of_words(_split_words(_without_cut_words(text)))
+    return tuple(chain.from_iterable(map(_names_by_word.__getitem__, _split_words(_without_cut_words(text)))))
 
 
 _cached_names_of_text = TextCache(_names_in_order, MAX_CACHED_CHARACTERS)

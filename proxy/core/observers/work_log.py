@@ -107,7 +107,7 @@ def _texts_of_call(
         kinds = [run.kind for run in runs]
         for at, run in enumerate(runs):
             place = (kinds[:at].count(run.kind), kinds.count(run.kind))
-            yield _text_of_run(run, execution, place)
+            yield _ending_text_of_run(run, execution, place) + (ON_STASH if run.kind and run.on_stash else "")
         return
     if execution.answered and not call_failed(execution):
         files = observe_files(Step("", (execution,)), tool_roles)
@@ -119,10 +119,6 @@ def _texts_of_call(
     argument = _argument_of(execution, tool_roles, names)
     if argument or not _SESSION.search(execution.call.arguments):
         yield f"{execution.call.name} {argument}".rstrip() + _ending_of(execution)
-
-
-def _text_of_run(run: CommandRun, execution: ToolExecution, place: tuple[int, int]) -> str:
-    return _ending_text_of_run(run, execution, place) + (ON_STASH if run.kind and run.on_stash else "")
 
 
 def _ending_text_of_run(run: CommandRun, execution: ToolExecution, place: tuple[int, int]) -> str:

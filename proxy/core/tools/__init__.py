@@ -40,7 +40,7 @@ from proxy.core.tools.context_tools import (
 )
 from proxy.core.tools.inspect_tools import TREE_ICONS, draw_tree, known_frames_text, tree_state
 from proxy.core.tools.recall_tool import has_stored_text
-from proxy.core.tools.stack_tool_list import DISPATCHER, NO_MORE_CALLS, TOOLS, run, tool_definitions
+from proxy.core.tools.stack_tool_list import DISPATCHER, NO_MORE_CALLS, TOOLS, run, tool_definitions, tool_meant
 from proxy.core.tools.subagent_tools import (
     LISTED_TITLE_CHARACTERS,
     SubagentCounts,

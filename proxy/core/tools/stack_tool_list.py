@@ -5,13 +5,14 @@ answered with text that says what to do."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.ledger import STACK_PREFIX, Call
+from proxy.core.ledger import PARALLEL_TOOL, STACK_PREFIX, Call, Request
 from proxy.core.observers import decode_json_or_text
 from proxy.core.text import truncate_to_tokens
 from proxy.core.tools import (
@@ -133,6 +134,25 @@ _DISPATCHER_DEFINITION = _definition(
 )
 
 
+def tool_meant(request: Request, name: str, arguments: str) -> str:
+    """The tool of ours that a call under another name means: spelled otherwise, with a prefix, or wrapped into a call
+    of several. Empty where the client has a tool of this name."""
+    loaded = (tool.name for message in request.messages for tool in message.loaded_tools)
+    if _squeezed(name) in map(_squeezed, (*request.tool_names, *loaded)):
+        return ""
+    names = _RECIPIENT.findall(arguments) if name == PARALLEL_TOOL else [name]
+    return next((tool.name for said in names if (tool := _BY_SPELLING.get(_ANY_PREFIX.sub("", _squeezed(said))))), "")
+
+
+def _squeezed(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+_BY_SPELLING = {_squeezed(tool.name): tool for tool in TOOLS}
+_ANY_PREFIX = re.compile(".*(?=stack)")
+_RECIPIENT = re.compile(r'"recipient_name"\s*:\s*"([^"]*)"')
+
+
 def run(tool_context: ToolContext, call: Call) -> ToolResult:
     """Answer one stack call. Never raises for a mistake of the model."""
     try:
@@ -167,6 +187,8 @@ def _decode_arguments(call: Call) -> Mapping[str, Any]:
         raise ToolError(message) from None
     if not isinstance(arguments, dict):
         raise ToolError(f"Error: the arguments of {call.name} must be a JSON object.")
+    if "tool_uses" in arguments:
+        raise ToolError("Error: none of these calls was run: call each tool by itself, under its own name.")
     return _without_nulls(arguments)
 
 

@@ -118,11 +118,7 @@ class LoopWarning:
 
     @cached_property
     def _rules(self) -> LoopRules:
-        return loop_rules_of(self.config)
-
-
-def loop_rules_of(config: Config) -> LoopRules:
-    return LoopRules(config.loop_repeats, config.loop_window, config.loop_period)
+        return LoopRules(self.config.loop_repeats, self.config.loop_window, self.config.loop_period)
 
 
 def loop_refusal(placement: Placement, path_state: PathState, names: ToolRoles, window: int) -> ShouldRefuse | None:
