@@ -87,10 +87,6 @@ def _recorded_folds(ledger: Ledger) -> Iterable[tuple[str, FrameFolded]]:
                 yield entry, folded
 
 
-def _entry_ids_of(path_state: PathState, frame: str) -> frozenset[str]:
-    return frozenset(p.entry.id for p in path_state.entries if frame_id_of(owner_of(path_state, p)) == frame)
-
-
 def _refusal_text(path_state: PathState, frame: str) -> str:
     tree = path_state.tree
     refused = tree.frames[frame]
@@ -99,7 +95,8 @@ def _refusal_text(path_state: PathState, frame: str) -> str:
         return f"Frame {frame} was brought back already, and stays in the context."
     if refused.parent and not refused.leaves_only_by_fold:
         return f"Frame {frame} was begun by the model: once it ends, its result alone stays in the context. {elsewhere}"
-    if any(not trim.frame and trim.entries & _entry_ids_of(path_state, frame) for trim in tree.removals):
+    own = {p.entry.id for p in path_state.entries if frame_id_of(owner_of(path_state, p)) == frame}
+    if any(not trim.frame and trim.entries & own for trim in tree.removals):
         return f"Frame {frame} left because the context did not fit the model's window, so it stays away. {elsewhere}"
     return f"Frame {frame} was not put away: what it did is in the context. `callstack tree` shows the other frames."
 

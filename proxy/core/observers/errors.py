@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from proxy.core.frames import CHANGED
 from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of, was_left_out
 from proxy.core.observers.command_outcomes import CommandOutcome
-from proxy.core.observers.commands import CommandRun, observe_commands
+from proxy.core.observers.commands import observe_commands
 from proxy.core.observers.effects import programs_in
 from proxy.core.observers.files import files_touched_by
 from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES
@@ -133,7 +133,8 @@ def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator
         if tool_roles.role_of(execution.call.name) is ToolRole.SHELL
         else ()
     )
-    if not _has_failure(execution, runs) or any(run.on_stash for run in runs):
+    has_failed = any(run.outcome is CommandOutcome.FAILED for run in runs) if runs else call_failed(execution)
+    if not has_failed or any(run.on_stash for run in runs):
         return  # what failed without the changes is no error of the work
     check = next((run for run in runs if run.kind and run.outcome is CommandOutcome.FAILED), None)
     path = "" if runs else next((f.path for f in files_touched_by(execution.call, tool_roles) if f.how == CHANGED), "")
@@ -149,10 +150,6 @@ def _errors_of_call(execution: ToolExecution, tool_roles: ToolRoles) -> Iterator
         shown = cut_for_display(_TAG.sub("", line), MAX_ERROR_LENGTH)
         named = next((program for program in programs if shown.startswith(f"{program}: ")), "".join(programs[-1:]))
         yield ObservedError(shown, check.kind if check else "", path, named)
-
-
-def _has_failure(execution: ToolExecution, runs: tuple[CommandRun, ...]) -> bool:
-    return any(run.outcome is CommandOutcome.FAILED for run in runs) if runs else call_failed(execution)
 
 
 def _failure_line(text: str, *, last: bool) -> list[str]:

@@ -338,7 +338,7 @@ def _match_items(known: Sequence[MirroredItem], items: Sequence[PlanItem]) -> di
                 k
                 for k in positions.get(_normalize_title(item.title), ())
                 if k in free
-                and _may_become(known[k].status, item.status)
+                and known[k].status in (*OPEN_STATUSES, item.status)
                 and (known[k].key == item.key or not with_key)
             ]
             if candidates:
@@ -375,10 +375,6 @@ def _match_renamed(
 def _fits_renamed_item(was: ItemStatus, now: ItemStatus) -> bool:
     """An item in progress keeps its first name, so it must be recognised again when it is done."""
     return was is now or (was is ItemStatus.IN_PROGRESS and now is ItemStatus.COMPLETED)
-
-
-def _may_become(was: ItemStatus, now: ItemStatus) -> bool:
-    return was in OPEN_STATUSES or was is now
 
 
 def _normalize_title(title: str) -> str:

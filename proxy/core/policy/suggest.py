@@ -46,7 +46,7 @@ def make_suggestion(
         verdict = judge(kind, signals, rules)
         if verdict.is_reached:
             suggestion = _build_suggestion(tree, signals, verdict, is_in_context=rules.suggest_in_context)
-            if not _was_suggested_before(tree.suggestion_state, suggestion):
+            if _situation_of(suggestion) not in map(_situation_of, tree.suggestion_state.history):
                 return suggestion
     return None
 
@@ -118,10 +118,6 @@ def _build_suggestion(
         status=verdict.status,
         in_context=is_in_context,
     )
-
-
-def _was_suggested_before(state: SuggestionState, suggestion: Suggestion) -> bool:
-    return any(_situation_of(each) == _situation_of(suggestion) for each in state.history)
 
 
 def _situation_of(suggestion: Suggestion) -> tuple[str, ...]:

@@ -246,7 +246,7 @@ def pop(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
     frames_inside = [
         f
         for f in (tool_context.tree.active_frame, *ancestors(tool_context.tree, tool_context.tree.active))
-        if _is_below(tool_context.tree, f, target)
+        if target in ancestors(tool_context.tree, f.id)
     ]
     items_move_up = _plan_items_move_up(tool_context, target)
     open_below = [f for f in frames_inside if not (items_move_up and f.origin == PLAN_ORIGIN)]
@@ -339,10 +339,6 @@ def _parse_return_status(word: str) -> Status:
     if word not in allowed:
         raise ToolError(f"Error: status {word[:80]!r} is none of {', '.join(allowed)}.")
     return Status(word)
-
-
-def _is_below(tree: Tree, frame: Frame, target: Frame) -> bool:
-    return target.id in {f.id for f in ancestors(tree, frame.id)}
 
 
 def _completed_pop(tool_context: ToolContext, tree: Tree, event: FramePopped) -> FramePopped:
