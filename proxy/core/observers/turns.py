@@ -437,15 +437,21 @@ def _as_sentence(text: str) -> str:
     return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text
 
 
+_TOPIC_NOUN = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
 _BEFORE_TASK = re.compile(
     rf"""(?:{PHRASES.greetings.pattern}|{PHRASES.acknowledgements.pattern})
         (?:\s[\w'-]{{1,20}}){{0,3}}[ \t]*(?:[,.!;:\u3002\uff01\uff0c]+|\n|\Z)
       | (?:it['\u2019]?s|that['\u2019]?s|this\sis|looks|sounds)\s(?:\w+\s)?
         (?:perfect|great|good|fine|ok(?:ay)?|nice|excellent|awesome)[ \t]*(?:[.!,;]+|\n|\Z)
+      | (?!right\s){PHRASES.acknowledgements.pattern}\s(?={PHRASES.transitions.pattern}\s)
+      | (?!right\s){PHRASES.acknowledgements.pattern}\s(?={PHRASES.transitions.pattern}\s)
+      | [^\n]{{1,100}}?(?:[.!;,]\s|\n)\s*(?:(?:new|next|another|different|separate)\s(?:{_TOPIC_NOUN}|request)
+        |{PHRASES.new_topic.pattern})\s*(?:[:\uff1a]|-\s)
       | {PHRASES.new_topic.pattern}\s*(?:[.!,;:\uff0c\uff1a\u2013\u2014]|-\s)""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""A greeting, thanks or praise in a few words that end with a mark or a line, or words for another task."""
+"""A greeting, thanks or praise in a few words that end with a mark, a line or "now", or words for another task, also
+behind a sentence that says what is not to be done."""
 _TRANSITION = re.compile(rf"\A(?:{PHRASES.transitions.pattern}[\s,:]*)+", re.IGNORECASE)
 
 
@@ -465,7 +471,6 @@ _NO_TASK = re.compile(
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 """A line of its own that asks for nothing: a remark in brackets, a path, a tag, who speaks."""
-_TOPIC_NOUN = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
 _INTRODUCTION = re.compile(
     rf"""(?: [^.:!?\n`\d]{{0,60}}\b(?:{_TOPIC_NOUN}|one|else)\b[^.:!?\n`\d]{{0,40}}
            | before\b[^.:!?\n`]{{1,80}} ):\s+(?=\S)""",
