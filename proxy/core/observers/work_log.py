@@ -192,6 +192,8 @@ _OLD_KEYS = ("old_string", "oldString", "oldText", "old_text", "old_str")
 _NEW_KEYS = ("new_string", "newString", "newText", "new_text", "new_str", "new_source")
 _CONTENT_KEYS = ("content", "file_text", "contents", "text")
 _COMMENT_STARTS = ("//", "#", "/*", "* ", "--", '"""')
+_PROSE = (".md", ".mdx", ".markdown", ".rst", ".adoc")  # a line with such a mark is a heading or an item
+_WORDS = re.compile(r"\w+")
 _PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update) File: (.+)$")
 
 
@@ -425,11 +427,13 @@ def _first_code(lines: Sequence[str]) -> int:
 
 
 def _described(name: str, place: str, gone: Sequence[str], come: Sequence[str]) -> str:
+    comments = () if name.casefold().endswith(_PROSE) else _COMMENT_STARTS
     stayed = {line.strip() for line in gone} & {line.strip() for line in come}
-    sides = [[line for line in lines if line.strip() not in stayed] for lines in (gone, come)]
-    old, new = map(_code_in, sides)
-    if old and old == new:  # they differ behind the cut
-        old, new = map(_code_in, _from_difference(*sides))
+    before = _code_first((line for line in gone if line.strip() not in stayed), comments)
+    after = _code_first((line for line in come if line.strip() not in stayed), comments, "".join(before[:1]))
+    if before and _code_in(before) == _code_in(after):  # they differ behind the cut
+        before, after = _from_difference(before, after)
+    old, new = _code_in(before), _code_in(after)
     owner, _, own = place.rpartition(".")
     if not old and re.search(rf"\b{own}\b", new):
         place = owner  # what was added names itself
@@ -441,9 +445,8 @@ def _described(name: str, place: str, gone: Sequence[str], come: Sequence[str]) 
     )
 
 
-def _from_difference(gone: Sequence[str], come: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The first code of both sides from some words before the place where it differs."""
-    old, new = (_code_lines(lines) for lines in (gone, come))
+def _from_difference(old: Sequence[str], new: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Both sides, their first lines from some words before the place where these differ."""
     same = next((at for at, (a, b) in enumerate(zip(old[0], new[0], strict=False)) if a != b), len(old[0]))
     start = max(old[0].rfind(" ", 0, max(0, same - CODE_CHARACTERS // 3)) + 1, same - CODE_CHARACTERS // 2)
     return [f"…{old[0][start:]}", *old[1:]], [f"…{new[0][start:]}", *new[1:]]
@@ -453,22 +456,21 @@ def _rearranged(gone: Sequence[str], come: Sequence[str]) -> str:
     """What an edit did that left the words of its lines as they were."""
     before, after = ([line.strip() for line in lines if line.strip()] for lines in (gone, come))
     if before != after:
-        return f"the same lines in other places or numbers: {_code_in(come)}"
-    return f"other blanks around {_code_in(come)}" if after else "blank lines"
+        return f"the same lines in other places or numbers: {_code_in(_code_first(come))}"
+    return f"other blanks around {_code_in(_code_first(come))}" if after else "blank lines"
 
 
 def _code_in(lines: Sequence[str]) -> str:
-    """The first line with code, and how many more there are."""
-    code = _code_lines(lines)
-    if not code:
-        return ""
-    more = f" (and {len(code) - 1} more line{'s' if len(code) > 2 else ''})" if len(code) > 1 else ""
-    return cut_code(code[0], CODE_CHARACTERS) + more
+    """The first of these lines, and how many more there are."""
+    more = f" (and {len(lines) - 1} more line{'s' if len(lines) > 2 else ''})" if len(lines) > 1 else ""
+    return cut_code(lines[0], CODE_CHARACTERS) + more if lines else ""
 
 
-def _code_lines(lines: Sequence[str]) -> list[str]:
-    written = [line.strip() for line in lines if line.strip()]
-    return [line for line in written if not line.startswith(_COMMENT_STARTS)] or written
+def _code_first(lines: Iterable[str], comments: tuple[str, ...] = _COMMENT_STARTS, replaced: str = "") -> Sequence[str]:
+    """The lines with text: comments behind the others, and first the one that has most words of the `replaced` one."""
+    words = set(_WORDS.findall(replaced))
+    written = filter(None, map(str.strip, lines))
+    return sorted(written, key=lambda each: (each.startswith(comments), -len(words & set(_WORDS.findall(each)))))
 
 
 def _edits_of_patch(text: str, names: Mapping[str, str], texts: FileTexts) -> Iterator[str]:

@@ -527,12 +527,28 @@ def test_a_script_is_told_by_what_its_call_says_of_it_and_a_commit_beside_the_ch
             "…first_argument, first_argument, old) -> …first_argument, first_argument, new)",
         ),
         ("全" * 80 + "旧", "全" * 80 + "新", f"…{'全' * 35}旧 -> …{'全' * 35}新"),
+        (
+            "from shop import tax",
+            "import re\n\nfrom shop import tax, vat",
+            "from shop import tax -> from shop import tax, vat (and 1 more line)",
+        ),
+        ("x = 1", "# why\nx = 2\ny = 3", "x = 1 -> x = 2 (and 2 more lines)"),
     ],
 )
 def test_an_edit_is_quoted_with_the_blanks_of_the_file(old: str, new: str, told: str) -> None:
     made = ("edit", {"filePath": "a.py", "oldString": old, "newString": new})
 
     assert known(([made], ["ok, the file has been updated."])).edits == (f"a.py: {told}",)
+
+
+@pytest.mark.rows("S0-54", "S0-55")
+@pytest.mark.parametrize("path", ["CHANGES.md", "docs/guide.rst"])
+def test_a_heading_and_a_list_of_a_text_are_no_comments(path: str) -> None:
+    new = "## [Unreleased]\n\n* Add the option `limit`, which\n  cuts what is longer."
+    made = ("edit", {"filePath": path, "oldString": "## [1.0]", "newString": f"{new}\n\n## [1.0]"})
+    name = path.rpartition("/")[2]
+
+    assert known(([made], ["ok, updated."])).edits == (f"{name}: added ## [Unreleased] (and 2 more lines)",)
 
 
 @pytest.mark.rows("S0-55")
@@ -731,7 +747,7 @@ def test_the_hunks_of_a_patch_are_edits() -> None:
     assert facts.edits == (
         "grouping.py, group_arrays: return _group(table, extend=False) -> return _group(table, extend=True)",
         "grouping.py: added def first(rows):",
-        "new.md: added text",
+        "new.md: added # Title (and 1 more line)",
     )
     assert facts.told_steps == ("edited grouping.py; wrote new.md",)
 
