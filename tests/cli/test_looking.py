@@ -86,6 +86,11 @@ def test_a_log_is_found_by_title_and_holds_calls_and_hidden_results(stocked: Sto
     assert "<- call_pop: Frame is completed." in shown.out
 
 
+def test_a_letter_names_no_frame_though_only_one_title_has_it(stocked: Stocked) -> None:
+    assert "There is no frame 'x'" in stocked.shell.on_data("log", "x").errors
+    assert stocked.shell.on_data("log", "fix").code == 0
+
+
 @pytest.mark.rows("S0-08")
 def test_a_raw_log_is_the_stored_bytes(stocked: Stocked) -> None:
     """S0-08, D14."""

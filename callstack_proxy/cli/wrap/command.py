@@ -54,8 +54,8 @@ from proxy.accounting import Receipt
 from proxy.config import Config, parse_assignments
 from proxy.errors import InvalidConfiguration, ProxyError
 
-NOT_EXECUTABLE_CODE, NOT_FOUND_CODE = 126, 127
-"""What a shell says of a program that cannot run, and of one that is not there."""
+USAGE_CODE, NOT_EXECUTABLE_CODE, NOT_FOUND_CODE = 2, 126, 127
+"""What a shell says of wrong arguments, of a program that cannot run, and of one that is not there."""
 NESTED_VARIABLE = "CALLSTACK_WRAPPED"
 """Tells a wrap inside a wrap what the variables were before, as JSON: name -> value or null."""
 LISTEN_OPTIONS = {"host": "127.0.0.1", "port": "0", "tenancy": "single"}
@@ -88,7 +88,7 @@ class Plan:
 
 @wrap.command("wrap", context_settings={"ignore_unknown_options": True})
 def run(
-    agent: Annotated[str, typer.Argument(help=f"{', '.join(known_agents())}, or any other command.")],
+    agent: Annotated[str, typer.Argument(help=f"{', '.join(known_agents())}, or any other command.")] = "",
     arguments: Annotated[list[str] | None, typer.Argument(help="The agent's own; behind -- all are.")] = None,
     config: ConfigFile = None,
     upstream: Annotated[
@@ -102,6 +102,9 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be set and started.")] = False,
 ) -> None:
     """Start a coding agent through the proxy; its own settings stay as they are."""
+    if not agent:
+        print_error(_which_agent_text())
+        raise typer.Exit(USAGE_CODE)
     if agent.startswith("-"):
         near = get_close_matches(agent, OPTIONS, n=1)
         raise typer.BadParameter(f"{agent}: there is no such option{f'; did you mean {near[0]}?' if near else ''}")
@@ -120,6 +123,14 @@ def run(
         _print_plan(plan)
     else:
         raise typer.Exit(_run(plan))
+
+
+def _which_agent_text() -> str:
+    known = known_agents()
+    installed = [name for name in known if shutil.which(known[name].program)]
+    here = f"here are {', '.join(installed)}" if installed else "none of those known is here"
+    example = f"callstack wrap {installed[0] if installed else 'claude'}"
+    return f"which agent? {here}. Known: {', '.join(known)}; any other command works too. Type: {example}"
 
 
 def _missing_text(word: str, agent: Agent) -> str:

@@ -152,6 +152,7 @@ def _picture(
         "at": at,
         "step": step,
         "icicle": icicle,
+        "ours": _own_tokens_beside(step.receipt, icicle) if step else 0,
         "tree": tree_rows(ledger, shown, icicle.by_frame, costs, returning),
         "returning": returning,
         "recalls": sum(each.receipt.recalls for each in steps[:at]),
@@ -162,6 +163,11 @@ def _picture(
         "view": "sent" if only_sent else "was",
         "fates": FATE_WORDS,
     }
+
+
+def _own_tokens_beside(receipt: Receipt, icicle: Icicle) -> int:
+    """Of our tools and texts those that the picture does not show: it has the rounds between us and the model."""
+    return max(0, receipt.own_tools + receipt.own_texts - icicle.tokens["hidden"])
 
 
 def _cost_by_frame(steps: Sequence[Step]) -> dict[str, float]:

@@ -18,6 +18,7 @@ from callstack_proxy.management.console.parts.frame_tree import (
     ORIGIN_WORDS,
     has_returned,
     long_title,
+    tree_mark,
     ways_back,
 )
 from callstack_proxy.management.console.rendering import render, visitor_of
@@ -69,6 +70,7 @@ async def show(request: Request) -> Response:
             "last_page": last_page,
             "stands_in": stand_in_text(path_state, frame_id),
             "returns": ways_back(ledger, path_state).get(frame_id, ""),
+            "mark": tree_mark(ledger, path_state, frame_id, has_worked=bool(entries)),
             "is_recalled": has_returned(tree.frames[frame_id]),
             "newest_words": said[-1] if said else "",
             "possible": possible_actions(path_state, detail, frame_id),

@@ -1,8 +1,9 @@
-"""The three lines at the top of the overview: what was saved this week, what runs now, and what there is to do."""
+"""The lines at the top of the overview: what was saved this week, what runs now, what was worked on last, who used the
+proxy most, and what there is to do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -74,6 +75,15 @@ async def find_used_most(visitor: Visitor) -> Sequence[TenantUse]:
 
 
 @dataclass(frozen=True, slots=True)
+class NewestWork:
+    """A conversation that is at rest. `asked` is when its newest request came, in ms since the epoch."""
+
+    conversation: str
+    title: str
+    asked: int
+
+
+@dataclass(frozen=True, slots=True)
 class Answers:
     """`week` covers the last seven days, `plan` says what they took where a plan pays for all (else empty), `plan_part`
     for which part of it one paid where that is not all, `dearer` are the week's conversations that cost more with the
@@ -85,6 +95,7 @@ class Answers:
     conversations: int
     dearer: Sequence[ReceiptTotals]
     running: Sequence[Running]
+    newest: Sequence[NewestWork]
     to_do: Sequence[Advice]
     titles: Mapping[str, str]
     """Of those of `dearer` that are told by name, by id."""
@@ -96,16 +107,34 @@ async def find_answers(visitor: Visitor, loaded: LoadedReceipts | None) -> Answe
     receipts = only_dollars_paid(loaded or await visitor.memory.load_receipts(context.store, scope, week)).receipts
     of_week = [each for each in receipts if each.created >= week.starts_ms]
     dearer = await run_in_threadpool(dearer_conversations, of_week)
+    running = running_now(context, scope)
     return Answers(
         await run_in_threadpool(sum_receipts, of_week),
         await run_in_threadpool(plan_words, of_week),
         await run_in_threadpool(plan_part_words, of_week),
         len({receipt.conversation for receipt in of_week} - {""}),
         dearer,
-        running_now(context, scope),
+        running,
+        await _newest_work(visitor, of_week, {row.conversation for row in running}),
         await _to_do(context, visitor, of_week),
         {row.key: await _title_of(visitor, row.key) for row in dearer[:NAMED]},
     )
+
+
+async def _newest_work(visitor: Visitor, receipts: Sequence[Receipt], running: Set[str]) -> list[NewestWork]:
+    """The newest first; what runs has a line of its own."""
+    asked = await run_in_threadpool(_last_asked, receipts)
+    newest = sorted(asked.keys() - running, key=lambda conversation: -asked[conversation])[:NAMED]
+    return [NewestWork(each, await _title_of(visitor, each), asked[each]) for each in newest]
+
+
+def _last_asked(receipts: Sequence[Receipt]) -> dict[str, int]:
+    """When the newest request of each conversation came, in ms since the epoch."""
+    asked: dict[str, int] = {}
+    for receipt in receipts:
+        asked[receipt.conversation] = max(receipt.created, asked.get(receipt.conversation, 0))
+    asked.pop("", None)
+    return asked
 
 
 async def _title_of(visitor: Visitor, conversation: str) -> str:

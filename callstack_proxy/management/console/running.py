@@ -20,8 +20,11 @@ MAX_CONVERSATIONS = 10_000
 """The most recently used among which agents at work are looked for; memory holds fewer."""
 TOOLS_TIMEOUT_MS = 10 * 60_000
 """An agent that has run its tools for so long without asking again is taken to be gone."""
-TELLING_ARGUMENTS = ("command", "cmd", "file_path", "filePath", "path", "pattern", "query", "url", "title")
+TELLING_ARGUMENTS = ("command", "cmd", "file_path", "filePath", "pattern", "query", "path", "url", "title")
 """Arguments of a call that say what it is about, the most telling first."""
+PATH_ARGUMENTS = ("file_path", "filePath", "path")
+PATH_PARTS = 3
+"""Of a long path these last ones are told: its beginning is the same in all rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +87,14 @@ def _telling_argument(arguments: str) -> str:
         return ""
     if not isinstance(values, dict):
         return ""
+    values |= {name: _end_of_path(values[name]) for name in PATH_ARGUMENTS if isinstance(values.get(name), str)}
     named: Iterable[object] = (values.get(name) for name in TELLING_ARGUMENTS)
     return next(filter(None, map(_as_words, (*named, *values.values()))), "")
+
+
+def _end_of_path(path: str) -> str:
+    names = path.rsplit("/", PATH_PARTS)
+    return "/".join(("…", *names[1:])) if len(names) > PATH_PARTS and names[0] else path
 
 
 def _as_words(value: object) -> str:

@@ -296,6 +296,20 @@ def test_an_agent_that_is_not_there_is_one_message(wrapping: Wrapping, word: str
     assert done.errors.startswith(said)
 
 
+def test_wrap_alone_says_which_agents_there_are(wrapping: Wrapping) -> None:
+    (wrapping.folder / "codex").write_text("")
+    (wrapping.folder / "codex").chmod(0o755)
+    for path, here, example in (
+        ("/nowhere", "none of those known is here", "claude"),
+        (str(wrapping.folder), "here are codex", "codex"),
+    ):
+        done = wrapping.run_wrap(PATH=path)
+
+        assert (done.code, done.out) == (2, "")
+        assert done.errors.startswith(f"error: which agent? {here}. Known: aider, claude, ")
+        assert done.errors.endswith(f"Type: callstack wrap {example}\n")
+
+
 def test_the_network_of_a_company_is_not_asked_for_this_machine(wrapping: Wrapping) -> None:
     shown = dry_run(wrapping, "agent", HTTP_PROXY="http://proxy.example:3128", NO_PROXY="intern.example")
 

@@ -230,6 +230,37 @@ def test_a_tab_leaves_the_page_of_a_phone_where_it_is(browser: Browser, demo: Se
         assert abs(page.evaluate("scrollY") - before) < SIZES["phone"][1] / 2
 
 
+@pytest.mark.parametrize("size", ["desktop", "phone"])
+def test_a_request_opens_from_anywhere_in_its_row(browser: Browser, demo: ServedProxy, size: str) -> None:
+    with opened(browser, demo, size) as page:
+        page.get_by_role("link", name="requests of ").click()
+        page.get_by_text("Put away 5 messages").click(force=True)  # the link of the row lies above its words
+        expect(page.get_by_role("heading", name="Request 66 of 73")).to_be_visible()
+
+
+def test_the_legend_says_what_is_beside_the_messages_of_a_request(browser: Browser, demo: ServedProxy) -> None:
+    """With request 20 the model ended a frame: the picture is of its first round, the receipt of its last."""
+    with opened(browser, demo) as page:
+        for number, ours in ((2, ""), (20, r", ours 1\.\dk")):
+            page.goto(f"{demo.origin}{paths_of(demo)['conversation']}?at={number}")
+            beside = re.compile(rf"beside them the agent's system prompt and tools \d{{3}}{ours}$")
+            expect(page.locator("#icicle-sums").get_by_text(beside)).to_be_visible()
+
+
+def test_a_frame_has_the_same_mark_in_the_tree_and_on_its_page(browser: Browser, demo: ServedProxy) -> None:
+    with opened(browser, demo) as page:
+        conversation = demo.origin + paths_of(demo)["conversation"]
+        page.goto(conversation)
+        marks = page.locator(".leaf").evaluate_all(
+            "rows => rows.map(row => [row.querySelector('a').href, "
+            "[...row.querySelectorAll('.mark')].map(mark => mark.textContent).pop()])"
+        )
+        assert {mark for _, mark in marks} >= {"put away", "partly put away", "in context", "in another frame"}
+        for address, mark in marks:
+            page.goto(address)
+            expect(page.locator(".facts .mark")).to_have_text(mark)
+
+
 def test_a_message_of_a_request_opens_in_place(browser: Browser, demo: ServedProxy) -> None:
     with opened(browser, demo) as page:
         page.goto(demo.origin + paths_of(demo)["request"])

@@ -77,6 +77,18 @@ def test_clients_can_be_chosen_by_the_name_of_their_program(person: Person) -> N
     assert "Money over time, <bdi>claude-cli</bdi>" in of_one
 
 
+def test_the_overview_leads_to_what_was_worked_on_last(person: Person) -> None:
+    """To the conversation, to its frames and to its requests, the newest first."""
+    [line] = re.findall(r"<dt>Worked on last</dt><dd>(.*?)</dd>", page_of(person))
+
+    assert re.findall(r"<bdi>(.*?)</bdi>", line) == ["task of", f"task of {CODEX}", f"task of {CLAUDE}"]
+    first = re.findall(r'href="(/console/conversations/\w+#?\w*)"', line)[:3]
+    assert first == [first[0], f"{first[0]}#frames", f"{first[0]}#requests"]
+    anchors = person.get(first[0]).body.decode()
+    assert 'id="frames"' in anchors
+    assert 'id="requests"' in anchors
+
+
 def test_the_figures_follow_what_comes_and_what_is_deleted(proxy: ServedProxy, person: Person) -> None:
     """Receipts that were read once are remembered, and the same page is asked for again and again."""
     assert [requests_in(page_of(person)) for _ in range(2)] == [4, 4]

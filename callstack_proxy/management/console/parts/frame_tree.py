@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from callstack_proxy.management.console.parts.icicle import lay_out
 from callstack_proxy.management.views import FrameState, tree_state_view
 from proxy.core.compaction import unfoldable_frames
 from proxy.core.frames import FINAL_STATUSES, RETURN_STATUSES, Frame, PathState, Status, children, is_kept
@@ -73,7 +74,7 @@ def tree_rows(
             states[frame.id],
             tree.active == frame.id,
             mark_of(own if any(own.values()) else of_all, returns=returns)
-            or _mark_without_work(frame, returning.get(frame.id, ""), costs.get(frame.id, 0.0)),
+            or _mark_without_work(frame, returning.get(frame.id, ""), has_worked=costs.get(frame.id, 0.0) > 0),
             sum(own.values()) - own.get("folded", 0),
             sum(own.values()),
             costs.get(frame.id, 0.0),
@@ -118,14 +119,21 @@ def mark_of(tokens: Mapping[str, int], *, returns: bool) -> str:
     return "in context" if here else ""
 
 
-def _mark_without_work(frame: Frame, returns: str, cost: float) -> str:
+def _mark_without_work(frame: Frame, returns: str, *, has_worked: bool) -> str:
     """Of a frame that has no messages: none yet, or another frame has taken them over, with which they are put away or
-    not. `cost` (USD) is of the requests made in it."""
+    not. `has_worked`: requests were made in it."""
     if returns:
         return {"ask": "put away", "hurry": "coming back"}[returns]
-    if cost:
+    if has_worked:
         return "in another frame"
     return "" if frame.status is Status.PLANNED else "empty"
+
+
+def tree_mark(ledger: Ledger, path_state: PathState, frame: str, *, has_worked: bool) -> str:
+    """The mark that a frame has in the tree of its newest request. `has_worked`: requests were made in it."""
+    costs = {frame: float(has_worked)}
+    rows = tree_rows(ledger, path_state, lay_out(path_state, 1).by_frame, costs, ways_back(ledger, path_state))
+    return next((row.mark for row in _all(rows) if row.frame.id == frame), "")
 
 
 def long_title(frame: Frame) -> str:

@@ -187,7 +187,7 @@ function showTimes() {
   }
   for (const each of document.querySelectorAll("[data-since]")) {
     const seconds = Math.max(0, Math.round((Date.now() - Number(each.dataset.since)) / 1000));
-    const text = seconds < 120 ? `for ${seconds} s` : `for ${Math.floor(seconds / 60)} min`;
+    const text = seconds < 120 ? `for\u00a0${seconds}\u00a0s` : `for\u00a0${Math.floor(seconds / 60)}\u00a0min`;
     if (each.textContent !== text) each.textContent = text;
   }
 }
