@@ -43,7 +43,7 @@ from proxy.core.observers import observe
 from proxy.core.observers.keywords import names_in_text
 from proxy.core.observers.observe_step import Step as Observed
 from proxy.core.observers.observe_step import ToolExecution, ToolRoles
-from proxy.dialects.dialect_list import OPENAI_CHAT, ParseCache
+from proxy.dialects import OPENAI_CHAT, ParseCache
 from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest

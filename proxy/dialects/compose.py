@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from proxy.core.ledger import Message
 from proxy.core.memo import RecentCache
-from proxy.dialects.dialect_list import Dialect
+from proxy.dialects import Dialect
 from proxy.dialects.parse_cache import countable_text
 
 MAX_CACHED_BYTES = 2 << 20

@@ -9,30 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proxy.core.memo import memoize
-from proxy.dialects.base import CLIENT_RESPONSE_KEY, Body, Dialect, RenderOptions, ResponseReferences, ResponseWriter
+from proxy.dialects.base import Dialect
 from proxy.dialects.chat.request import OPENAI_CHAT
 from proxy.dialects.messages.request import ANTHROPIC_MESSAGES
-from proxy.dialects.parse_cache import ParseCache, RequestParseError
 from proxy.dialects.responses.request import OPENAI_RESPONSES
-from proxy.dialects.synthetic_responses import OwnResponse
-
-__all__ = [
-    "ANTHROPIC_MESSAGES",
-    "CLIENT_RESPONSE_KEY",
-    "DIALECTS",
-    "OPENAI_CHAT",
-    "OPENAI_RESPONSES",
-    "Body",
-    "Dialect",
-    "OwnResponse",
-    "ParseCache",
-    "RenderOptions",
-    "RequestParseError",
-    "ResponseReferences",
-    "ResponseWriter",
-    "dialect_at",
-    "dialect_named",
-]
 
 DIALECTS: Mapping[str, Dialect] = {
     "/chat/completions": OPENAI_CHAT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -24,7 +24,6 @@ from proxy.errors import (
 )
 from proxy.exchange.background.cache_pings import SentRequest
 from proxy.exchange.client_response import ClientResponse, Reply, cancel_reason
-from proxy.exchange.drafts import DraftTimer
 from proxy.exchange.interrupts import Interrupts
 from proxy.exchange.passthrough_without_turn import new_request_record, with_model
 from proxy.exchange.rounds import ClientRequest, ContextFitter, RoundSender, Services, without_refused_usage
@@ -47,6 +46,31 @@ to count, 5 to store."""
 CACHED_STATUSES = frozenset({"full", "asleep"})
 """Statuses of requests in the context that the provider's cache holds for a thread."""
 UNFINISHED_TURN_TEXT = "The turn could not be finished; send the request again."
+DRAFT_DELAY_S = 0.25
+"""Longest delay before received output is written to the store."""
+
+
+class DraftTimer:
+    """Calls `write` with a turn at most `DRAFT_DELAY_S` after the first piece that was not written yet.
+
+    The timer alone holds `write`: kept here, a request would hold itself and live until the next garbage collection.
+    """
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+
+    def schedule(self, turn: Turn, write: Callable[[Turn], None]) -> None:
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(DRAFT_DELAY_S, self._fire, turn, write)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fire(self, turn: Turn, write: Callable[[Turn], None]) -> None:
+        self._timer = None
+        write(turn)
 
 
 class FailClosedError(ProxyError):

@@ -231,6 +231,6 @@ def _build_rows(owner: ConversationKey, tree: Tree, frames: Iterable[Frame]) -> 
             "valid_from": task.valid_from,
             "valid_to": task.valid_to,
             "criteria": rows.escape_text(frame.criteria[:MAX_CRITERIA_CHARS]),
-            "noted": rows.escape_text("\n".join((*frame.artifacts, *frame.decisions))[:MAX_NOTED_CHARS]),
+            "noted": rows.escape_text("\n".join((*frame.artifacts, *frame.noted))[:MAX_NOTED_CHARS]),
             "written": 0,
         }

@@ -14,7 +14,6 @@ from proxy.core.memo import memoize
 from proxy.errors import ProxyError
 from proxy.upstream.http import (
     HOP_BY_HOP,
-    Answer,
     ConnectionPool,
     HttpUpstream,
     RawHeaders,
@@ -22,18 +21,6 @@ from proxy.upstream.http import (
     connection_header_names,
 )
 from proxy.upstream.litellm import LitellmUpstream
-
-__all__ = [
-    "Answer",
-    "ConnectionPool",
-    "RawHeaders",
-    "Route",
-    "Routes",
-    "UnknownModel",
-    "Upstream",
-    "outgoing_headers",
-    "without_credentials",
-]
 
 _DROPPED_HEADERS = HOP_BY_HOP | {b"host", b"content-length", b"expect", b"cookie"}
 """Not sent upstream: framing is made anew, and cookies belong to one origin."""

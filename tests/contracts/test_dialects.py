@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from llm_test_provider import Model, ScriptedProvider, says
-from proxy.dialects.dialect_list import DIALECTS
+from proxy.dialects import DIALECTS
 from tests.client_dialects import CHAT, TONGUES, TestDialect
 from tests.harness import (
     Conversation,

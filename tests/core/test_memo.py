@@ -13,8 +13,8 @@ from proxy.config.model import Config, is_loopback
 from proxy.core.ledger import messages as transcript
 from proxy.core.memo import MAX_MEMOIZED_LENGTH, RecentCache, TextCache, memoize
 from proxy.core.observers.tool_roles import normalize_name
+from proxy.dialects import dialect_at
 from proxy.dialects.chat import message as chat_message
-from proxy.dialects.dialect_list import dialect_at
 from proxy.server import guard as edge
 from proxy.upstream import routing as upstream
 from proxy.upstream.routing import Routes

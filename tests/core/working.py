@@ -23,8 +23,8 @@ from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Led
 from proxy.core.ledger.messages import Call, Message, ModelResponse, Request, identity_of
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.policy.frame_inference import InferenceRules, infer_frames
+from proxy.dialects import DIALECTS
 from proxy.dialects.compose import DialectComposer
-from proxy.dialects.dialect_list import DIALECTS
 
 DIALECT = next(iter(DIALECTS.values()))
 SCRIBE = DialectComposer(DIALECT, lambda text: len(text) // 4)

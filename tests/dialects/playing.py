@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from proxy.core.ledger.messages import ModelResponse
-from proxy.dialects.dialect_list import ResponseWriter
+from proxy.dialects import ResponseWriter
 
 SSE = "text/event-stream; charset=utf-8"
 JSON = "application/json"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from proxy.accounting.token_counter import estimate_tokens
+from proxy.dialects import OPENAI_CHAT
 from proxy.dialects.compose import DialectComposer
-from proxy.dialects.dialect_list import OPENAI_CHAT
 
 
 def test_the_texts_asked_for_last_are_remembered_up_to_a_number_of_bytes() -> None:

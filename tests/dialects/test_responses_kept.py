@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Message
-from proxy.dialects import raw_json
-from proxy.dialects.dialect_list import CLIENT_RESPONSE_KEY
+from proxy.dialects import CLIENT_RESPONSE_KEY, raw_json
 from proxy.dialects.responses.items import read_item, read_run
 from proxy.dialects.responses.request import resolve_references
 from proxy.dialects.responses.stored_turn import (

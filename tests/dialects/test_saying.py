@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proxy.core.ledger.messages import Request
-from proxy.dialects.dialect_list import (
+from proxy.dialects import (
     ANTHROPIC_MESSAGES,
     DIALECTS,
     OPENAI_CHAT,

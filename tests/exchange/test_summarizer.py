@@ -23,7 +23,7 @@ from proxy.accounting.token_counter import TokenCounter
 from proxy.config.model import Config
 from proxy.config.sources import load_config
 from proxy.core.frames.events import FrameEntered, FrameFolded, RootStarted, ThreadWoken
-from proxy.dialects.dialect_list import OPENAI_CHAT, ParseCache
+from proxy.dialects import OPENAI_CHAT, ParseCache
 from proxy.errors import InvalidConfiguration
 from proxy.exchange.background.summarizer import MAX_WAITING_FOLDS, Summarizer, build_summarizer, parse_answer
 from proxy.exchange.thread.placement import ParsedRequest, Placement

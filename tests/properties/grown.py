@@ -24,8 +24,8 @@ from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Led
 from proxy.core.ledger.messages import Call, Message, ModelResponse, identity_of
 from proxy.core.policy.roots import find_new_root
 from proxy.core.tools.base import CallGroup, ToolContext, ToolSettings
+from proxy.dialects import DIALECTS
 from proxy.dialects.compose import DialectComposer
-from proxy.dialects.dialect_list import DIALECTS
 from tests.properties.oracle import Op
 from tests.properties.plays import Round as Played
 from tests.properties.plays import as_call

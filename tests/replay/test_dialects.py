@@ -17,7 +17,7 @@ from llm_test_provider.apis import messages_checks as messages_check
 from llm_test_provider.apis import responses_checks as responses_check
 from proxy.config.sources import load_config
 from proxy.core.ledger.messages import Request
-from proxy.dialects.dialect_list import ParseCache
+from proxy.dialects import ParseCache
 
 Json = dict[str, Any]
 MODEL = "claude-sonnet-4-5"

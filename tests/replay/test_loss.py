@@ -10,7 +10,7 @@ from proxy.core.frames.path_state import PathEntry, PathState
 from proxy.core.frames.tree import Frame, Removal, Status, Tree
 from proxy.core.ledger.ledger import Entry, EntryKind
 from proxy.core.ledger.messages import Message, Request
-from proxy.dialects.dialect_list import OPENAI_CHAT, ParseCache
+from proxy.dialects import OPENAI_CHAT, ParseCache
 
 Json = dict[str, Any]
 NAME = "token_bucket_size"

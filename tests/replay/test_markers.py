@@ -9,7 +9,7 @@ import pytest
 from callstack_proxy.replay.cache_markers import MarkerCostTracker, cached_parts
 from proxy.accounting.tariff import Tariff
 from proxy.core.ledger.messages import Request
-from proxy.dialects.dialect_list import ANTHROPIC_MESSAGES, ParseCache
+from proxy.dialects import ANTHROPIC_MESSAGES, ParseCache
 from proxy.dialects.parse_cache import countable_texts, with_token_counts
 
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from callstack_proxy.replay.recording import body_start_and_end, encode_json
 from callstack_proxy.replay.recording_formats import read_recordings
 from proxy.config.sources import load_config
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
-from proxy.dialects.dialect_list import OPENAI_CHAT, ParseCache
+from proxy.dialects import OPENAI_CHAT, ParseCache
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "docs" / "probes.py"

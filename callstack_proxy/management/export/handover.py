@@ -87,7 +87,7 @@ def _frame_lines(tree: Tree, frame: Frame, depth: int) -> Iterator[str]:
 
 def _decisions_section(export_input: ExportInput) -> Iterator[str]:
     frames = export_input.path_state.tree.frames.values()
-    return _list_section("Decisions", [(decision, frame) for frame in frames for decision in frame.decisions])
+    return _list_section("Decisions", [(decision, frame) for frame in frames for decision in frame.noted])
 
 
 def _files_section(export_input: ExportInput) -> Iterator[str]:

@@ -24,6 +24,7 @@ from proxy.core.frames import (
     FramePlanned,
     FramePopped,
     FrameReplanned,
+    NoteKept,
     Status,
     as_ledger_event,
 )
@@ -49,6 +50,7 @@ class ImportedFrame(msgspec.Struct, kw_only=True):
     updated: int | float = msgspec.field(name="updatedAt", default=0)
     artifacts: list[str] | None = None
     decisions: list[str] | None = None
+    notes: dict[str, list[str]] | None = None
     reason: str | None = msgspec.field(name="invalidationReason", default="")
     invalidated: int | float | None = msgspec.field(name="invalidatedAt", default=0)
     origin: str = ""
@@ -214,6 +216,7 @@ def _begin_events(
 
 def _end_events(frame: ImportedFrame) -> Iterator[tuple[FrameEvent, int]]:
     at, left = round(frame.updated), (tuple(frame.artifacts or ()), tuple(frame.decisions or ()))
+    yield from ((NoteKept(frame.id, kind, text), at) for kind, texts in (frame.notes or {}).items() for text in texts)
     if frame.status in RETURN_STATUSES:
         words = (frame.results or "", frame.results_compacted or "")
         yield FramePopped(frame.id, frame.status, *words, "", (), frame.tokens, *left), at

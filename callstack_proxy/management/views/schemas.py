@@ -80,6 +80,7 @@ class FrameState(TypedDict):
     updatedAt: int
     artifacts: list[str]
     decisions: list[str]
+    notes: NotRequired[dict[str, list[str]]]
     logPath: str
     invalidationReason: NotRequired[str]
     invalidatedAt: NotRequired[int]

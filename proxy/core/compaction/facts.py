@@ -562,28 +562,31 @@ def stack_call_keys(path_entries: Iterable[PathEntry]) -> set[tuple[str, str]]:
 
 
 def with_noted_facts(facts: SpanFacts, tree: Tree, path_entries: Sequence[PathEntry]) -> SpanFacts:
-    """`facts` plus artifacts and decisions noted by stack calls in the span, as far as the frames still have them, plus
-    those of frames that returned in it."""
-    calls = (call for p in path_entries if (message := message_of(p)) for call in message.calls if call.is_stack_call)
-    words = {text.strip() for call in calls for text in _texts_noted_by(call)}
+    """`facts` plus what stack calls in the span noted on frames, as far as those still have it, plus the notes of
+    frames that returned in it."""
+    messages = filter(None, map(message_of, path_entries))
+    texts = [_texts_in_call(call) for m in messages for call in m.calls if call.is_stack_call]
+    words = {text for op, found in texts if op in NOTE_TOOL_NAMES for text in found}
+    said = {text for _, found in texts for text in found}
     frames = frames_returned_in(tree, path_entries)
     inside = [f for frame in frames for f in (frame, *descendants(tree, frame.id))]
     with_results = [f for f in inside if f in frames or f.leaves_only_by_fold]
     artifacts = [a for f in tree.frames.values() for a in f.artifacts if a in words]
     decisions = [d for f in tree.frames.values() for d in f.decisions if _is_noted(d, words)]
+    decisions += [str(note) for f in tree.frames.values() for note in f.kept_notes if note.text in said]
     artifacts += [a for f in inside for a in f.artifacts]
-    decisions += [d for f in with_results for d in f.decisions]
+    decisions += [d for f in with_results for d in f.noted]
     noted = SpanFacts(
         tuple(dict.fromkeys(map(on_one_line, artifacts))), decisions=tuple(dict.fromkeys(map(on_one_line, decisions)))
     )
     return merge_facts(noted, facts)
 
 
-def _texts_noted_by(call: Call) -> Iterator[str]:
+def _texts_in_call(call: Call) -> tuple[str, frozenset[str]]:
+    """The operation that a stack call asks for, and the texts that it gives."""
     arguments = decode_json_or_text(call.arguments)
     op = arguments.get("op", call.name) if isinstance(arguments, dict) else ""
-    if op in NOTE_TOOL_NAMES:
-        yield from texts_in(arguments)
+    return str(op), frozenset(text.strip() for text in texts_in(arguments))
 
 
 def _is_noted(decision: str, words: Container[str]) -> bool:

@@ -177,7 +177,7 @@ def _describe_frame(
     if parent:
         yield from ("", "# Parent", f"Title: {parent.title}", f"Criteria: {_short_text(parent.criteria)}")
         yield from (f"Status: {parent.status}", f"Results: {_short_text(parent.results)}")
-    yield from ("", "# Artifacts", *_item_lines(frame.artifacts), "", "# Decisions", *_item_lines(frame.decisions))
+    yield from ("", "# Artifacts", *_item_lines(frame.artifacts), "", "# Decisions", *_item_lines(frame.noted))
     yield from ("", "# Finished beside it")
     yield from _item_lines(f"{f.title}: {_short_text(f.results, SIBLING_RESULTS_CHARACTERS)}" for f in beside)
 

@@ -8,7 +8,9 @@ and the names of its fields never change, and a new field has a default.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+import functools
+import operator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
 import msgspec
@@ -24,7 +26,11 @@ REASONING_REMOVED = "reasoning removed"
 HEAD_CHANGED = "head"
 
 
-class RootStarted(msgspec.Struct, frozen=True, tag=ROOTED):
+class FrameEvent(msgspec.Struct, frozen=True):
+    """What happened to a tree. A class below with a tag is an event; no list has to name it."""
+
+
+class RootStarted(FrameEvent, frozen=True, tag=ROOTED):
     """At a user message: a conversation began, or its next tree after the last one ended."""
 
     frame: str
@@ -32,7 +38,7 @@ class RootStarted(msgspec.Struct, frozen=True, tag=ROOTED):
     criteria: str
 
 
-class NewFrame(msgspec.Struct, frozen=True):
+class NewFrame(FrameEvent, frozen=True):
     """What every event says that creates a frame with a goal."""
 
     frame: str
@@ -48,7 +54,7 @@ class FramePlanned(NewFrame, frozen=True, tag="planned"):
     """The item's id in the client's own plan."""
 
 
-class FrameReplanned(msgspec.Struct, frozen=True, tag="replanned"):
+class FrameReplanned(FrameEvent, frozen=True, tag="replanned"):
     """New words for a frame that is still planned, or for a root that had no task."""
 
     frame: str
@@ -70,7 +76,7 @@ class FramePushed(NewFrame, frozen=True, tag="pushed"):
     origin: str = "model"
 
 
-class FrameActivated(msgspec.Struct, frozen=True, tag="activated"):
+class FrameActivated(FrameEvent, frozen=True, tag="activated"):
     """A planned frame began, or a blocked one was resumed. `through` are the planned frames above it that begin with
     it, outermost first."""
 
@@ -83,7 +89,7 @@ class FrameActivated(msgspec.Struct, frozen=True, tag="activated"):
     through: tuple[str, ...] = ()
 
 
-class FramePopped(msgspec.Struct, frozen=True, tag="popped"):
+class FramePopped(FrameEvent, frozen=True, tag="popped"):
     """A frame ended. `call_result` is the new result of its opening call; `carried` are user messages of the unfinished
     turn, which pass to the frame that it returns to. `artifacts` are files that its calls changed and `decisions` those
     named in its results; both are added to the ones noted before. `stays`: it was stopped in place: its entries stay in
@@ -101,7 +107,7 @@ class FramePopped(msgspec.Struct, frozen=True, tag="popped"):
     stays: bool = False
 
 
-class PopDeferred(msgspec.Struct, frozen=True, tag="pop deferred"):
+class PopDeferred(FrameEvent, frozen=True, tag="pop deferred"):
     """A change of a frame that waits, of one of two kinds. A pop was refused, because its message also held calls of
     the client: `forgotten_frames` ends the frame with these results if the model's next message answers the user. Or an
     item of the client's plan changed inside a frame that the model had pushed, and follows behind that frame's pop: it
@@ -114,7 +120,7 @@ class PopDeferred(msgspec.Struct, frozen=True, tag="pop deferred"):
     compacted: str
 
 
-class FrameInvalidated(msgspec.Struct, frozen=True, tag="invalidated"):
+class FrameInvalidated(FrameEvent, frozen=True, tag="invalidated"):
     """`cascade`: planned descendants that are invalidated too. `stays`: its entries stay in the context, as in
     `FramePopped`. `returns`: work leaves the frame although it was in an item of the client's plan inside."""
 
@@ -127,12 +133,12 @@ class FrameInvalidated(msgspec.Struct, frozen=True, tag="invalidated"):
     returns: bool = False
 
 
-class ArtifactAdded(msgspec.Struct, frozen=True, tag="artifact"):
+class ArtifactAdded(FrameEvent, frozen=True, tag="artifact"):
     frame: str
     artifact: str
 
 
-class DecisionAdded(msgspec.Struct, frozen=True, tag="decision"):
+class DecisionAdded(FrameEvent, frozen=True, tag="decision"):
     """`supersedes` is the text of the same frame's decision that this one replaces."""
 
     frame: str
@@ -140,7 +146,16 @@ class DecisionAdded(msgspec.Struct, frozen=True, tag="decision"):
     supersedes: str = ""
 
 
-class ThreadWoken(msgspec.Struct, frozen=True, tag="woken"):
+class NoteKept(FrameEvent, frozen=True, tag="note kept"):
+    """Any other text that a tool keeps on a frame. It is told under its `kind` ("findings") wherever the decisions are:
+    in results, traces and exports."""
+
+    frame: str
+    kind: str
+    text: str
+
+
+class ThreadWoken(FrameEvent, frozen=True, tag="woken"):
     """The proxy began to act on a thread: tools and guidance as rendered then, at the start of the context; or
     `appended`, both as one message of the dialect, behind the entry `at`. An appended text may move to the start later,
     at the entry `at`. `frame`, in a thread that woke in mid-work, is the frame whose block is due behind the newest
@@ -159,13 +174,13 @@ class ThreadWoken(msgspec.Struct, frozen=True, tag="woken"):
         return (self.tools, self.guidance, self.appended)
 
 
-class BlockStale(msgspec.Struct, frozen=True, tag="block stale"):
+class BlockStale(FrameEvent, frozen=True, tag="block stale"):
     """The blocks of these frames should be rendered anew when that breaks no prompt cache."""
 
     frames: tuple[str, ...]
 
 
-class BlockRenewed(msgspec.Struct, frozen=True, tag="block renewed"):
+class BlockRenewed(FrameEvent, frozen=True, tag="block renewed"):
     """New text of a frame's block, as the result of its opening call (`block`); or new texts of the woken thread
     (`guidance` or `appended`). `due`: the block comes behind the newest message."""
 
@@ -176,7 +191,7 @@ class BlockRenewed(msgspec.Struct, frozen=True, tag="block renewed"):
     due: str = ""
 
 
-class ContextTrimmed(msgspec.Struct, frozen=True, tag="trim"):
+class ContextTrimmed(FrameEvent, frozen=True, tag="trim"):
     """The context exceeded the window: these entries left it and `trace` replaces them. The results of our calls
     `answers` (turn, call) are replaced by `words`."""
 
@@ -199,7 +214,7 @@ class FrameEntered(NewFrame, frozen=True, tag="entered"):
     around: str = ""
 
 
-class FrameMoved(msgspec.Struct, frozen=True, tag="moved"):
+class FrameMoved(FrameEvent, frozen=True, tag="moved"):
     """A frame goes on under another parent, because the one that it stood in has ended. If a result stands for that
     one, what was done in the frame before belongs there; else it goes along."""
 
@@ -207,7 +222,7 @@ class FrameMoved(msgspec.Struct, frozen=True, tag="moved"):
     parent: str
 
 
-class SubagentStarted(msgspec.Struct, frozen=True, tag="delegated"):
+class SubagentStarted(FrameEvent, frozen=True, tag="delegated"):
     """A subagent began to do the work of this frame in a conversation of its own. `call` gave it the task, and the
     result of that call ends the frame."""
 
@@ -219,7 +234,7 @@ class SubagentStarted(msgspec.Struct, frozen=True, tag="delegated"):
     call: str
 
 
-class FrameSplit(msgspec.Struct, frozen=True, tag="parted"):
+class FrameSplit(FrameEvent, frozen=True, tag="parted"):
     """The work so far of a long frame became a finished frame below it, which owns the entries `taking`."""
 
     frame: str
@@ -232,7 +247,7 @@ class FrameSplit(msgspec.Struct, frozen=True, tag="parted"):
     decisions: tuple[str, ...] = ()
 
 
-class FrameFolded(msgspec.Struct, frozen=True, tag="folded"):
+class FrameFolded(FrameEvent, frozen=True, tag="folded"):
     """Entries of an inferred frame left the context. `trace` replaces them behind the entry `at`, together with earlier
     traces whose entries are among them. `muted` are answers that lose their reasoning."""
 
@@ -243,7 +258,7 @@ class FrameFolded(msgspec.Struct, frozen=True, tag="folded"):
     muted: tuple[str, ...] = ()
 
 
-class FoldSummarized(msgspec.Struct, frozen=True, tag="summarised"):
+class FoldSummarized(FrameEvent, frozen=True, tag="summarised"):
     """A model's summary of what left with the fold of `frame` at the same entry. It appears when the trace is next
     rendered; the context does not change now."""
 
@@ -251,7 +266,7 @@ class FoldSummarized(msgspec.Struct, frozen=True, tag="summarised"):
     text: str
 
 
-class InterimSummaryAdded(msgspec.Struct, frozen=True, tag="interim summary"):
+class InterimSummaryAdded(FrameEvent, frozen=True, tag="interim summary"):
     """The model's summary of a frame that goes on. When the entries up to `at` leave the context, `words` join their
     trace; the context does not change now. People see `text`."""
 
@@ -261,20 +276,20 @@ class InterimSummaryAdded(msgspec.Struct, frozen=True, tag="interim summary"):
     text: str
 
 
-class FrameKept(msgspec.Struct, frozen=True, tag="kept"):
+class FrameKept(FrameEvent, frozen=True, tag="kept"):
     """A person wants a folded frame back, and never folded again: when that is cheap, or at once if `now`."""
 
     frame: str
     now: bool = False
 
 
-class FrameUnfolded(msgspec.Struct, frozen=True, tag="unfolded"):
+class FrameUnfolded(FrameEvent, frozen=True, tag="unfolded"):
     """The entries of a fold are back in the context."""
 
     frame: str
 
 
-class ResultReplaced(msgspec.Struct, frozen=True, tag="replaced"):
+class ResultReplaced(FrameEvent, frozen=True, tag="replaced"):
     """New text for the result of a call: an output that was too long, a note whose file had left the context, an old
     output that was cleared. An empty text: the stored one again, which never changes."""
 
@@ -283,7 +298,7 @@ class ResultReplaced(msgspec.Struct, frozen=True, tag="replaced"):
     why: str = ""
 
 
-class ReasoningRemoved(msgspec.Struct, frozen=True, tag=REASONING_REMOVED):
+class ReasoningRemoved(FrameEvent, frozen=True, tag=REASONING_REMOVED):
     """Removes the reasoning of turns for good, from the first that no longer fits its prefix. `why` is `HEAD_CHANGED`
     if the client changed its system text, its tools or the model's vendor."""
 
@@ -291,32 +306,32 @@ class ReasoningRemoved(msgspec.Struct, frozen=True, tag=REASONING_REMOVED):
     why: str = ""
 
 
-class ProviderCompacted(msgspec.Struct, frozen=True, tag="sealed"):
+class ProviderCompacted(FrameEvent, frozen=True, tag="sealed"):
     """These entries hold the provider's compaction of all before them, which only the provider can read: they never
     leave the context, and no fold reaches past them."""
 
     entries: tuple[str, ...]
 
 
-class ProviderEditedContext(msgspec.Struct, frozen=True, tag="provider trimmed"):
+class ProviderEditedContext(FrameEvent, frozen=True, tag="provider trimmed"):
     """The provider edited or compacted its input, so its cache state is unknown from now on."""
 
 
-class LoopDetected(msgspec.Struct, frozen=True, tag="looped"):
+class LoopDetected(FrameEvent, frozen=True, tag="looped"):
     """The frame repeats itself in a loop; a note tells the model."""
 
     frame: str
     loop: Loop
 
 
-class LoopWarningsCleared(msgspec.Struct, frozen=True, tag="loops cleared"):
+class LoopWarningsCleared(FrameEvent, frozen=True, tag="loops cleared"):
     """A person dismissed the loops up to the entry `at`."""
 
     frame: str
     at: str
 
 
-class ContextPressureWarned(msgspec.Struct, frozen=True, tag="pressed"):
+class ContextPressureWarned(FrameEvent, frozen=True, tag="pressed"):
     """The context has filled `filled` of `window` tokens; a note tells the model."""
 
     frame: str
@@ -324,11 +339,11 @@ class ContextPressureWarned(msgspec.Struct, frozen=True, tag="pressed"):
     window: int
 
 
-class ContextPressureRelieved(msgspec.Struct, frozen=True, tag="relieved"):
+class ContextPressureRelieved(FrameEvent, frozen=True, tag="relieved"):
     """The context is clearly shorter than at the last warning."""
 
 
-class QueuedMessagesDelivered(msgspec.Struct, frozen=True, tag="dequeued"):
+class QueuedMessagesDelivered(FrameEvent, frozen=True, tag="dequeued"):
     """The model receives queued messages: `entry` is the overlay with their text, `messages` their ids. On a turn they
     stand behind the round of this event."""
 
@@ -337,7 +352,7 @@ class QueuedMessagesDelivered(msgspec.Struct, frozen=True, tag="dequeued"):
     messages: tuple[str, ...]
 
 
-class CheckpointSet(msgspec.Struct, frozen=True, tag="checkpoint"):
+class CheckpointSet(FrameEvent, frozen=True, tag="checkpoint"):
     """Names a point of `branch`: everything up to and including the entry `at`. `look` is the fingerprint of
     the request before: hashes of system text and tools, and the model."""
 
@@ -348,7 +363,7 @@ class CheckpointSet(msgspec.Struct, frozen=True, tag="checkpoint"):
     look: tuple[str, str, str] = ("", "", "")
 
 
-class BranchSwitchRequested(msgspec.Struct, frozen=True, tag="line wanted"):
+class BranchSwitchRequested(FrameEvent, frozen=True, tag="line wanted"):
     """From the user's next message on, work continues on `branch`; with `at` it is a new branch that begins
     behind that entry, the checkpoint of this name."""
 
@@ -358,7 +373,7 @@ class BranchSwitchRequested(msgspec.Struct, frozen=True, tag="line wanted"):
     reason: str = ""
 
 
-class BranchSwitched(msgspec.Struct, frozen=True, tag="switched"):
+class BranchSwitched(FrameEvent, frozen=True, tag="switched"):
     """The requested branch begins with the message that holds this event. `look`: the fingerprint of the last request
     on the branch that is left."""
 
@@ -379,7 +394,7 @@ class CopiedText(msgspec.Struct, frozen=True):
     number: int = 0
 
 
-class InjectionRequested(msgspec.Struct, frozen=True, tag="injection wanted"):
+class InjectionRequested(FrameEvent, frozen=True, tag="injection wanted"):
     """These texts of the branch `source` are to be added once at the end of the other `branch`."""
 
     branch: str = msgspec.field(name="line")
@@ -387,25 +402,25 @@ class InjectionRequested(msgspec.Struct, frozen=True, tag="injection wanted"):
     texts: tuple[CopiedText, ...]
 
 
-class InjectionDelivered(msgspec.Struct, frozen=True, tag="injected"):
+class InjectionDelivered(FrameEvent, frozen=True, tag="injected"):
     """The texts that waited for `branch` were added to it."""
 
     branch: str = msgspec.field(name="line")
 
 
-class HistoryRewritten(msgspec.Struct, frozen=True, tag=HISTORY_REWRITTEN_KIND):
+class HistoryRewritten(FrameEvent, frozen=True, tag=HISTORY_REWRITTEN_KIND):
     """The client sent old messages in another form, the first of them here; overlays move along to the new forms.
     Stores written before this event existed moved only some of them."""
 
 
-class SuggestionMade(msgspec.Struct, frozen=True, tag="suggested"):
+class SuggestionMade(FrameEvent, frozen=True, tag="suggested"):
     """A frame operation was suggested while `frame` was active."""
 
     frame: str
     suggestion: Suggestion
 
 
-class SuggestionsCleared(msgspec.Struct, frozen=True, tag="suggestions cleared"):
+class SuggestionsCleared(FrameEvent, frozen=True, tag="suggestions cleared"):
     """At `at` (ms) somebody withdrew the waiting suggestions, or reset the counts."""
 
     at: int
@@ -413,13 +428,13 @@ class SuggestionsCleared(msgspec.Struct, frozen=True, tag="suggestions cleared")
     counts: bool = False
 
 
-class AutonomySet(msgspec.Struct, frozen=True, tag="autonomy set"):
+class AutonomySet(FrameEvent, frozen=True, tag="autonomy set"):
     """New autonomy settings of this conversation, always complete."""
 
     chosen: AutonomySettings
 
 
-class UserCommandApplied(msgspec.Struct, frozen=True, tag="by hand"):
+class UserCommandApplied(FrameEvent, frozen=True, tag="by hand"):
     """A person changed the tree; the events beside this one are the changes. `key` is unique at this entry, `words` are
     for the model, `reply` is for the person."""
 
@@ -428,73 +443,35 @@ class UserCommandApplied(msgspec.Struct, frozen=True, tag="by hand"):
     reply: str = msgspec.field(default="", name="told")
 
 
-class UserCommandsAnnounced(msgspec.Struct, frozen=True, tag="hand told"):
+class UserCommandsAnnounced(FrameEvent, frozen=True, tag="hand told"):
     """The model was told of all user commands so far; `words` is a digest of the text."""
 
     words: str
 
 
-class RootAnnounced(msgspec.Struct, frozen=True, tag=ROOT_ANNOUNCED_KIND):
+class RootAnnounced(FrameEvent, frozen=True, tag=ROOT_ANNOUNCED_KIND):
     """The model was told of a new root."""
 
     frame: str
 
 
-class ParentsAnnounced(msgspec.Struct, frozen=True, tag="parents told"):
+class ParentsAnnounced(FrameEvent, frozen=True, tag="parents told"):
     """A subagent was told of the frames of its parent conversation; `words` is a digest of the text."""
 
     conversation: str
     words: str
 
 
-FrameEvent = (
-    RootStarted
-    | FramePlanned
-    | FrameReplanned
-    | FramePushed
-    | FrameActivated
-    | FramePopped
-    | FrameInvalidated
-    | ArtifactAdded
-    | DecisionAdded
-    | ThreadWoken
-    | BlockStale
-    | BlockRenewed
-    | ContextTrimmed
-    | FrameEntered
-    | FrameMoved
-    | SubagentStarted
-    | FrameSplit
-    | FrameFolded
-    | FoldSummarized
-    | InterimSummaryAdded
-    | FrameKept
-    | FrameUnfolded
-    | ResultReplaced
-    | ReasoningRemoved
-    | ProviderCompacted
-    | ProviderEditedContext
-    | LoopDetected
-    | LoopWarningsCleared
-    | ContextPressureWarned
-    | ContextPressureRelieved
-    | QueuedMessagesDelivered
-    | HistoryRewritten
-    | SuggestionMade
-    | SuggestionsCleared
-    | AutonomySet
-    | CheckpointSet
-    | BranchSwitchRequested
-    | BranchSwitched
-    | InjectionRequested
-    | InjectionDelivered
-    | UserCommandApplied
-    | UserCommandsAnnounced
-    | RootAnnounced
-    | PopDeferred
-    | ParentsAnnounced
-)
-_decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(FrameEvent)
+def _kinds(base: type[FrameEvent] = FrameEvent) -> Iterator[type[FrameEvent]]:
+    """All classes of events: those with a tag of their own."""
+    for each in base.__subclasses__():
+        if each.__struct_config__.tag is not None:
+            yield each
+        yield from _kinds(each)
+
+
+EVENT_CLASSES = tuple(_kinds())
+_decoder: msgspec.json.Decoder[FrameEvent] = msgspec.json.Decoder(functools.reduce(operator.or_, EVENT_CLASSES))
 
 
 def as_ledger_event(event: FrameEvent, entry: str, number: int, seq: int, now: int) -> LedgerEvent:

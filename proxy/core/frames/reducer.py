@@ -19,6 +19,7 @@ from proxy.core.frames.tree import (
     DeferredPop,
     Frame,
     FrameInterimSummary,
+    FrameNote,
     OpeningCall,
     Removal,
     Status,
@@ -60,18 +61,8 @@ def _apply_event(tree: Tree, event: events.FrameEvent, now: int) -> Tree:
             return _split_frame(tree, event, now)
         case events.SubagentStarted():
             return _start_subagent(tree, event, now)
-        case (
-            events.FrameFolded()
-            | events.FoldSummarized()
-            | events.InterimSummaryAdded()
-            | events.FrameKept()
-            | events.FrameUnfolded()
-            | events.BlockStale()
-            | events.BlockRenewed()
-        ):
-            return _apply_context_event(tree, event, now)
         case _:
-            return _apply_other_event(tree, event, now)
+            return _apply_context_event(tree, event, now)
 
 
 def _start_root(tree: Tree, event: events.RootStarted, now: int) -> Tree:
@@ -96,19 +87,8 @@ def _update_block(tree: Tree, event: events.BlockStale | events.BlockRenewed) ->
     return replace(updated, wake_state=wake_state, unannounced_frame=event.due or updated.unannounced_frame)
 
 
-ContextEvent = (
-    events.FrameFolded
-    | events.FoldSummarized
-    | events.InterimSummaryAdded
-    | events.FrameKept
-    | events.FrameUnfolded
-    | events.BlockStale
-    | events.BlockRenewed
-)
-
-
-def _apply_context_event(tree: Tree, event: ContextEvent, now: int) -> Tree:
-    """Events that change the context, now or later, and no frame."""
+def _apply_context_event(tree: Tree, event: events.FrameEvent, now: int) -> Tree:
+    """Events that change the context, now or later, and no frame; then the others."""
     match event:
         case events.FrameFolded():
             removal = Removal(frozenset(event.entries), event.trace, event.at, event.frame)
@@ -133,19 +113,12 @@ def _apply_context_event(tree: Tree, event: ContextEvent, now: int) -> Tree:
             return replace(tree, removals=tuple(t for t in tree.removals if t.frame != event.frame))
         case events.BlockStale() | events.BlockRenewed():
             return _update_block(tree, event)
+        case _:
+            return _apply_other_event(tree, event, now)
 
 
-def _update_announcements(
-    tree: Tree,
-    event: events.LoopDetected
-    | events.LoopWarningsCleared
-    | events.UserCommandApplied
-    | events.UserCommandsAnnounced
-    | events.RootAnnounced
-    | events.ParentsAnnounced
-    | events.PopDeferred,
-) -> Tree:
-    """Events about what the model was told, or has yet to be told."""
+def _update_announcements(tree: Tree, event: events.FrameEvent) -> Tree:
+    """Events about what the model was told, or has yet to be told. All others change nothing."""
     match event:
         case events.LoopDetected():
             return replace(tree, loops=(*tree.loops, event.loop))
@@ -162,23 +135,17 @@ def _update_announcements(
         case events.PopDeferred():
             pop = DeferredPop(event.turn, event.status, event.results, event.compacted)
             return replace(tree, deferred_pops={**tree.deferred_pops, event.frame: pop})
+        case _:
+            return tree
 
 
 def _apply_other_event(tree: Tree, event: events.FrameEvent, now: int) -> Tree:
     """Events that change no status."""
     match event:
-        case events.ArtifactAdded() if event.frame in tree.frames:
-            frame = tree.frames[event.frame]
-            is_known = event.artifact in frame.artifacts
-            return (
-                tree
-                if is_known
-                else _with_frames(tree, replace(frame, artifacts=(*frame.artifacts, event.artifact), updated_at=now))
-            )
-        case events.DecisionAdded() if event.frame in tree.frames:
-            frame = tree.frames[event.frame]
-            remaining = (d for d in frame.decisions if d != event.supersedes)
-            return _with_frames(tree, replace(frame, decisions=(*remaining, event.decision), updated_at=now))
+        case events.ArtifactAdded() | events.DecisionAdded() | events.NoteKept():
+            frame = tree.frames.get(event.frame)
+            noted = _with_note(frame, event) if frame else frame
+            return tree if noted is None or noted is frame else _with_frames(tree, replace(noted, updated_at=now))
         case events.ThreadWoken():
             wake_state = WakeState(event.guidance, event.tools, event.appended, event.at, event.brief)
             return replace(tree, wake_state=wake_state, unannounced_frame=event.frame)
@@ -195,20 +162,23 @@ def _apply_other_event(tree: Tree, event: events.FrameEvent, now: int) -> Tree:
             return replace(tree, provider_edited_context=True)
         case events.ContextPressureWarned() | events.ContextPressureRelieved():
             return replace(tree, is_pressure_warned=isinstance(event, events.ContextPressureWarned))
-        case (
-            events.LoopDetected()
-            | events.LoopWarningsCleared()
-            | events.UserCommandApplied()
-            | events.UserCommandsAnnounced()
-            | events.RootAnnounced()
-            | events.ParentsAnnounced()
-            | events.PopDeferred()
-        ):
-            return _update_announcements(tree, event)
         case events.SuggestionMade() | events.SuggestionsCleared() | events.AutonomySet():
             return replace(tree, suggestion_state=_update_suggestions(tree.suggestion_state, event, now))
         case _:
-            return tree
+            return _update_announcements(tree, event)
+
+
+def _with_note(frame: Frame, event: events.ArtifactAdded | events.DecisionAdded | events.NoteKept) -> Frame:
+    """The frame with what a tool keeps on it."""
+    match event:
+        case events.ArtifactAdded():
+            is_known = event.artifact in frame.artifacts
+            return frame if is_known else replace(frame, artifacts=(*frame.artifacts, event.artifact))
+        case events.DecisionAdded():
+            remaining = (d for d in frame.decisions if d != event.supersedes)
+            return replace(frame, decisions=(*remaining, event.decision))
+        case events.NoteKept():
+            return replace(frame, kept_notes=(*frame.kept_notes, FrameNote(event.kind, event.text)))
 
 
 def _trim_context(tree: Tree, event: events.ContextTrimmed) -> Tree:

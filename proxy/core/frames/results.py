@@ -106,6 +106,7 @@ def frame_results_text(  # noqa: PLR0913  what a frame returns is these facts; e
         prose_element("results", shown_results),
         _section("files", _files(paths, count)),
         _section("decisions", _bullet_list(dict.fromkeys((*frame.decisions, *decisions_in(results))))),
+        *(_section(kind, _bullet_list(texts)) for kind, texts in frame.notes_by_kind().items()),
         _section(
             "children", _bullet_list(f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in below if not c.is_part)
         ),

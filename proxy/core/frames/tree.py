@@ -70,6 +70,16 @@ class OpeningCall(msgspec.Struct, frozen=True):
     block: str = ""
 
 
+class FrameNote(msgspec.Struct, frozen=True):
+    """A text that a tool keeps on a frame. `kind` is the name of its list, such as "findings"."""
+
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}"
+
+
 class Frame(msgspec.Struct, frozen=True):
     """A unit of work. Times are ms since the epoch. `order` is the order of creation in the tree; `segment` counts its
     attempts from 1."""
@@ -104,6 +114,17 @@ class Frame(msgspec.Struct, frozen=True):
     was_planned: bool = False
     was_stopped_in_place: bool = False
     """It was stopped and its opening call forgotten, so no result stands for its work until then."""
+    kept_notes: tuple[FrameNote, ...] = ()
+
+    @property
+    def noted(self) -> tuple[str, ...]:
+        """Its decisions, and what else is noted on it, each behind its kind."""
+        return (*self.decisions, *map(str, self.kept_notes))
+
+    def notes_by_kind(self) -> dict[str, list[str]]:
+        """Its notes beside artifacts and decisions."""
+        kinds = dict.fromkeys(note.kind for note in self.kept_notes)
+        return {kind: [note.text for note in self.kept_notes if note.kind == kind] for kind in kinds}
 
     @property
     def owner(self) -> str:

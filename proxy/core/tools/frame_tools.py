@@ -343,7 +343,7 @@ def _parse_return_status(word: str) -> Status:
 
 def _completed_pop(tool_context: ToolContext, tree: Tree, event: FramePopped) -> FramePopped:
     """`event` with what the frame returns, its artifacts and decisions. Files come from everything done inside, because
-    all of it leaves with the frame; decisions also from frames below that no call opened, because nothing else reports
+    all of it leaves with the frame; notes also from frames below that no call opened, because nothing else reports
     them."""
     frame = tree.frames[event.frame]
     path_state = replace(tool_context.path_state, tree=tree)
@@ -351,7 +351,7 @@ def _completed_pop(tool_context: ToolContext, tree: Tree, event: FramePopped) ->
     own_entries = path_state.entries_of(frame.owner.__eq__)
     below = descendants(tree, frame.id)
     frame_ids = {frame.id, *(f.id for f in below)}
-    decisions = (d for f in below if f.leaves_only_by_fold for d in f.decisions)
+    reporting = (frame, *(f for f in below if f.leaves_only_by_fold))
     returned_frames = return_path(tree, frame.id)
     invalidated = returned_frames[1:]
     past, unfinished = user_messages(path_state, outermost_called_frame(returned_frames) or frame)
@@ -361,7 +361,12 @@ def _completed_pop(tool_context: ToolContext, tree: Tree, event: FramePopped) ->
         broken = broken_tools(path_state.entries, tool_context.settings.tool_roles)
         results_text = frame_results_text(
             tree,
-            replace(frame, parent=returned_frames[-1].parent, decisions=(*frame.decisions, *decisions)),
+            replace(
+                frame,
+                parent=returned_frames[-1].parent,
+                decisions=tuple(d for f in reporting for d in f.decisions),
+                kept_notes=tuple(note for f in reporting for note in f.kept_notes),
+            ),
             event.status,
             event.results,
             count=tool_context.count_tokens,

@@ -234,7 +234,8 @@ def _frame_fields(tree: Tree, frame: Frame) -> Iterator[str]:
     if frame.invalidation_reason:
         yield f"invalidated: {remove_illegal_xml(frame.invalidation_reason)}"
     yield from _list_lines("artifacts", frame.artifacts)
-    yield from _list_lines("decisions", frame.decisions)
+    for name, items in (("decisions", frame.decisions), *frame.notes_by_kind().items()):
+        yield from _list_lines(name, items)
     yield from _list_lines(
         "children", [f"{c.id} {c.status}: {cut_for_display(c.title)}" for c in children(tree, frame.id)]
     )
@@ -261,7 +262,8 @@ def _summary_lines(frame: Frame) -> Iterator[str]:
     """Fixed sections; an empty one says so."""
     yield f"{STATUS_ICONS[frame.status]} {remove_illegal_xml(frame.title)} [{frame.id}] {frame.status}"
     yield f"results: {remove_illegal_xml(frame.results) or 'none yet'}"
-    for name, items in (("artifacts", frame.artifacts), ("decisions", frame.decisions)):
+    noted = (("artifacts", frame.artifacts), ("decisions", frame.decisions), *frame.notes_by_kind().items())
+    for name, items in noted:
         yield from _list_lines(name, items) if items else [f"{name}: none"]
 
 
@@ -292,6 +294,7 @@ def _frame_state(tree: Tree, frame: Frame, logs: str) -> dict[str, Any]:
     }
     sometimes = {
         "parentSessionID": frame.parent,
+        "notes": frame.notes_by_kind(),
         "results": frame.results,
         "resultsCompacted": frame.results_compacted,
         "invalidationReason": frame.invalidation_reason,

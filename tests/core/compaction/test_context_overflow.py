@@ -12,8 +12,8 @@ from proxy.core.frames.events import ContextTrimmed, RootStarted, call_key
 from proxy.core.frames.path_state import PathState
 from proxy.core.ledger.messages import Call, LoadedTool, Message
 from proxy.core.observers import DEFAULT_TOOL_ROLES
+from proxy.dialects import OPENAI_CHAT
 from proxy.dialects.compose import DialectComposer
-from proxy.dialects.dialect_list import OPENAI_CHAT
 from tests.core.forest import LedgerBuilder, call, popped, pushed
 
 NOTES = OverflowNotes(DEFAULT_TOOL_ROLES, "0123456789abcdef")

@@ -25,8 +25,8 @@ from proxy.core.frames.path_state import PathState
 from proxy.core.ledger.messages import Call, Message
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.core.tools.stack_tool_list import run
+from proxy.dialects import OPENAI_CHAT
 from proxy.dialects.compose import DialectComposer
-from proxy.dialects.dialect_list import OPENAI_CHAT
 from tests.core.forest import LedgerBuilder, call, count
 
 WRITER = DialectComposer(OPENAI_CHAT, count)

@@ -16,7 +16,7 @@ from proxy.core.observers.files import FileAction, ObservedFile
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES, Step, StepObservations, ToolExecution
 from proxy.core.observers.plan import ItemStatus, MirroredItem, reconcile_plan
 from proxy.core.observers.turns import continues_turn
-from proxy.dialects.dialect_list import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, ParseCache
+from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, OPENAI_RESPONSES, ParseCache
 from tests.core.observers.steps import done, step
 from tests.pace import slowness
 

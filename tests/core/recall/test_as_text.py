@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from proxy.core.context.message_list import build_context
 from proxy.core.frames.events import ContextTrimmed, FramePushed, RootStarted
 from proxy.core.recall.as_text import ContextPart, PartKind, context_parts, parts_as_text
+from proxy.dialects import OPENAI_CHAT
 from proxy.dialects.compose import DialectComposer
-from proxy.dialects.dialect_list import OPENAI_CHAT
 from tests.core.forest import LedgerBuilder, call, popped
 
 WRITER = DialectComposer(OPENAI_CHAT, len)

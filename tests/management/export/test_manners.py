@@ -11,7 +11,7 @@ from callstack_proxy.management.views.conversations import path_state_of
 from proxy.core.frames.events import FrameEvent, RootStarted, ThreadWoken, as_ledger_event
 from proxy.core.ledger.ledger import Conversation, Entry, EntryKind, Ledger, Round
 from proxy.core.ledger.messages import Message, ModelResponse
-from proxy.dialects.dialect_list import ANTHROPIC_MESSAGES, OPENAI_CHAT, Dialect, ParseCache
+from proxy.dialects import ANTHROPIC_MESSAGES, OPENAI_CHAT, Dialect, ParseCache
 from proxy.store.interface import RequestRecord
 from tests.management.export.conftest import Json
 

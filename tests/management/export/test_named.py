@@ -9,7 +9,7 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, says
 from proxy.core.context.message_list import unpaired_calls
-from proxy.dialects.dialect_list import OPENAI_RESPONSES, ParseCache
+from proxy.dialects import OPENAI_RESPONSES, ParseCache
 from tests.client_dialects import TONGUES
 from tests.harness import RunningProxy, Stage, bash, does, pop, push, running_stage
 from tests.management.export.conftest import exported

@@ -13,7 +13,7 @@ from callstack_proxy.management.export.importer import import_conversation
 from llm_test_provider import ScriptedProvider, call, says
 from proxy.core.context.message_list import unpaired_calls
 from proxy.core.ledger.messages import is_stack_tool
-from proxy.dialects.dialect_list import DIALECTS, ParseCache
+from proxy.dialects import DIALECTS, ParseCache
 from proxy.store.sql import open_store
 from tests.harness import Conversation, RunningProxy, Stage, bash, does, pop, push, recall, texts
 from tests.management.export.conftest import exported

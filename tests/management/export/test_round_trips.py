@@ -25,6 +25,7 @@ from proxy.core.frames.events import (
     FramePlanned,
     FramePopped,
     FramePushed,
+    NoteKept,
     RootStarted,
 )
 from proxy.core.frames.tree import Frame, Status, Tree
@@ -203,7 +204,8 @@ def _happened(what: str, tree: Tree, frame: Frame, new: str, how: int) -> FrameE
         case "drop":
             return FrameInvalidated(frame.id, f"no use {how}")
         case _:
-            return DecisionAdded(frame.id, f"because {how}") if how % 2 else ArtifactAdded(frame.id, f"{how}.md")
+            decision, artifact = DecisionAdded(frame.id, f"because {how}"), ArtifactAdded(frame.id, f"{how}.md")
+            return (artifact, decision, NoteKept(frame.id, f"kind{how % 2}", f"seen {how}"))[how % 3]
 
 
 @pytest.mark.rows("S1-04", "S1-05", "S1-06")
