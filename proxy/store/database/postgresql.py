@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import selectors
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from importlib.util import find_spec
 
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool, QueuePool
 
-from proxy.errors import InvalidConfiguration, StoreError
+from proxy.errors import InvalidConfiguration
 from proxy.store.database import migrate
-from proxy.store.database.interface import MAX_NOTES, READERS, SEARCHERS
+from proxy.store.database.interface import READERS, SEARCHERS, Database
 from proxy.store.database_errors import as_store_error
 from proxy.store.statements import pipelined
 
@@ -91,47 +90,23 @@ def _lock(connection: Connection, locks: Sequence[str], keys: Sequence[int], sta
         connection.connection.rollback()
 
 
-class PostgresDatabase:
-    """A `Database` on a server. `url` is `postgresql://user:password@host:port/name`, with libpq's parameters behind a
-    question mark. Raises InvalidConfiguration for another form, or where the driver is not installed."""
+class PostgresDatabase(Database):
+    """On a server, which checkpoints, vacuums and recycles its log by itself. `url` is
+    `postgresql://user:password@host:port/name`, with libpq's parameters behind a question mark. Raises
+    InvalidConfiguration for another form, or where the driver is not installed."""
+
+    is_shared = True
 
     def __init__(self, url: str, *, may_finish: bool = True) -> None:
+        super().__init__(may_set_aside=may_finish)
         self._url = _checked_url(url)
-        self._may_finish = may_finish
-        self.notes: deque[str] = deque(maxlen=MAX_NOTES)
-        self._secret = b""
-        self._engine: Engine | None = None
-        self._write_connection: Connection | None = None
-        self._read_engine: Engine | None = None
         self._size = 0
         self._size_known_until = 0.0
-
-    @property
-    def is_shared(self) -> bool:
-        return True
 
     @property
     def location(self) -> str:
         host = self._url.host or self._url.query.get("host") or "localhost"
         return f"postgresql://{host}{f':{self._url.port}' if self._url.port else ''}/{self._url.database or ''}"
-
-    @property
-    def secret(self) -> bytes:
-        return self._secret
-
-    @property
-    def is_open(self) -> bool:
-        return self._read_engine is not None
-
-    @property
-    def may_set_aside(self) -> bool:
-        return self._may_finish
-
-    @property
-    def read_engine(self) -> Engine:
-        if self._read_engine is None:
-            raise StoreError("the store is not open", code="store_unreachable")
-        return self._read_engine
 
     @property
     def write_connection(self) -> Connection:
@@ -180,21 +155,16 @@ class PostgresDatabase:
             _lock(connection, [LOCK_SQL.format(SCHEMA_KEY)], [SCHEMA_KEY], MIGRATION_STANDING_MS)
             version = migrate.schema_version_of(connection)
             if not version:
-                migrate.create_schema(connection, self._secret)
+                migrate.create_schema(connection, self.secret)
             elif not migrate.is_current(version):
                 migrate.upgrade(connection)
                 self.notes.append(f"the store was migrated from schema {version}")
-            self._secret = migrate.secret_of(connection)
+            self.secret = migrate.secret_of(connection)
 
     def close(self) -> None:
-        held = (self._write_connection, self._engine, self._read_engine)
-        self._write_connection = self._engine = self._read_engine = None  # first: a reader that is done looks for it
-        for closing in held:
+        for close in self._give_up_connections():
             with suppress(SQLAlchemyError):
-                if isinstance(closing, Connection):
-                    closing.close()
-                elif closing is not None:
-                    closing.dispose()
+                close()
 
     # --------------------------------------------------------------------------------------------------------- writing
     def begin_write(self, connection: Connection, tenants: Collection[str]) -> int:
@@ -221,9 +191,6 @@ class PostgresDatabase:
                 for note in connection.notifies(timeout=LISTEN_POLL_S):
                     hear(note.payload)
 
-    def count_log_pages(self, records: int, size: int) -> None:
-        """PostgreSQL checkpoints by itself."""
-
     def checkpoint_if_large(self, *, waited_for: bool) -> None:
         with suppress(SQLAlchemyError):
             self._measure()
@@ -243,17 +210,6 @@ class PostgresDatabase:
     def set_aside(self) -> None:
         """A server is not a file: its administrator decides. The store stays closed until it can be used."""
         self.close()
-
-    def forget_set_aside(self, conversation: str, before: int) -> int:
-        return 0
-
-    def compact(self) -> bool:
-        """Autovacuum does it."""
-        return True
-
-    def truncate_log(self) -> bool:
-        """PostgreSQL recycles its log by itself."""
-        return True
 
 
 def _is_closed(connection: Connection) -> bool:

@@ -12,8 +12,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -25,7 +24,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 
 from proxy.errors import StoreError
 from proxy.store.database import migrate
-from proxy.store.database.interface import MAX_NOTES, READERS, SEARCHERS
+from proxy.store.database.interface import READERS, SEARCHERS, Database
 from proxy.store.database_errors import as_store_error
 
 BUSY_MS = 250
@@ -49,44 +48,20 @@ BACKUP_SUFFIX = ".before-"
 SET_ASIDE_SUFFIX = ".corrupt-"
 
 
-class SqliteFile:
-    """One file with its connections. `write_connection` is for one thread, `read_engine` for any."""
+class SqliteFile(Database):
+    """One file with its connections. One process owns it, so nobody announces and nobody listens."""
 
     def __init__(self, path: Path, *, now: Callable[[], float] = time.time, sets_aside: bool = True) -> None:
+        super().__init__(may_set_aside=sets_aside)
         self.path = path.absolute()
-        self._may_set_aside = sets_aside
-        self.notes: deque[str] = deque(maxlen=MAX_NOTES)
         self._now = now
-        self._secret = b""
         self._opened_once = False
         self._identity: tuple[int, int] | None = None
-        self._engine: Engine | None = None
-        self._write_connection: Connection | None = None
-        self._read_engine: Engine | None = None
         self._log_pages = 0
-
-    @property
-    def is_shared(self) -> bool:
-        return False
 
     @property
     def location(self) -> str:
         return str(self.path)
-
-    @property
-    def secret(self) -> bytes:
-        """Empty until the store was open once; unchanged afterwards, even if the file is made anew."""
-        return self._secret
-
-    @property
-    def is_open(self) -> bool:
-        return self._read_engine is not None
-
-    @property
-    def read_engine(self) -> Engine:
-        if self._read_engine is None:
-            raise StoreError("the store is not open", code="store_unreachable")
-        return self._read_engine
 
     @property
     def write_connection(self) -> Connection:
@@ -105,7 +80,7 @@ class SqliteFile:
         except Exception as caught:
             self.close()
             error = as_store_error(caught)
-            if error.code != "store_corrupt" or not self._may_set_aside:
+            if error.code != "store_corrupt" or not self.may_set_aside:
                 raise error from caught
             self.set_aside()
             self._open()
@@ -130,28 +105,23 @@ class SqliteFile:
             _configure_durability(_raw_connection(self._write_connection), new=not was_there)
             self._migrate(reading)
             with reading.connect() as connection:
-                self._secret = self._secret or migrate.secret_of(connection)
+                self.secret = self.secret or migrate.secret_of(connection)
             undone_on_failure.pop_all()
         self._identity = _file_identity(self.path)
         self._read_engine = reading  # last: readers use it from here on, and find the tables
         self._opened_once = True
 
     def close(self) -> None:
-        held = (self._write_connection, self._engine, self._read_engine)
-        self._write_connection = self._engine = self._read_engine = None  # first: a reader that is done looks for it
-        for closing in held:
+        for close in self._give_up_connections():
             try:
-                if isinstance(closing, Connection):
-                    closing.close()
-                elif closing is not None:
-                    closing.dispose()
+                close()
             except Exception as caught:
                 self.notes.append(f"closing the store: {type(caught).__name__}")
 
     def set_aside(self) -> None:
         """Rename the file and its companions, if allowed. Nothing is deleted."""
         self.close()
-        if not self._may_set_aside:
+        if not self.may_set_aside:
             return
         self._opened_once = False  # the next file is new because of this, not because one was gone
         name = f"{self.path.name}{SET_ASIDE_SUFFIX}{datetime.fromtimestamp(self._now(), UTC):%Y%m%dT%H%M%S%fZ}"
@@ -160,10 +130,6 @@ class SqliteFile:
             if old.exists():
                 old.rename(self.path.with_name(name + side))
         self.notes.append(f"the store's file was damaged; it was kept as {name} and a new store begun")
-
-    @property
-    def may_set_aside(self) -> bool:
-        return self._may_set_aside
 
     def forget_set_aside(self, conversation: str, before: int) -> int:
         """Delete the damaged files that hold this conversation, or were last written before `before` (ms). They cannot
@@ -192,12 +158,6 @@ class SqliteFile:
 
     def pipelined(self, connection: Connection) -> AbstractContextManager[None]:
         return nullcontext()
-
-    def announce(self, connection: Connection, news: Sequence[str]) -> None:
-        """Nobody listens: one process owns the file."""
-
-    def listen(self, hear: Callable[[str], None], is_over: Callable[[], bool]) -> None:
-        """Nobody announces."""
 
     def count_log_pages(self, records: int, size: int) -> None:
         """Count a committed transaction of so many records and bytes of text."""
@@ -281,7 +241,7 @@ class SqliteFile:
         with self._write_connection.begin():
             version = migrate.schema_version_of(self._write_connection)  # another process may have been faster
             if not version:
-                migrate.create_schema(self._write_connection, self._secret)
+                migrate.create_schema(self._write_connection, self.secret)
             elif not migrate.is_current(version):
                 migrate.upgrade(self._write_connection)
         if version:
