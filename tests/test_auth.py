@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -185,3 +186,14 @@ def test_a_file_from_before_there_were_limits_is_read(file: Path) -> None:
     key = issue_key(file, "alice")
     assert "limits" not in file.read_text()
     assert tenant("key", file, bearer(key)).limits == UsageLimits()
+
+
+def test_of_many_changes_of_a_file_at_once_none_is_lost(file: Path) -> None:
+    names = [f"key{number}" for number in range(40)]
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(lambda name: issue_key(file, name), names))
+        assert sorted(key.name for key in list_keys(file)) == sorted(names)
+        revoked = list(pool.map(lambda name: revoke_key(file, name), names[:-1]))
+
+    assert all(revoked)
+    assert [key.name for key in list_keys(file)] == names[-1:]

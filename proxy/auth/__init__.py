@@ -13,7 +13,7 @@ from proxy.auth.budgets import (
     period_at,
     sum_usage,
 )
-from proxy.auth.files import WatchedFile, replace_file
+from proxy.auth.files import WatchedFile, change_file, replace_file
 from proxy.auth.keys import IssuedKey, KeyRing, issue_key, limit_key, limits_of_key, list_keys, revoke_key
 from proxy.auth.limited_requests import LimitedRequest, check_countable, check_models
 from proxy.auth.tenancy import (

@@ -13,11 +13,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from proxy.auth.budgets import NO_LIMITS, UsageLimits
-from proxy.auth.files import WatchedFile, replace_file
+from proxy.auth.files import WatchedFile, change_file, replace_file
 from proxy.config import Mode
 from proxy.errors import InvalidConfiguration
 
 KEY_PREFIX = "csk_"
+_WHAT = "the client keys"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -43,9 +44,6 @@ def issue_key(
     """Creates, stores and returns a new client key. Raises InvalidConfiguration if the name is taken or malformed."""
     if not _NAME.fullmatch(name):
         raise InvalidConfiguration(f"key name {name!r}: use letters, digits, dot, dash and underscore, at most 64")
-    keys = list_keys(file)
-    if any(key.name == name for key in keys):
-        raise InvalidConfiguration(f"key name {name!r} is taken; revoke it first or choose another")
     secret = KEY_PREFIX + secrets.token_urlsafe(32)
     created = datetime.now(UTC).isoformat(timespec="seconds")
     issued = IssuedKey(
@@ -56,7 +54,11 @@ def issue_key(
         mode=mode,
         limits=limits or NO_LIMITS,
     )
-    _write(file, [*keys, issued])
+    with change_file(file, _WHAT):
+        keys = list_keys(file)
+        if any(key.name == name for key in keys):
+            raise InvalidConfiguration(f"key name {name!r} is taken; revoke it first or choose another")
+        _write(file, [*keys, issued])
     return secret
 
 
@@ -72,20 +74,21 @@ def list_keys(file: Path) -> list[IssuedKey]:
 
 def revoke_key(file: Path, name: str) -> bool:
     """Removes a key; False if no key has that name."""
-    keys = list_keys(file)
-    remaining = [key for key in keys if key.name != name]
-    if len(remaining) == len(keys):
-        return False
-    _write(file, remaining)
-    return True
+    with change_file(file, _WHAT):
+        keys = list_keys(file)
+        remaining = [key for key in keys if key.name != name]
+        if len(remaining) < len(keys):
+            _write(file, remaining)
+    return len(remaining) < len(keys)
 
 
 def limit_key(file: Path, name: str, limits: UsageLimits) -> bool:
     """Replaces the limits of a key; False if no key has that name."""
-    keys = list_keys(file)
-    if all(key.name != name for key in keys):
-        return False
-    _write(file, [key.model_copy(update={"limits": limits}) if key.name == name else key for key in keys])
+    with change_file(file, _WHAT):
+        keys = list_keys(file)
+        if all(key.name != name for key in keys):
+            return False
+        _write(file, [key.model_copy(update={"limits": limits}) if key.name == name else key for key in keys])
     return True
 
 
@@ -120,4 +123,4 @@ def digest_of(key: bytes) -> str:
 
 
 def _write(file: Path, keys: list[IssuedKey]) -> None:
-    replace_file(file, [key.model_dump(mode="json", exclude_defaults=True) for key in keys], "the client keys")
+    replace_file(file, [key.model_dump(mode="json", exclude_defaults=True) for key in keys])

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from callstack_proxy.management.api import OPERATOR_TENANT
-from proxy.auth import STACK_KEY_HEADER, Headers, Tenant, WatchedFile, replace_file
+from proxy.auth import STACK_KEY_HEADER, Headers, Tenant, WatchedFile, change_file, replace_file
 from proxy.errors import InvalidConfiguration, Unauthorized
 from proxy.operator_token import console_code
 
@@ -56,8 +56,9 @@ class EndedSessions:
     def add(self, session: str, ends: int) -> None:
         """Raises InvalidConfiguration if the file cannot be written."""
         now = time.time()
-        kept = {each: until for each, until in (self._file.read() or {}).items() if until > now}
-        replace_file(self._place, kept | {session: ends}, "the ended sessions of the console")
+        with change_file(self._place, "the ended sessions of the console"):
+            ended = _read_ended(self._place) if self._place.exists() else {}
+            replace_file(self._place, {each: at for each, at in ended.items() if at > now} | {session: ends})
 
 
 def _read_ended(file: Path) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -147,6 +148,19 @@ def test_signing_out_ends_the_session_for_a_copy_of_its_cookie_too(build: Buildi
 
     assert thief.get("/console").status == 401
     assert other.get("/console").status == 200
+
+
+def test_of_many_who_sign_out_at_once_none_stays_signed_in(build: Building) -> None:
+    site = build()
+    people = [site.operator() for _ in range(16)]
+    thieves = [Person(each.origin, dict(each.cookies)) for each in people]
+    tokens = [token_of(each) for each in people]
+
+    with ThreadPoolExecutor(len(people)) as pool:
+        left = list(pool.map(lambda each, token: each.post("/console/sign-out", {"token": token}), people, tokens))
+
+    assert {answer.status for answer in left} == {303}
+    assert [thief.get("/console").status for thief in thieves] == [401] * len(people)
 
 
 FORMS = ("conversations/{conversation}/say", "conversations/{conversation}/stop", "conversations/{conversation}/mode",
