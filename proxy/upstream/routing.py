@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
+from itertools import chain
 
 from proxy.auth import holds_client_key
 from proxy.config import Config, UpstreamSettings, WireFormat
@@ -161,8 +162,10 @@ def _speaks_format(settings: UpstreamSettings, spoken: WireFormat | None) -> boo
 
 
 def _upstream_serving(candidates: Sequence[Upstream], model: str) -> Upstream | None:
-    fits = (_has_alias, _has_name, _has_glob)
-    return next((one for serves in fits for one in candidates if serves(one.settings, model)), None)
+    by_alias = (one for one in candidates if model in one.settings.aliases)
+    by_name = (one for one in candidates if model in one.settings.models)
+    by_glob = (one for one in candidates if any(fnmatchcase(model, glob) for glob in one.settings.models))
+    return next(chain(by_alias, by_name, by_glob), None)
 
 
 def _default_upstream(known: Mapping[str, Upstream], candidates: Sequence[Upstream]) -> Upstream | None:
@@ -175,18 +178,6 @@ def _default_upstream(known: Mapping[str, Upstream], candidates: Sequence[Upstre
 
 def _speaks_hint(spoken: WireFormat, name: str) -> str:
     return f"Where it offers that, add {spoken} to upstreams.{name}.speaks; else configure an upstream that does."
-
-
-def _has_alias(settings: UpstreamSettings, model: str) -> bool:
-    return model in settings.aliases
-
-
-def _has_name(settings: UpstreamSettings, model: str) -> bool:
-    return model in settings.models
-
-
-def _has_glob(settings: UpstreamSettings, model: str) -> bool:
-    return any(fnmatchcase(model, glob) for glob in settings.models)
 
 
 def outgoing_headers(

@@ -25,12 +25,10 @@ def undelivered_messages(  # noqa: PLR0913 - a path, who stands on it, and when
     )
     due_ids |= {message.id for message in delivered if not _is_delivered(ledger, path_state, message, under_way)}
     return tuple(
-        message for message in queue.values() if message.id in due_ids and _is_addressed_to(message, thread, lane)
+        message
+        for message in queue.values()
+        if message.id in due_ids and message.lane is lane and message.thread in ("", thread)
     )
-
-
-def _is_addressed_to(message: QueuedMessage, thread: str, lane: Lane) -> bool:
-    return message.lane is lane and message.thread in ("", thread)
 
 
 def _is_delivered(ledger: Ledger, path_state: PathState, message: QueuedMessage, under_way: Container[str]) -> bool:
