@@ -136,8 +136,5 @@ def _prefix_anchor(before: Sequence[Message], first_answer: str) -> str:
 
 def _turn_anchors(turn: Message | VisibleTurn) -> tuple[str, ...]:
     text_anchor = ("s" + turn.identity,) if len(turn.text.strip()) >= MIN_IDENTIFYING_CHARACTERS else ()
-    return (*map(_call_anchor, (c for c in turn.calls if c.id)), *text_anchor) if turn.calls else text_anchor
-
-
-def _call_anchor(call: Call) -> str:
-    return "c" + sha256(f"{call.id}\n{call.name}".encode()).hexdigest()[:32]
+    calls = ("c" + sha256(f"{call.id}\n{call.name}".encode()).hexdigest()[:32] for call in turn.calls if call.id)
+    return (*calls, *text_anchor)
