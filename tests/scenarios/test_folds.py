@@ -780,6 +780,34 @@ def test_long_work_is_cut_into_parts(stage: Stage, provider: ScriptedProvider) -
     assert all(n in shown or f"output-{n}-here" in logs for n in range(1, 13))
 
 
+@pytest.mark.rows("S0-53")
+def test_long_work_is_cut_behind_a_command_and_not_where_its_plan_is_ticked(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """S0-53: what was read for the plan is read for its next items too."""
+    proxy = stage.proxy(folding=None, frame_max_tokens=1_600)
+    session = Session(stage.chat(proxy, tools=TOOLS), provider, padding=400)
+    session.plays(
+        """
+        user: Mend the leak.
+        read src/cache.py
+        read src/pool.py
+        read src/clock.py
+        read src/limit.py
+        todo: [>] Cache | [ ] Pool
+        edit src/cache.py
+        todo: [x] Cache | [>] Pool
+        edit src/pool.py
+        run pytest -q
+        says: The leak is mended.
+        """
+    )
+
+    *before, behind = (outputs_in(request.messages) for request in provider.received)
+    assert before[-1] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert behind == [9]
+
+
 # ------------------------------------------------------------------------------------------------------- bound
 # reasoning
 def test_a_provider_that_binds_reasoning_never_refuses(stage: Stage, provider: ScriptedProvider) -> None:

@@ -27,7 +27,6 @@ from proxy.core.compaction.fold_cost import (
     within_outlay,
 )
 from proxy.core.compaction.fold_events import (
-    PLANNING_ROLES,
     CompactionCandidate,
     TraceWriter,
     fold_events,
@@ -134,19 +133,16 @@ def _window_fills_up(by_place: TokensByPlace, compaction_input: CompactionInput)
 
 
 def _still_uses_what_it_read(path_state: PathState, context: Sequence[PathEntry], tool_roles: ToolRoles) -> bool:
-    """Whether what was read is still being used: the newest step reads or edits, while an agent that runs its tests,
-    commits or ticks off its plan has done what it read for. Where the user speaks: nothing was changed since they
-    spoke before, so they may ask now for what was only talked about."""
+    """Whether what was read is still being used: the newest step reads, edits or plans, while an agent that runs its
+    tests or commits has done what it read for; a ticked item has others behind it. Where the user speaks: nothing was
+    changed since they spoke before, so they may ask now for what was only talked about."""
     said = positions_of_user(context)
     if positions_of_user(path_state.newest_client_entries):
         before = context[said[-2] if len(said) > 1 else 0 :]
         return not any(may_have_side_effects(e, tool_roles) for step in steps_of(before) for e in step.executions)
     last = next((i for i in range(len(context) - 1, -1, -1) if is_assistant(context[i])), len(context))
     executions = [execution for step in steps_of(context[last:]) for execution in step.executions]
-    return bool(executions) and not any(
-        runs_program(execution, tool_roles) or tool_roles.role_of(execution.call.name) in PLANNING_ROLES
-        for execution in executions
-    )
+    return bool(executions) and not any(runs_program(execution, tool_roles) for execution in executions)
 
 
 def awaits_closing_words(path_state: PathState) -> bool:

@@ -25,7 +25,7 @@ class CommandOutcome(StrEnum):
 
 OK, FAILED, UNKNOWN = CommandOutcome.OK, CommandOutcome.FAILED, CommandOutcome.UNKNOWN
 
-_QUIET_NAMES = "cd export set unset source . true : echo printf mkdir rm cp mv touch sleep ulimit alias shopt"
+_QUIET_NAMES = "cd export set unset source . true : echo printf mkdir rm cp mv touch chmod sleep ulimit alias shopt"
 _QUIET = frozenset(_QUIET_NAMES.split())
 """They print nothing of their own, or what they were given."""
 _PASSES_ALL = frozenset(["head", "tail", "cat", "tee"])

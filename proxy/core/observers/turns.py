@@ -55,7 +55,7 @@ def continues_by_wording(closing: str, text: str) -> bool | None:
     further = _further_order(rest)
     if _NEW_TOPIC.search(typed[:200]):
         return bool(further) and _points_back(_outward_part(further))
-    if _awaits_answer(closing) and _CHOICE.match(typed):
+    if (_awaits_answer(closing) and _CHOICE.match(typed)) or (rest != typed and _accepts_offer(rest)):
         return True
     words = _lowercase_words(rest)
     is_order = _INSTRUCTION.match(rest) or (_is_order(rest) and not _awaits_answer(closing))
@@ -103,6 +103,12 @@ def continues_by_topic(previous_text: str, closing: str, text: str) -> bool:
 def _is_order(rest: str) -> bool:
     """Whether a sentence of the message asks for something to be done."""
     return any(_INSTRUCTION.match(each) or _ORDER.match(each) for each in _sentences(rest))
+
+
+def _accepts_offer(rest: str) -> bool:
+    """Whether what stands behind a "yes" first orders what was offered: "add them please", whatever it orders then."""
+    first = _CLAUSE_BREAK.split(rest, maxsplit=1)[0]
+    return _is_order(first) and _points_back(first)
 
 
 def _is_continuing_order(rest: str) -> bool:
@@ -541,6 +547,7 @@ _RELATIVE_CLAUSE = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """`the texts that mean null`: what `that` points at stands before it. And `as well as` points at nothing."""
+_CLAUSE_BREAK = re.compile(r"[,;.!?:\n]|\s[-\u2013\u2014]\s|\band\b")
 _SENTENCE_BREAK = re.compile(r"(?<=[.!?;:])\s+|\n+|(?<=[\u3002\uff01\uff1f])")
 
 

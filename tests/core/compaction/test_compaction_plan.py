@@ -484,7 +484,9 @@ def reading(*newest: tuple[str, Any], files: int = 6, wait: int = 2_800) -> Grow
         ((bash("cat src/part1.py | head"),), False),
         ((EDIT, bash("pytest -q")), True),
         ((bash("git commit -am leak"),), True),
-        ((todo("[>] Mend it"),), True),
+        ((EDIT, bash("chmod +x src/part1.py")), False),
+        ((todo("[>] Mend it | [ ] Tell it"),), False),
+        ((EDIT, todo("[x] Mend it | [ ] Tell it")), False),
     ],
 )
 def test_work_is_not_cut_between_what_was_read_and_the_edits_it_was_read_for(
