@@ -168,7 +168,7 @@ class RequestGuard:
                 await _grant_preflight(origin, by_name, send)
                 return
             send = _readable_by(origin, send)
-        if _has_body(by_name):
+        if b"transfer-encoding" in by_name or int(by_name.get(b"content-length", b"0")) > 0:
             drain = b"expect" not in by_name  # who waits for our word would be told to go on
             await self._serve_body(scope, _LimitedBody(receive, limit, room), send, drain=drain)
         else:
@@ -265,10 +265,6 @@ def _readable_by(origin: bytes, send: Send) -> Send:
         await send(message)
 
     return send_readable
-
-
-def _has_body(headers: HeaderMap) -> bool:
-    return b"transfer-encoding" in headers or int(headers.get(b"content-length", b"0")) > 0
 
 
 def _refuse_announced_size(headers: HeaderMap, limit: _BodyLimit) -> None:

@@ -248,7 +248,7 @@ def _is_mended(error: ObservedError, observed: StepObservations, runs: Iterable[
     passed = [run.command for run in runs if run.outcome is CommandOutcome.OK and not run.on_stash]
     again = [each.command for each in observed.errors if each.kind == error.kind]
     return (
-        any(covers(command, error.command) for command in (*passed, *again))
+        any(covers(command, error.check) for command in (*passed, *again))
         if error.kind
         else bool(error.path) and any(is_same_file(error.path, path) for path in changed)
     )

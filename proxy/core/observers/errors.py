@@ -38,6 +38,7 @@ _ERROR_LINE = re.compile(
 )
 _FAILED_TEST = re.compile(r"---[ ]FAIL:|FAILED[ ]|[✘●][ ]?")
 """How a line begins that names a failed test."""
+_TEST_OF_PYTEST = re.compile(r"FAILED (\S+::\S+)")
 _ERROR_WORDS = (
     "error",
     "exception",
@@ -70,6 +71,11 @@ class ObservedError(msgspec.Struct, frozen=True):
     kind: str = ""
     path: str = ""
     command: str = ""
+
+    @property
+    def check(self) -> str:
+        """The check that failed, with the test that the line names."""
+        return f"{self.command} {named[1]}" if (named := _TEST_OF_PYTEST.match(self.line)) else self.command
 
     @property
     def told(self) -> str:
@@ -105,8 +111,9 @@ def observe_errors(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tu
 
 def resolution_of(error: ObservedError, probes: Mapping[str, bool]) -> str:
     """What the last run of the error's kind of command said (`probes`); empty if unknown. It is told later, so it is in
-    the past tense, and says no more than that run did: another test may have passed."""
-    if error.kind not in probes:
+    the past tense, and says no more than that run did: another test may have passed. Of a test that is named nothing
+    is said: who reads on takes it for that one."""
+    if error.kind not in probes or (probes[error.kind] and error.check != error.command):
         return ""
     run = _RUN_NAMES[error.kind]
     return f"a later {run} passed" if probes[error.kind] else f"the {run} {FAILED_AT_THE_END}"

@@ -52,7 +52,8 @@ def decide_automatic_frames(
 ) -> tuple[FrameEvent, ...]:
     """Events that open or end an automatic frame, from the activity and signals of the active frame."""
     tree = place.path_state.tree
-    if not activity.has_all_results or not _may_divide_active_frame(tree):
+    is_in_models_frame = any(frame.parent and not frame.is_inferred for frame in path_to(tree, tree.active))
+    if not activity.has_all_results or is_in_models_frame:
         return ()
     pushes = judge(PUSH, signals, rules).is_reached and not reason_not_to_suggest(tree, PUSH, place.max_depth)
     pop = judge(POP, signals, rules)
@@ -76,7 +77,3 @@ def _title_and_criteria(tree: Tree, goal: str) -> tuple[str, str]:
         return push_title(tree, goal), first_user_text([goal], MAX_CRITERION_CHARACTERS)
     step = 2 + sum(frame.origin == AUTO_ORIGIN for frame in children(tree, tree.active))
     return f"Step {step} of: {title_of(tree.active_frame.title)}", tree.active_frame.criteria
-
-
-def _may_divide_active_frame(tree: Tree) -> bool:
-    return all(frame.is_inferred or not frame.parent for frame in path_to(tree, tree.active))

@@ -211,6 +211,20 @@ def test_of_an_error_it_is_told_what_the_last_run_said_and_no_more(later: list[A
     assert known(FAILING, *later).errors == (f"E KeyError: 'sub'{ending}",)
 
 
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("run", "result"),
+    [("pytest -q tests/test_a.py", "2 passed"), ("pytest tests/test_a.py::test_one -x", "1 passed")],
+)
+def test_a_failed_test_is_mended_by_a_run_of_it_and_by_no_other(run: str, result: str) -> None:
+    """ "A later test run passed" behind a test that it left out reads as if that passed."""
+    failed = "FAILED tests/test_a.py::test_one - assert 1\nFAILED tests/test_b.py::test_two - KeyError\n2 failed"
+
+    facts = known(([bash("pytest -q")], [failed]), ([edit("a.py")], ["ok"]), ([bash(run)], [result]))
+
+    assert facts.errors == ("FAILED tests/test_b.py::test_two - KeyError",)
+
+
 REFUSED = ([bash("git add -A && git commit -m one")], ["Pre-commit validation failed:\nRun the formatter."])
 COMMITTED = ([bash("git commit -q -m 'two: more'")], ["[main 12e2d10] two: more"])
 CRASHED = ([bash("node assets/build.js 2>&1")], ["Exit code 1\nError: Build failed with 1 error:"])
