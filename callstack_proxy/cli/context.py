@@ -136,9 +136,13 @@ def write_server_file(data: Path, server: ServerInfo) -> None:
     """Write the file atomically, readable by its owner alone."""
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=data, prefix=".server-")
-    with os.fdopen(handle, "w", encoding="utf-8") as output:
-        json.dump(asdict(server), output)
-    Path(temporary).replace(data / SERVER_FILE)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as output:
+            json.dump(asdict(server), output)
+        Path(temporary).replace(data / SERVER_FILE)
+    except BaseException:  # as on a full disk: no copy stays
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def remove_server_file(data: Path, server: ServerInfo) -> None:

@@ -6,6 +6,7 @@ import http.client
 import http.server
 import json
 import os
+import resource
 import socket
 import sys
 import threading
@@ -29,6 +30,7 @@ from callstack_proxy.cli.context import (
 )
 from callstack_proxy.cli.statusline import ask_proxy
 from callstack_proxy.cli.statusline.ask_proxy import NotProven, ask
+from callstack_proxy.cli.wrap.shared_proxy import not_started_words
 from llm_test_provider import ScriptedProvider
 from proxy.errors import ProxyError
 from tests.wire.proxied import TOKEN, ServedProxy
@@ -174,6 +176,24 @@ def test_of_a_proxy_that_is_slow_nobody_is_told_to_start_it_again(monkeypatch: p
         slow = ServerInfo(f"http://127.0.0.1:{silent.getsockname()[1]}", TOKEN, os.getpid())
         with pytest.raises(ProxyError, match="is busy: no answer within 0 s"):
             fetch_page(slow, "/stack/requests")
+
+
+def test_a_note_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))  # no file of this process may grow, as on a full disk
+    try:
+        with pytest.raises(OSError, match="large"):
+            write_server_file(tmp_path, info("http://127.0.0.1:1"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_proxy_that_could_not_write_its_log_has_a_full_disk(tmp_path: Path) -> None:
+    log = tmp_path / "wrap.log"
+    assert not_started_words(log, "", 0).startswith(f"the disk of {tmp_path} is full: free some of it")
+    assert not_started_words(log, "a fault", 1 << 30) == f"its log {log} ends:\na fault"
+    assert not_started_words(log, "", 1 << 30) == f"it wrote nothing to its log {log}"
 
 
 OK = b"HTTP/1.1 200 OK\r\n"

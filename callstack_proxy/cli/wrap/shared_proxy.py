@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -42,6 +43,8 @@ OTHERS_FOLDER = "wrap"
 START_TIMEOUT_S = 60.0
 POLL_S = 0.02
 TAIL_LINES = 5
+LEAST_FREE_BYTES = 1 << 20
+"""A proxy that does not start on a disk with less lacks the room for its store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +156,15 @@ def _start(settings: Config, options: Mapping[str, str], config_file: Path | Non
     with log.open(encoding="utf-8", errors="replace") as written:
         written.seek(began_at)
         tail = "\n".join(written.read().splitlines()[-TAIL_LINES:])
-    raise ProxyError(
-        f"the proxy did not start, so neither did the agent; its log {log} ends:\n{tail}", code="not_started"
-    )
+    why = not_started_words(log, tail, shutil.disk_usage(data).free)
+    raise ProxyError(f"the proxy did not start, so neither did the agent; {why}", code="not_started")
+
+
+def not_started_words(log: Path, tail: str, free_bytes: int) -> str:
+    """By what the log ends with, and by what is left of its disk: on a full one the proxy cannot write a word."""
+    if free_bytes < LEAST_FREE_BYTES:
+        return f"the disk of {log.parent} is full: free some of it, or name another directory with --data"
+    return f"its log {log} ends:\n{tail}" if tail else f"it wrote nothing to its log {log}"
 
 
 def _serve_command(data: Path, options: Mapping[str, str], config_file: Path | None) -> list[str]:
