@@ -89,7 +89,7 @@ _FORMATTED = re.compile(rf"%[dfiqrsvx]{_WORD_CHARACTER}*")
 _JOINED_WORD = r"(?:[A-Za-z]?[a-z]+|[A-Z]+)(?:-[a-z]+)*"
 _NOISE = re.compile(
     r"""\W*\d[\d\W]*                                    # line numbers, sizes, times
-      | (?=[0-9a-f]*\d)[0-9a-f]{7,40} | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}  # hashes
+      | (?=[0-9a-f]*\d)[0-9a-f]{7,40}(?:/\d+)? | [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}  # hashes
       | \d{4}-\d\d-\d\d\S*                             # dates, and ids that begin with one
       | 0x[0-9a-f]+ | arg_?\d+ | in_progress | is_error | exit_code | tool_use_error | files_with_matches | agentId
       | f[a-z2-7]{8} | toolu_\w+ | (?:call|msg|resp|chatcmpl|run)_\w{6,} # frames and calls

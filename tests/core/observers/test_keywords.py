@@ -153,6 +153,7 @@ def test_what_a_program_cuts_or_sets_around_a_name_is_no_part_of_it() -> None:
         "x/g",
         "/return/p",
         "to_html/p",
+        "6962522a02ca/0",  # an entry as a recalled text names it
     ],
 )
 def test_words_joined_by_a_slash_are_no_path(word: str) -> None:
