@@ -4,7 +4,14 @@ that runs on it writes there with each request."""
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import select
 import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -14,7 +21,6 @@ from rich.live import Live
 from callstack_proxy.cli.context import ConfigFile, DataDirectory, settings_at
 from callstack_proxy.cli.output import output_width, print_line
 from callstack_proxy.cli.store_access import opened_store
-from callstack_proxy.cli.top.keyboard import DOWN, QUIT, UP, keys
 from callstack_proxy.cli.top.screen import TopView, now_ms, screen_lines
 from callstack_proxy.management.views import conversations
 from proxy.config import Config
@@ -23,6 +29,12 @@ from proxy.store import ConversationUnreadable, Store, find_by_id
 MAX_CONVERSATIONS = 50
 PIPE_WIDTH, PIPE_HEIGHT = 80, 40
 """Columns, unless COLUMNS says otherwise, and lines where the output is no terminal."""
+
+UP, DOWN = "up", "down"
+QUIT = "quit"
+_NAMES = {b"q": QUIT, b"k": UP, b"j": DOWN, b"\x1b[A": UP, b"\x1b[B": DOWN, b"\x1bOA": UP, b"\x1bOB": DOWN}
+_KEY = re.compile(rb"\x1b[\[O][A-Z]|.", re.DOTALL)
+MAX_KEY_BYTES = 1024
 
 
 def top(
@@ -74,3 +86,34 @@ async def _look(store: Store, settings: Config, chosen: str) -> TopView:
         except ConversationUnreadable as error:
             tree = str(error)
     return TopView(rows, tree, at, now_ms())
+
+
+# -------------------------------------------------------------------------------------------------------- single keys
+@contextmanager
+def keys() -> Iterator[Callable[[float], str]]:
+    """A function that waits so many seconds for keys and returns the name of the last one, empty for none or others;
+    `QUIT` where the terminal is gone. Where stdin is no terminal it only waits."""
+    descriptor = sys.stdin.fileno() if sys.stdin and sys.stdin.isatty() else -1
+    if descriptor < 0:
+        yield lambda seconds: _wait(seconds)
+        return
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    try:
+        yield lambda seconds: _read(descriptor, seconds)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _wait(seconds: float) -> str:
+    select.select([], [], [], seconds)
+    return ""
+
+
+def _read(descriptor: int, seconds: float) -> str:
+    ready, _, _ = select.select([descriptor], [], [], seconds)
+    if not ready:
+        return ""
+    typed = os.read(descriptor, MAX_KEY_BYTES)
+    names = [_NAMES[key] for key in _KEY.findall(typed) if key in _NAMES]
+    return QUIT if QUIT in names or not typed else names[-1] if names else ""

@@ -1,4 +1,10 @@
-"""A logged session as a recording that can be replayed: all its threads, their requests in the order of time."""
+"""A logged session as a recording that can be replayed: all its threads, their requests in the order of time.
+
+Few logs hold the head, the system text and tools that stood in every request. What is missing is made up for by words
+that mean nothing, so that tokens and money are as they were. Its size is what the provider counted for the first
+request, less what the log holds of that request; or, where a log has no such count, the usual size of the client's
+head.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +15,32 @@ from typing import Any, NamedTuple
 
 from callstack_proxy.replay.api.base import RecordedConversation, ReplayApi
 from callstack_proxy.replay.api.replay_api_list import APIS
-from callstack_proxy.replay.recording import ClockMode, Json, RecordedStep, Recording, RequestTimes, body_start_and_end
-from callstack_proxy.replay.sessions.base import Session, SessionFormat, Thread
-from callstack_proxy.replay.sessions.head import missing_head
+from callstack_proxy.replay.recording import (
+    ClockMode,
+    Json,
+    RecordedStep,
+    Recording,
+    RequestTimes,
+    body_start_and_end,
+    encode_json,
+)
+from callstack_proxy.replay.sessions.base import Session, SessionFormat, Thread, text_in
 from callstack_proxy.replay.validation import head_length
 from proxy.core.ledger import INSTRUCTION_ROLES
 
 UNNAMED_MODEL = "not recorded"
 MESSAGES_API_MODELS = "claude"
 """Models whose clients speak the messages API, whatever client it is."""
+FILLER_WORD = " the"
+"""One token of every tokenizer in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """`text` is added to the system text. `assumed`: its tokens, where nothing in the log tells the size."""
+
+    text: str
+    assumed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +132,26 @@ def _plain_role(message: Json, at: int, head: int) -> Json:
         return message
     changed: dict[str, Any] = {**message, "role": "user"}
     return changed
+
+
+def missing_head(thread: Thread, known: SessionFormat, count: Callable[[str], int]) -> Head:
+    """What the log lacks of the head."""
+    if thread.first_input:
+        missing = thread.first_input - _tokens_of_first_request(thread, count)
+        return Head(FILLER_WORD * max(0, missing))
+    held = _tokens_of_head(thread, count)
+    missing = max(0, known.head_tokens - held)
+    return Head(FILLER_WORD * missing, missing)
+
+
+def _tokens_of_head(thread: Thread, count: Callable[[str], int]) -> int:
+    system = [text_in(m.get("content")) for m in thread.messages if m["role"] in ("system", "developer")]
+    return sum(map(count, system[:1])) + count(encode_json(thread.tools).decode())
+
+
+def _tokens_of_first_request(thread: Thread, count: Callable[[str], int]) -> int:
+    """Counted roughly: what the tokens around messages take is part of what is made up for."""
+    before = thread.messages[: thread.first_length]
+    texts = [text_in(message.get("content")) for message in before]
+    calls = [encode_json(calls).decode() for message in before if (calls := message.get("tool_calls"))]
+    return sum(map(count, (*texts, *calls))) + (count(encode_json(thread.tools).decode()) if thread.tools else 0)
