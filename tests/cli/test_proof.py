@@ -30,6 +30,7 @@ from callstack_proxy.cli.context import (
 )
 from callstack_proxy.cli.statusline import ask_proxy
 from callstack_proxy.cli.statusline.ask_proxy import NotProven, ask
+from callstack_proxy.cli.statusline.hook import hook_words
 from callstack_proxy.cli.wrap.shared_proxy import not_started_words
 from llm_test_provider import ScriptedProvider
 from proxy.errors import ProxyError
@@ -139,6 +140,18 @@ def test_a_proxy_on_all_addresses_proves_itself_at_each(tmp_path: Path, host: st
 def test_a_proxy_with_another_token_is_not_the_one_of_the_note(real: ServedProxy) -> None:
     with pytest.raises(NotProven):
         send_request(replace(info(real.origin), token="an older one"), "GET", "/stack/requests", None, 10)
+
+
+def test_an_agent_that_asks_another_program_is_told_so_when_it_starts(
+    squatter: Squatter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_server_file(tmp_path, info(squatter.url))
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", squatter.url)
+
+    words = hook_words({"hook_event_name": "SessionStart", "source": "startup"}, str(tmp_path))
+
+    assert words.startswith(f"what answers at {squatter.url.removeprefix('http://')}, where this agent sends its key")
+    assert TOKEN not in json.dumps(squatter.got)
 
 
 def test_without_the_lock_nobody_runs_whatever_the_note_says(squatter: Squatter, tmp_path: Path) -> None:

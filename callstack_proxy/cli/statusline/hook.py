@@ -15,6 +15,7 @@ import socket
 
 from callstack_proxy.cli.statusline.ask_proxy import (
     TIMEOUT_S,
+    NotProven,
     Options,
     as_number,
     as_text,
@@ -31,6 +32,10 @@ NAME = "hook"
 EVENTS = ("SessionStart", "Stop")
 COMPACTED = "compact"
 """The source of a session that starts anew with a summary."""
+OTHER_PROGRAM = (
+    "what answers at {}, where this agent sends its key, did not prove that it is your proxy. If you did not start it, "
+    "leave the agent, and run `callstack serve` before you start it again."
+)
 LEAST_USD = 0.01
 """Less is not worth a line at the end of each turn."""
 FOLDED_ENOUGH = 0.7
@@ -81,6 +86,9 @@ def _start_words(data: str) -> str:
             ask(each, "")
         except TimeoutError:
             return ""  # busy: the first question after its start takes longer
+        except NotProven:
+            if base:
+                return OTHER_PROGRAM.format(base)
         except (OSError, ValueError):
             continue
         return ""
