@@ -146,9 +146,12 @@ def test_an_agent_that_asks_another_program_is_told_so_when_it_starts(
     squatter: Squatter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_server_file(tmp_path, info(squatter.url))
-    monkeypatch.setenv("ANTHROPIC_BASE_URL", squatter.url)
+    started: dict[str, object] = {"hook_event_name": "SessionStart", "source": "startup"}
+    monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
+    assert hook_words(started, str(tmp_path)).startswith("no proxy runs here")
 
-    words = hook_words({"hook_event_name": "SessionStart", "source": "startup"}, str(tmp_path))
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", squatter.url)
+    words = hook_words(started, str(tmp_path))
 
     assert words.startswith(f"what answers at {squatter.url.removeprefix('http://')}, where this agent sends its key")
     assert TOKEN not in json.dumps(squatter.got)

@@ -89,6 +89,7 @@ def _start_words(data: str) -> str:
         except NotProven:
             if base:
                 return OTHER_PROGRAM.format(base)
+            continue
         except (OSError, ValueError):
             continue
         return ""
