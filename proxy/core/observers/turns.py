@@ -115,7 +115,8 @@ def _is_continuing_order(rest: str) -> bool:
     """Whether an order adds to the work before it: it opens so, or it is short and points back. A relative pronoun
     points at nothing, and neither does an article, unless hardly anything else is said."""
     is_round_off = _ROUND_OFF.match(rest) and len(_lowercase_words(rest)) <= MAX_REFERRING_ORDER_WORDS
-    return bool(_ADDITION.match(rest) or is_round_off) or _points_back(rest)
+    acts_on_it = (verb := _INSTRUCTION.match(rest)) and _OBJECT_SAID_BEFORE.match(rest, verb.end())
+    return bool(_ADDITION.match(rest) or is_round_off or acts_on_it) or _points_back(rest)
 
 
 def _points_back(rest: str) -> bool:
@@ -393,6 +394,7 @@ def task_text_of(text: str) -> str:
         return ""
     while (before := _BEFORE_TASK.match(said)) and not _is_order(_without_acknowledgement(before[0])):
         said = said[before.end() :].strip()
+    said = _TAKEN_BACK.sub("", said, count=1)
     if (further := _further_order(_without_acknowledgement(said))) and not _WANT.match(further):
         return _as_sentence(further)
     task = _without_introduction(said)
@@ -458,6 +460,11 @@ _BEFORE_TASK = re.compile(
 )
 """A greeting, thanks or praise in a few words that end with a mark, a line or "now", or words for another task, also
 behind a sentence that says what is not to be done."""
+_TAKEN_BACK = re.compile(
+    r"\A[^\n]{0,300}?(?:[.!,;:\u2014-]|\b(?:sorry|no|wait|actually))\s(?:(?:scrap|forget|ignore)\s(?:it|that|this)|never\s?mind)"
+    r"\s*[.!,;:]\s+(?=\S)",
+    re.IGNORECASE,
+)
 _TRANSITION = re.compile(rf"\A(?:{PHRASES.transitions.pattern}[\s,:]*)+", re.IGNORECASE)
 
 
@@ -531,6 +538,7 @@ _ORDER_ENDING = re.compile(
 )
 _NAMED_THING = re.compile(r"\b(?:the|an?|my|our|your|all|every|each)\s\w+", re.IGNORECASE)
 _PRONOUN = re.compile(r"\b(?:its?|they|them|their)\b", re.IGNORECASE)
+_OBJECT_SAID_BEFORE = re.compile(r"\s?(?:it|them)\b", re.IGNORECASE)  # "Yes, add it that way, with tests: ..."
 _NO_VERBS = frozenset(PHRASES.no_verbs.spaced.split())
 _ANNOUNCING_MARKS = (":", "\uff1a", "-", "\u2013", "\u2014")
 _OPENING_MARKS = " \t\r\n,.;!\u3001\uff0c" + "".join(_ANNOUNCING_MARKS)

@@ -134,7 +134,8 @@ def find_new_loop(path_state: PathState, tool_roles: ToolRoles, rules: LoopRules
     reported = (
         earlier
         for earlier in path_state.tree.loops
-        if _is_same_loop(earlier, loop) and (earlier.at in entry_ids or loop.kind == FAILURES)
+        if (earlier.kind, set(earlier.calls)) == (loop.kind, set(loop.calls))
+        and (earlier.at in entry_ids or loop.kind == FAILURES)
     )
     return None if any(loop.count < REPEAT_WARNING_FACTOR * earlier.count for earlier in reported) else loop
 
@@ -183,10 +184,6 @@ def _find_loop(run: Sequence[PathEntry], tree: Tree, tool_roles: ToolRoles, rule
         if loop is not None:
             return loop
     return find_repeated_failure(tree)
-
-
-def _is_same_loop(one: Loop, other: Loop) -> bool:
-    return one.kind == other.kind and set(one.calls) == set(other.calls)
 
 
 def current_run_of(path_state: PathState, window: int) -> list[PathEntry]:

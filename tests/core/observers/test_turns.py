@@ -115,6 +115,9 @@ def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
         ("Issue 33: nothing kills the agent", "Issue 33: nothing kills the agent"),
         ("Good, that helps. You said how it works. I want an option `max`.", "I want an option `max`."),
         ("That test is slow. It takes a minute, why?", "That test is slow. It takes a minute, why?"),
+        ("In links: the base ends without... sorry, scrap that. Add an option `lower`.", "Add an option `lower`."),
+        ("Make it red. No, never mind. Rename the module.", "Rename the module."),
+        ("The parser must not forget that. Add a test.", "The parser must not forget that. Add a test."),
         ("The login page is blank. Please fix that.", "The login page is blank. Please fix that."),
         (
             "Hi! You are new here. Please don't change anything yet.",
