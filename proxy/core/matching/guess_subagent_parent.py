@@ -35,11 +35,8 @@ def has_subagent_title(request: Request, patterns: Sequence[str]) -> bool:
     if not request.tool_names or any(m.role == "assistant" for m in request.messages):
         return False
     texts = (delegated_task(request), *(m.text for m in request.head))
-    return any(matches_any(patterns, line) for line in map(_first_line, texts) if line)
-
-
-def _first_line(text: str) -> str:
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+    first_lines = (text.strip().partition("\n")[0].strip() for text in texts)
+    return any(matches_any(patterns, line) for line in first_lines if line)
 
 
 def guess_parent_call(ledger: Ledger, since: int) -> WaitingCall | None:

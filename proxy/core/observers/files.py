@@ -5,6 +5,7 @@ them."""
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -351,8 +352,9 @@ def _files_shown(commands: Sequence[ShellCommand], result: str) -> Iterator[str]
     """The files whose text the commands of a line print: `cat a.py b.py`, `sed -n 1,80p a.py | head`, `rg name a.py`.
     None of a command that `||` joins to another one: nobody knows which of them ran."""
     refused = lines_containing(result, _NOT_SHOWN)
-    before = ""
+    before = folder = ""
     for at, command in enumerate(commands if result.strip() else ()):
+        folder = posixpath.join(folder, *command.words[1:2]) if command.words[:1] == ("cd",) else folder
         readers = commands[at + 1 : at + 1 + sum(1 for _ in takewhile(lambda each: each.is_piped, commands[at:]))]
         pipeline = (command, *readers)
         if (
@@ -360,7 +362,8 @@ def _files_shown(commands: Sequence[ShellCommand], result: str) -> Iterator[str]
             and not any(each.output_files for each in pipeline)
             and all(_program_of(each) in _SHOWS_INPUT for each in readers)
         ):
-            yield from (path for path in _files_named_to_show(command) if path not in refused)
+            named = (path for path in _files_named_to_show(command) if path not in refused)
+            yield from (posixpath.join(folder, path) if path.startswith("../") else path for path in named)
         before = command.operator
 
 

@@ -330,6 +330,7 @@ def test_the_files_of_a_call_alone_are_those_it_names_for_sure() -> None:
     ("line", "result", "read"),
     [
         ("cd app && sed -n '1,80p' src/a.py; echo --; head -n 20 b.md", "text", ["src/a.py", "b.md"]),
+        ("cd docs/api && sed -n 2p ../a.md && grep -n total ../../src/b.py", "text", ["docs/a.md", "src/b.py"]),
         ("cat a.py b.py | grep -n total | head -5 && nl -ba c.go | sed -n 3,9p", "text", ["a.py", "b.py", "c.go"]),
         ("rg -n 'def total' -A 3 src/a.py && tail -40 log.txt", "text", ["src/a.py", "log.txt"]),
         ("git log | head -5; rg total src; grep -rn total src/a.d; cat *.py; cat $F", "text", []),
