@@ -137,11 +137,10 @@ _DISPATCHER_DEFINITION = _definition(
 def tool_meant(request: Request, name: str, arguments: str) -> str:
     """The tool of ours that a call under another name means: spelled otherwise, with a prefix, or wrapped into a call
     of several. Empty where the client has a tool of this name."""
-    loaded = (tool.name for message in request.messages for tool in message.loaded_tools)
-    if _squeezed(name) in map(_squeezed, (*request.tool_names, *loaded)):
-        return ""
     names = _RECIPIENT.findall(arguments) if name == PARALLEL_TOOL else [name]
-    return next((tool.name for said in names if (tool := _BY_SPELLING.get(_ANY_PREFIX.sub("", _squeezed(said))))), "")
+    meant = next((tool.name for said in names if (tool := _BY_SPELLING.get(_ANY_PREFIX.sub("", _squeezed(said))))), "")
+    loaded = (tool.name for message in request.messages for tool in message.loaded_tools)
+    return meant if meant and _squeezed(name) not in map(_squeezed, (*request.tool_names, *loaded)) else ""
 
 
 def _squeezed(name: str) -> str:
