@@ -115,7 +115,8 @@ def _is_continuing_order(rest: str) -> bool:
     """Whether an order adds to the work before it: it opens so, or it is short and points back. A relative pronoun
     points at nothing, and neither does an article, unless hardly anything else is said."""
     is_round_off = _ROUND_OFF.match(rest) and len(_lowercase_words(rest)) <= MAX_REFERRING_ORDER_WORDS
-    acts_on_it = (verb := _INSTRUCTION.match(rest)) and _OBJECT_SAID_BEFORE.match(rest, verb.end())
+    verb = None if _TRANSITION.match(rest) else _INSTRUCTION.match(rest)  # "Now document it, ..." is the next thing
+    acts_on_it = verb and _OBJECT_SAID_BEFORE.match(rest, verb.end())
     return bool(_ADDITION.match(rest) or is_round_off or acts_on_it) or _points_back(rest)
 
 

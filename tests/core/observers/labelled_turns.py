@@ -363,6 +363,7 @@ ORDERS_THAT_START: tuple[Pair, ...] = tuple(
                 "Could you write a benchmark that compares both joins, and put the results into bench/?",
                 "I need the nightly job to mail its log to the people that are on call this week",
                 "Great work. Create a page for the site that lists the plugins",
+                "Good. Now document it in the guide of the site and add an entry to the changelog, under a new section",
                 "I'd like it if you wrote an export of all joins as CSV, with a header and a test for each column",
                 "Move the fixtures of the database into a package of their own. That is where other repositories look.",
                 "Port the test suite of the mailer to pytest. It uses nose, and these assertions fail on 3.13.",
