@@ -55,11 +55,9 @@ SettableNames = Annotated[tuple[ModelSettable, ...], BeforeValidator(_split_list
 
 
 class StrictModel(BaseModel):
-    """Frozen; refuses unknown keys; the words beneath a field are its description."""
+    """Frozen; refuses unknown keys."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True, validate_default=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
 
 
 ENDPOINT_PATHS = ("/chat/completions", "/completions", "/messages", "/responses", "/models")

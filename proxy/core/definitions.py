@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from proxy.core.memo import late_pattern
+
 MAX_DEFINITION_LENGTH = 300
 """Characters of a line that are matched."""
 MAX_LINES_UP = 4_000
@@ -47,19 +49,19 @@ def _indent_of(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-_BETWEEN = re.compile(
+_BETWEEN = late_pattern(
     r"\s*(?:[)\]}]|\{\s*$|namespace\b|(?:public|private|protected|internal|signals|slots)(?:\s\w+)?:\s*$|#|//|/\*|\*|--|@)"
 )
 """A line that may stand further left than what is around it goes on."""
-_ARGUMENTS = re.compile(r"[\"'`]|\bfunction\b")
-_OWNER = re.compile(r"\(\s*(?:\w+\s+)?\*?\s*(\w+)(?:\[[^\]]*\])?\s*\)\s*$|\b(\w+)(?:::~?|[.:])$")
+_ARGUMENTS = late_pattern(r"[\"'`]|\bfunction\b")
+_OWNER = late_pattern(r"\(\s*(?:\w+\s+)?\*?\s*(\w+)(?:\[[^\]]*\])?\s*\)\s*$|\b(\w+)(?:::~?|[.:])$")
 """The receiver of Go, and what stands before the name in C++, Lua, Kotlin and Elixir."""
-_IMPL = re.compile(
+_IMPL = late_pattern(
     r"\s*(?:unsafe\s+)?impl\b(?:<[^{\n]*?(?<!-)>)?\s+(?:[^{\n]*?\bfor\s+)?"
     r"(?:&(?:'\w+\s+)?(?:mut\s+)?)?(?:dyn\s+)?(?:\w+::)*(\w+)"
 )
 _ANY_LANGUAGE = (
-    re.compile(
+    late_pattern(
         r"\s*(?:(?:abstract|async|const|data|declare|default|export|extern|final|friend|global|inline|internal|local|open"
         r"|override|partial|private|protected|pub|public|sealed|static|synchronized|unsafe|virtual)(?:\([\w:]+\))?\s+)*"
         r"(?:def|class|func|function|fn|impl|struct|interface|trait|enum|module)\*?\s+"
@@ -118,42 +120,40 @@ _SCRIPT_METHOD = (
 )
 
 
-def _compile_all(*patterns: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(map(re.compile, patterns))
+def _patterns(*patterns: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(map(late_pattern, patterns))
 
 
-_SCRIPT_PATTERNS = _compile_all(_SCRIPT_DEFINITION, _SCRIPT_VALUE, _SCRIPT_METHOD)
-_C_PATTERNS = _compile_all(_C_TYPE, rf"#[ \t]{{0,8}}define[ \t]{{1,8}}{_NAME}", _C_FUNCTION)
+_SCRIPT_PATTERNS = _patterns(_SCRIPT_DEFINITION, _SCRIPT_VALUE, _SCRIPT_METHOD)
+_C_PATTERNS = _patterns(_C_TYPE, rf"#[ \t]{{0,8}}define[ \t]{{1,8}}{_NAME}", _C_FUNCTION)
 # Fmt: skip.
 PATTERNS: Mapping[str, tuple[re.Pattern[str], ...]] = {
-    "python": _compile_all(
+    "python": _patterns(
         rf"[ \t]{{0,60}}(?:async[ \t]{{1,4}})?(?:def|class)[ \t]{{1,4}}{_NAME}", r"([A-Z][A-Z0-9_]{2,79})[ \t]{0,2}[:=]"
     ),
     "javascript": _SCRIPT_PATTERNS,
     "typescript": _SCRIPT_PATTERNS,
     "tsx": _SCRIPT_PATTERNS,
-    "go": _compile_all(rf"func[ \t]{{1,4}}(?:\([^)]{{0,120}}\)[ \t]{{0,4}})?{_NAME}", rf"type[ \t]{{1,4}}{_NAME}"),
-    "rust": _compile_all(
+    "go": _patterns(rf"func[ \t]{{1,4}}(?:\([^)]{{0,120}}\)[ \t]{{0,4}})?{_NAME}", rf"type[ \t]{{1,4}}{_NAME}"),
+    "rust": _patterns(
         r"[ \t]{0,60}(?:pub(?:\([^)]{0,40}\))?[ \t]{1,4})?(?:(?:async|unsafe|const|default)[ \t]{1,4}){0,3}"
         rf"(?:fn|struct|enum|trait|type|mod|union|static|macro_rules!)[ \t]{{1,4}}{_NAME}"
     ),
-    "java": _compile_all(_TYPE_DEFINITION, _METHOD),
-    "csharp": _compile_all(_TYPE_DEFINITION, _METHOD),
-    "kotlin": _compile_all(
-        _TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"fun[ \t]{{1,4}}(?:[\w<>.]{{1,80}}\.)?{_NAME}"
-    ),
-    "scala": _compile_all(_TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"def[ \t]{{1,4}}{_NAME}"),
-    "swift": _compile_all(_TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"func[ \t]{{1,4}}{_NAME}"),
+    "java": _patterns(_TYPE_DEFINITION, _METHOD),
+    "csharp": _patterns(_TYPE_DEFINITION, _METHOD),
+    "kotlin": _patterns(_TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"fun[ \t]{{1,4}}(?:[\w<>.]{{1,80}}\.)?{_NAME}"),
+    "scala": _patterns(_TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"def[ \t]{{1,4}}{_NAME}"),
+    "swift": _patterns(_TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"func[ \t]{{1,4}}{_NAME}"),
     "c": _C_PATTERNS,
     "cpp": _C_PATTERNS,
-    "ruby": _compile_all(r"[ \t]{0,60}(?:def[ \t]{1,4}(?:self\.)?|class[ \t]{1,4}|module[ \t]{1,4})(\w{1,80}[?!]?)"),
-    "php": _compile_all(
+    "ruby": _patterns(r"[ \t]{0,60}(?:def[ \t]{1,4}(?:self\.)?|class[ \t]{1,4}|module[ \t]{1,4})(\w{1,80}[?!]?)"),
+    "php": _patterns(
         _line_start("abstract|final|public|private|protected|static|readonly")
         + rf"(?:function|class|interface|trait|enum)[ \t]{{1,4}}&?{_NAME}"
     ),
-    "elixir": _compile_all(r"[ \t]{0,60}(?:defmodule|defmacro|defp?)[ \t]{1,4}(?:\w{1,80}\.){0,8}(\w{1,80}[?!]?)"),
-    "lua": _compile_all(rf"[ \t]{{0,60}}(?:local[ \t]{{1,4}})?function[ \t]{{1,4}}(?:\w{{1,60}}[.:]){{0,4}}{_NAME}"),
-    "shell": _compile_all(
+    "elixir": _patterns(r"[ \t]{0,60}(?:defmodule|defmacro|defp?)[ \t]{1,4}(?:\w{1,80}\.){0,8}(\w{1,80}[?!]?)"),
+    "lua": _patterns(rf"[ \t]{{0,60}}(?:local[ \t]{{1,4}})?function[ \t]{{1,4}}(?:\w{{1,60}}[.:]){{0,4}}{_NAME}"),
+    "shell": _patterns(
         r"[ \t]{0,60}(?:function[ \t]{1,4})?([^\W\d][\w-]{0,79})[ \t]{0,2}\([ \t]{0,2}\)",
         r"[ \t]{0,60}function[ \t]{1,4}([\w-]{1,80})",
     ),

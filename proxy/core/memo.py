@@ -1,9 +1,11 @@
 """Caches results of pure functions of strings, so that no client can fill the memory. `memoize` is for short ones, such
 as paths, hosts and model names: longer arguments are computed each time. `TextCache` is for texts of messages, and
-bounded by their characters; `RecentCache` is for anything that has a size."""
+bounded by their characters; `RecentCache` is for anything that has a size. `late_pattern` compiles a regular expression
+once it is needed."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Generic, ParamSpec, TypeVar, cast
@@ -82,3 +84,21 @@ class TextCache(Generic[Value]):
 
     def __len__(self) -> int:
         return len(self._results)
+
+
+class _LatePattern:
+    """The methods of a compiled expression, which is compiled as the first of them is looked up."""
+
+    def __init__(self, expression: str, flags: int) -> None:
+        self._source = expression, flags
+
+    def __getattr__(self, name: str) -> object:
+        method = getattr(re.compile(*self._source), name)
+        setattr(self, name, method)  # the next look-up finds it without this function
+        return method
+
+
+def late_pattern(expression: str, flags: int = 0) -> re.Pattern[str]:
+    """For the large expressions of the engine, of which a command that imports them uses few or none. A match names the
+    compiled one as its `re`, not this."""
+    return cast("re.Pattern[str]", _LatePattern(expression, flags))

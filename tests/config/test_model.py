@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import pickle
+from itertools import pairwise
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -47,7 +51,16 @@ def test_the_shipped_file_shows_every_key() -> None:
 
 def test_every_key_is_explained_beneath_itself() -> None:
     for model in (Config, UpstreamSettings):
-        assert not [name for name, field in model.model_fields.items() if not field.description]
+        (definition,) = ast.parse(dedent(inspect.getsource(model))).body
+        assert isinstance(definition, ast.ClassDef)
+        explained = {
+            ast.unparse(field.target)
+            for field, below in pairwise(definition.body)
+            if isinstance(field, ast.AnnAssign)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+        }
+        assert not model.model_fields.keys() - explained
 
 
 def test_flags_win_over_the_environment_which_wins_over_the_file(written: Path) -> None:

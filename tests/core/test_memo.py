@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import re
+import sys
 import tracemalloc
 from collections.abc import Callable
 
@@ -11,7 +13,7 @@ import pytest
 from proxy.accounting.model_prices import Tariffs
 from proxy.config.model import Config, is_loopback
 from proxy.core.ledger import messages as transcript
-from proxy.core.memo import MAX_MEMOIZED_LENGTH, RecentCache, TextCache, memoize
+from proxy.core.memo import MAX_MEMOIZED_LENGTH, RecentCache, TextCache, late_pattern, memoize
 from proxy.core.observers.tool_roles import normalize_name
 from proxy.dialects import dialect_at
 from proxy.dialects.chat import message as chat_message
@@ -120,3 +122,15 @@ def test_long_words_are_not_held(looks: dict[str, Callable[[str], object]], word
 
 async def _no_application(*_: object) -> None:
     raise AssertionError("nobody asks")
+
+
+def test_a_late_pattern_is_compiled_at_its_first_use_and_each_of_the_engine_can_be() -> None:
+    wrong, word = late_pattern("("), late_pattern(r"[A-Z]+", re.IGNORECASE)
+    kind = type(word)
+    modules = [module for name, module in sys.modules.items() if name.startswith("proxy.core.")]
+    found = {name: each for module in modules for name, each in vars(module).items() if isinstance(each, kind)}
+
+    with pytest.raises(re.error):
+        wrong.search("a")
+    assert (word.pattern, word.sub("", "one 2")) == ("[A-Z]+", " 2")
+    assert len({name for name, each in found.items() if each.groups >= 0}) > 100

@@ -9,21 +9,21 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
-from proxy.core.memo import RecentCache
+from proxy.core.memo import RecentCache, late_pattern
 from proxy.core.observers import is_client_elements, queued_words
 
 MAX_NOTE_LENGTH = 20_000  # a longer text is looked at no further
 MAX_CACHED_CHARACTERS = 1 << 20  # of all texts whose files are cached: each is asked for with every request
 MAX_FILES = 50  # of a note on more of them nobody searches where each was named
-_CLIENT_TAGS = re.compile(r"(?:</?(?:system|environment|ide|new|file|todo)[-_][a-z_-]+>\s*)+")
-_TAGS = re.compile(r"\A(?:\s*<[\w-]{1,40}>)+|(?:</[\w-]{1,40}>\s*){1,4}\Z")
+_CLIENT_TAGS = late_pattern(r"(?:</?(?:system|environment|ide|new|file|todo)[-_][a-z_-]+>\s*)+")
+_TAGS = late_pattern(r"\A(?:\s*<[\w-]{1,40}>)+|(?:</[\w-]{1,40}>\s*){1,4}\Z")
 _CHANGED = (
     r"(?:was|were|has|have|had)\s(?:\w+\s)?(?:been\s)?"
     r"(?:modified|changed|edited|updated|deleted|removed|renamed|moved|reformatted|formatted|reverted|overwritten)\b"
 )
 _DID = r"(?:modified|changed|edited|updated|deleted|removed|renamed|moved|reformatted|reverted)"
 _PATH = r"[`'\"]?[^\s`'\"<>]{0,300}[\w)-]\.\w{1,8}[`'\"]?"
-_NOTE = re.compile(
+_NOTE = late_pattern(
     rf"""(?:(?:note|notice|reminder|warning|heads\sup)\s*[:,]\s*)?
       (?: (?:the\s)?(?:file\s)?{_PATH}\s(?:\([^)\n]{{0,60}}\)\s)?{_CHANGED}
         | (?:the\s(?:following\s|contents?\sof\s)?|some\s|these\s|\d+\s)?files?(?:\(s\))?\s[^\n.]{{0,200}}?{_CHANGED}
@@ -43,11 +43,11 @@ _WORDS_OF_NOTES_TEXT = (
 _WORDS_OF_NOTES = frozenset(_WORDS_OF_NOTES_TEXT.split())
 """All words of a sentence that says which files changed: one with any other word says more than that."""
 _WORDS_OF_LISTS = frozenset(["and", "file", "files"])
-_WHEN_READ = re.compile(
+_WHEN_READ = late_pattern(
     r"\b(?:since|after|that|which)?\s?(?:you(?:'ve|\shave)?|your)\s(?:last\s|previously\s)?read(?:\s(?:it|them))?\b",
     re.IGNORECASE,
 )
-_FURTHER_SENTENCE = re.compile(
+_FURTHER_SENTENCE = late_pattern(
     r"""(?: (?:this|these)\schanges?\s(?:was|were)\sintentional(?:,\sso\smake\ssure\sto\stake\s(?:it|them)\sinto
             \saccount\sas\syou\sproceed)?(?:\s\((?:i\.?e\.?\s)?don't\srevert\s(?:it|them)\sunless\sthe\suser\sasks\syou\sto\))?
         | (?:don't|do\snot)\stell\sthe\suser\s(?:about\s)?this(?:,\s(?:since|because|as)\sthey\sare\salready\saware)?
@@ -72,24 +72,24 @@ _FURTHER_SENTENCE = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """What clients write behind the first sentence of their notes, or words close to it."""
-_TODO_NOTE = re.compile(
+_TODO_NOTE = late_pattern(
     r"""(?: (?:this\sis\sa\sreminder\sthat\s)?(?:your|the)\s(?:to-?do|task)\s?(?:list|write\stool|tools?)?s?\s
             (?:has\schanged|was\schanged|is\s(?:currently\s|still\s)?empty|ha(?:s|ve)(?:n't|\snot)\sbeen\sused)
         | the\s\w{0,12}todo\w{0,12}\stool\shas(?:n't|\snot)\sbeen\sused ) (?:\srecently|\syet)?[.!:\s]*\Z""",
     re.IGNORECASE | re.VERBOSE,
 )
-_SENTENCE_END = re.compile(r"(?<!\bie\.)(?<!\bi\.e\.)(?<!\be\.g\.)(?<=[.!?])[ \t]+")
-_QUOTED_LINE = re.compile(
+_SENTENCE_END = late_pattern(r"(?<!\bie\.)(?<!\bi\.e\.)(?<!\be\.g\.)(?<=[.!?])[ \t]+")
+_QUOTED_LINE = late_pattern(
     r"""\d+\s*[\t\u2192|]  |  \W{0,4}\d+\.\s\[\w+\]  |  \W*\d+\s(?:more\s)?lines?\s(?:truncated|omitted)\W*\Z
       | (?:[^\s\w]{1,3}\s*)?(?:(?:error|warn(?:ing)?|info|hint)\W{1,3})?
         (?:[^\s:(]{1,200}[:(]\d+[:,]\d+ | \[(?:line\s)?\d+[:,]\d+\])""",
     re.IGNORECASE | re.VERBOSE,
 )
 """A line of a file with its number, an item of a list with its status, a complaint with its place."""
-_WORD = re.compile(r"\w")
-_DIFF_START = re.compile(r"(?:@@ -\d|--- \S|diff --)")
-_DIFF_LINE = re.compile(r"(?:[-+ @\\]|diff --|index )")
-_FILE = re.compile(r"[\w.~+@-]*[\w-]\.[A-Za-z]\w{0,7}\b")
+_WORD = late_pattern(r"\w")
+_DIFF_START = late_pattern(r"(?:@@ -\d|--- \S|diff --)")
+_DIFF_LINE = late_pattern(r"(?:[-+ @\\]|diff --|index )")
+_FILE = late_pattern(r"[\w.~+@-]*[\w-]\.[A-Za-z]\w{0,7}\b")
 MAX_NAME_LENGTH = 300
 _MARKS = "\"'`,;:()[].-*\u2022"
 

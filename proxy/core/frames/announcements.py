@@ -14,20 +14,21 @@ from itertools import islice
 
 import msgspec
 
+from proxy.core.memo import late_pattern
 from proxy.core.word_lists import PhraseList, any_of, read_table
 
 FORM_CHARACTERS = 400
 """Characters of a sentence by which its form is known."""
 MAX_CLAUSES = 40
 """Clauses of a sentence that are looked at."""
-_SENTENCE = re.compile(r".+?(?:[.!?](?=\s|$)|[\u3002\uff01\uff1f]|[:\uff1a](?=\s*\n|\s*\Z)|\n|\Z)", re.DOTALL)
+_SENTENCE = late_pattern(r".+?(?:[.!?](?=\s|$)|[\u3002\uff01\uff1f]|[:\uff1a](?=\s*\n|\s*\Z)|\n|\Z)", re.DOTALL)
 _OPENING = (
     r"(?:(?:ok(?:ay)?|good|great|perfect|excellent|nice|alright|all\sright|right|interesting|sure|yes|no|well|ah|oh|hm+"
     r"|wait|actually|so|and|but|also|now|next|then|first|finally|instead)\b[,.!:;\s—\u2013-]*)*"
 )
 _ADVERBS = r"(?:(?:also|still|now|just|first|next|then|only|quickly)\s){0,3}"
 _WILL = r"(?:let\sme|let's|let\sus|(?:I|we)(?:'ll|\swill|'d\slike\sto|(?:'m|'re|\sam|\sare)\s(?:now\s)?going\sto))\b"
-_ANNOUNCEMENT = re.compile(
+_ANNOUNCEMENT = late_pattern(
     rf"""^\W*{_OPENING}(?: {_WILL}
         | (?:(?:I|we)(?:'m|'re|\sam|\sare)?\s)?{_ADVERBS}(?:need|have|want|going|about|plan|ready)\sto\b
         | (?:I|we)\s{_ADVERBS}(?:should|must|can\snow)\b
@@ -49,26 +50,26 @@ class _AnnouncingPhrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 _ABROAD = read_table(__package__, "announcing_phrases.toml", _AnnouncingPhrases)
 _FUTURE = r"(?:j['\u2019]|je\s)?[^\W\dé]{2,}(?:[aei]ré|rai|rò|rei)"
 """A verb in the future of the first person, where its ending says so."""
-_IN_OTHER_LANGUAGES = re.compile(
+_IN_OTHER_LANGUAGES = late_pattern(
     rf"""^\W*(?:(?:(?:{any_of(_ABROAD.openings.spaced)})\b[,.!:;\s—\u2013-]*)*
           (?:{any_of(_ABROAD.announcements.spaced)}|{_FUTURE})(?!\w)
         | (?:{any_of(_ABROAD.announcements.unspaced)}) )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_OPENING_IN_OTHER_LANGUAGES = re.compile(rf"\W*(?:(?:{any_of(_ABROAD.openings.spaced)})\b\W*)+\Z", re.IGNORECASE)
-_ENDING_IN_OTHER_LANGUAGES = re.compile(rf"(?:{any_of(_ABROAD.endings.unspaced)})\W*\Z")
+_OPENING_IN_OTHER_LANGUAGES = late_pattern(rf"\W*(?:(?:{any_of(_ABROAD.openings.spaced)})\b\W*)+\Z", re.IGNORECASE)
+_ENDING_IN_OTHER_LANGUAGES = late_pattern(rf"(?:{any_of(_ABROAD.endings.unspaced)})\W*\Z")
 _JOINED = r"(?:(?:and|so|but)\s){0,2}"
-_CLAUSE_BREAK = re.compile(
+_CLAUSE_BREAK = late_pattern(
     rf"\s{{0,3}}[,;:—\u2013]\s{{1,3}}{_JOINED}|\s-\s{_JOINED}|\s(?:and|so|but)\s|[\uff0c\uff1b]", re.IGNORECASE
 )
-_ACTS = re.compile(
+_ACTS = late_pattern(
     rf"^\W*{_OPENING}(?:I|we)\s{_ADVERBS}(?:(?:re-?)?(?:run|check|build|test|try|write|start|begin|make)|recall|look|verify|"
     r"update|mend|fix|go|continue|search|review|inspect|compare|measure|commit|add|remove|rename|replace|move|extend|"
     r"adjust|rewrite|take\sa\slook)\b",
     re.IGNORECASE,
 )
 """What "I" do in the present. Verbs that say the same of what was done ("I read", "I put") are not among them."""
-_ENDS_A_TASK = re.compile(
+_ENDS_A_TASK = late_pattern(
     rf"^\W*{_OPENING}(?:I|we)\s{_ADVERBS}(?:(?:close|finish|end|complete|tick|mark|check|take|note)\s"
     r"(?:off\s)?(?:(?:this|that|the|it|them|these|those|my|our)\s)?(?:(?:first|second|third|last|next|current)\s)?"
     r"(?:task|item|todo|step|point|plan|frame|phase|part|off|done|as|down|first|and)s?\b|move\son\b|"
@@ -76,15 +77,15 @@ _ENDS_A_TASK = re.compile(
     re.IGNORECASE,
 )
 """What "I" do with the plan in the present: "I close this task", "I note them and take the parser first"."""
-_AND_ACTS = re.compile(
+_AND_ACTS = late_pattern(
     rf"^\W*{_OPENING}(?:I|we)\s{_ADVERBS}(?!have\b|had\b|\w+ed\b)[^.!?;]{{1,200}}?,?\s(?:and|then)\s(?:then\s)?"
     r"(?:(?:re-?)?(?:run|check|build|read|try|start|write)|verify|look|mend|fix|continue|go|turn|commit|update)\s"
     r"(?:the|it|its|them|this|that|these|all|every|each|on|at|for|to|over|again|once|both|my|our)\b",
     re.IGNORECASE,
 )
 """Of two verbs the second one tells that the first is no past: "I read it and run the suite"."""
-_WILL_ACT = re.compile(rf"^(?:(?:now|then)\s){{0,2}}{_WILL}", re.IGNORECASE)
-_LEFT_TO_DO = re.compile(
+_WILL_ACT = late_pattern(rf"^(?:(?:now|then)\s){{0,2}}{_WILL}", re.IGNORECASE)
+_LEFT_TO_DO = late_pattern(
     r"^\W*(?:[^\s,;:]+\s){1,6}?(?:(?:still|also|now)\s)?(?:has|have|needs?)\s(?:(?:still|also|now)\s)?to\sbe\s(?:re-?)?"
     r"(?:read|run|checked|built|tested|written|updated|fixed|mended|looked|verified|committed|documented|adjusted|"
     r"reviewed|extended|renamed|moved|removed|added|replaced|changed|done)\b(?!.*\bby\b)",
@@ -94,14 +95,14 @@ _CONNECTIVES = r"(?:and|or|of|in|for|with|on|at|from|to|then)"
 _DETERMINED = r"(?:the|an?|its|my|our|this|that|these|those|their)"
 _WORD = rf"(?!{_CONNECTIVES}\b|{_DETERMINED}\b|(?:it|them|us|me|you)\b)[\w`\"'./()<>*+-]{{1,80}}(?<![.:])"
 _THINGS = rf"(?:{_DETERMINED}\s(?:{_WORD}\s){{0,2}}{_WORD}|{_WORD})"
-_ONLY_THINGS = re.compile(
+_ONLY_THINGS = late_pattern(
     rf"^\W*(?P<when>next|then|now|finally|first)\b[,:]?\s(?P<things>{_THINGS}"
     rf"(?:(?:[,:;]\s(?:{_CONNECTIVES}\s){{0,2}}|\s(?:{_CONNECTIVES}\s){{1,2}}){_THINGS}){{0,7}})[.!…]*\s*$",
     re.IGNORECASE,
 )
 """A clause without a verb: "next the docs", "now README and the list"."""
-_NAMES_A_THING = re.compile(rf"\b(?i:{_DETERMINED})\s|[A-Z0-9_`]|\w\.\w")
-_SUBORDINATE = re.compile(
+_NAMES_A_THING = late_pattern(rf"\b(?i:{_DETERMINED})\s|[A-Z0-9_`]|\w\.\w")
+_SUBORDINATE = late_pattern(
     r"^\W*(?:since|because|as|to|in\sorder|before|after|once|if|when|for|given|based|with|while|although|until|instead|"
     r"rather|now\s(?:that|for)|first|next|then|finally)\b",
     re.IGNORECASE,
@@ -112,7 +113,7 @@ _BASE_VERBS = (
     r"remove|refactor|use|wire|replace|move|document|do|handle|extend|adjust|rename|mark|push|continue|install|clean|"
     r"find|get|try|change|set|apply|delete|drop|open|search|review|finish|port|convert|integrate)\b"
 )
-_BEGINS_NEXT = re.compile(
+_BEGINS_NEXT = late_pattern(
     r"^\W*next\s*(?:up|steps?)?\s*[:,]|^\W*(?:now|next|then|finally|first)\b[,:\s]+(?:to|the|for|on|i|we)\b",
     re.IGNORECASE,
 )
@@ -121,21 +122,21 @@ _FINITE = (
     r"can|could|would|will|may|might|[a-z]{2,}s(?=\s(?:it|the|an?|that|this|them|\d+)\b)|"
     r"(?:fixed|failed|solved|broke|made|gave)(?=\s(?:it|the|that|this|all|them|with)\b|\W*$))\b"
 )
-_SAYS_HOW_IT_IS = re.compile(rf"\b(?:{_FINITE}|(?:passed|failed|fixed|added|done)\b)", re.IGNORECASE)
-_ORDER = re.compile(
+_SAYS_HOW_IT_IS = late_pattern(rf"\b(?:{_FINITE}|(?:passed|failed|fixed|added|done)\b)", re.IGNORECASE)
+_ORDER = late_pattern(
     rf"^\W*{_OPENING}\b(?:now|next|then|finally|first|also)\b[,:\s]+{_BASE_VERBS}"
     rf"(?!(?:\W+\w+){{0,2}}?\W+(?:{_FINITE}|passed|failed)\b)",
     re.IGNORECASE,
 )
 """An order to oneself: "now check the callers", but not "now check 6 passes"."""
 _SUBORDINATOR = r"(?:which|what|where|how|who|whether|if|as\s(?:they|it|he|she|I|we|the))\b"
-_PROGRESSIVE = re.compile(
+_PROGRESSIVE = late_pattern(
     rf"^\W*{_OPENING}(?!(?:\w*th|miss|exist|remain|follow|dur|accord|interest|includ|warn|str|hav|be)ing\b)[a-z]+ing\b"
     rf"(?!(?:(?!\b{_SUBORDINATOR}).)*\b{_FINITE})",
     re.IGNORECASE | re.DOTALL,
 )
-_BLANK_LINES = re.compile(r"\n\s*\n")
-_WORDLESS = re.compile(
+_BLANK_LINES = late_pattern(r"\n\s*\n")
+_WORDLESS = late_pattern(
     rf"^\W*(?:{_OPENING}|(?:good|great|nice|fair|perfect|excellent)(?:\s[a-z]+){{1,2}})\W*$", re.IGNORECASE
 )
 

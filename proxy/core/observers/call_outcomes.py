@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from proxy.core.memo import TextCache
+from proxy.core.memo import TextCache, late_pattern
 from proxy.core.observers.step import ToolExecution, decode_json_or_text
 
 MAX_ERROR_TEXT_LENGTH = 4_000  # characters; a longer text that begins like an error message is the content of something
@@ -19,9 +19,9 @@ MAX_CACHED_CHARACTERS = 2 << 20
 """Characters of all results whose judgement is cached: every observer asks for it. Long results are not cached."""
 MAX_CACHED_RESULT_LENGTH = 16_384
 
-_ERROR_TAG = re.compile(r"<(?:tool_use_error|tool_error|error)>", re.IGNORECASE)
-_ERROR_PREFIX = re.compile(r"^(?:observation:|output:|\[?stderr\]?:?|❌|✗|✘|\W)*\s*", re.IGNORECASE)
-_ERROR_START = re.compile(
+_ERROR_TAG = late_pattern(r"<(?:tool_use_error|tool_error|error)>", re.IGNORECASE)
+_ERROR_PREFIX = late_pattern(r"^(?:observation:|output:|\[?stderr\]?:?|❌|✗|✘|\W)*\s*", re.IGNORECASE)
+_ERROR_START = late_pattern(
     r"""(?: [\w.]*(?:error|exception)\s*(?:\[[^\]\n]*\])?\s*[:!]
           | error\s(?:executing|running|editing|reading|writing|creating|calling|invoking|applying|deleting|while)\b
           | traceback\s\(most\srecent\scall\slast\)
@@ -38,18 +38,18 @@ _ERROR_START = re.compile(
         )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_REFUSAL = re.compile(
+_REFUSAL = late_pattern(
     r"\b(?:not found|does not exist|doesn't exist|no such file|no such task|unknown (?:task|id|tool)|unsupported call|"
     r"not a valid|is required|must be|permission denied)\b",
     re.IGNORECASE,
 )
-_EXIT_CODE_LINE = re.compile(
+_EXIT_CODE_LINE = late_pattern(
     r"""^\W*(?: (?:\w+\s){0,4}? exit(?:ed)? \s (?:with\s)? (?:code|status) \s*[:=]?\s*
             | <(?:return_?code|exit_?code)>\s* )
         (-?\d{1,9}) (?:</\w+>)? \W*$""",
     re.IGNORECASE | re.VERBOSE | re.MULTILINE,
 )
-_EXIT_CODE_FIELD = re.compile(r'^\s*\{\s*"(?:return_?code|exit_?code)"\s*:\s*(-?\d{1,9})\b', re.IGNORECASE)
+_EXIT_CODE_FIELD = late_pattern(r'^\s*\{\s*"(?:return_?code|exit_?code)"\s*:\s*(-?\d{1,9})\b', re.IGNORECASE)
 _EXIT_CODE_WINDOW = 300  # characters at either end of a result where an exit code may have its own line
 _EXIT_CODE_KEYS = ("exit_code", "exitCode", "returncode", "returnCode", "return_code", "exit_status")
 
@@ -71,7 +71,7 @@ def never_ran(execution: ToolExecution) -> bool:
 
 
 _OTHER_CALL = r"(?:sibling|parallel|another|other|previous|earlier|preceding|prior)"
-_LEFT_OUT = re.compile(
+_LEFT_OUT = late_pattern(
     rf"\W*(?:<[a-z_]+>)?\W*(?:{_OTHER_CALL}\s(?:tool\s|function\s)?call\s(?:has\s)?(?:errored|failed|was\srejected)"
     r"|(?:(?:tool\s)?(?:call|execution)\s)?(?:was\s)?(?:skipped|cancell?ed|not\s(?:run|executed))\b[^.\n\d]{0,40}"
     rf"\b(?:because|since|due\sto|as)\b[^.\n]{{0,30}}\b{_OTHER_CALL}\b[^.\n]{{0,60}}"
@@ -105,12 +105,12 @@ def is_failure_text(text: str) -> bool:
 _cached_is_failure_text = TextCache(is_failure_text, MAX_CACHED_CHARACTERS)
 
 
-_EDIT_ARGUMENTS = re.compile(
+_EDIT_ARGUMENTS = late_pattern(
     r'\*\*\* Begin Patch|<<<<<<< SEARCH|"(?:old_?(?:string|str|text|content)|edits|diff|patch)"\s*:'
     r'|"search"\s*:\s*"(?:[^"\\]|\\.)*+"\s*,\s*"repl',
     re.IGNORECASE,
 )
-_REFUSES_EDIT = re.compile(
+_REFUSES_EDIT = late_pattern(
     r"""\b(?:no|0|zero)\s(?:\w+\s){0,2}(?:match(?:es)?|occurrences?|changes?|replacements?|edits|blocks?)\b
       | \boccurs?\s(?:0|zero|\d+)\stimes\b | \bfound\s(?:0|no|\d+\s(?:match|occurrence)\w*)\b
       | \b(?:\w+\s?not|cannot|\w+n't)\s(?:\w+\s){0,2}?(?:match|appear|find|locate|contain|apply
@@ -123,15 +123,15 @@ _REFUSES_EDIT = re.compile(
       | 未找到 | 找不到 | 見つかりません""",
     re.IGNORECASE | re.VERBOSE,
 )
-_MAKES_EDIT = re.compile(
+_MAKES_EDIT = late_pattern(
     r"(?<!not )(?<!not be )(?<!not been )(?<!n't )(?<!n't be )(?<!n't been )\b"
     r"(?:updated|applied|replaced|success\w*|created|written|wrote|saved|done|(?<!be )edited(?!\ssince))\b"
     r"|\A\W*(?:changed|made)\s\d",
     re.IGNORECASE,
 )
-_DIFF_START = re.compile(r"[-+]{1,3}\s|@@|diff\s")
-_CODE_START = re.compile(r"[-+@{\[`\s]|[1-9]|diff\s")
-_TAG = re.compile(r"</?[a-z_]+>")
+_DIFF_START = late_pattern(r"[-+]{1,3}\s|@@|diff\s")
+_CODE_START = late_pattern(r"[-+@{\[`\s]|[1-9]|diff\s")
+_TAG = late_pattern(r"</?[a-z_]+>")
 
 
 def _refuses_edit(text: str) -> bool:
@@ -145,16 +145,16 @@ def _refuses_edit(text: str) -> bool:
 _cached_refuses_edit = TextCache(_refuses_edit, MAX_CACHED_CHARACTERS)
 
 
-_REFUSED_BY_USER = re.compile(
+_REFUSED_BY_USER = late_pattern(
     r"^\W*(?:<[a-z_]+>)?(?:error:\s*)?(?:the\s)?user\s(?:\w+\s)?(?:doesn't\swant|does\snot\swant|rejected|denied|declined|refused)\b"
     r"|^\W*(?:<[a-z_]+>)?(?:\w+\s){1,4}(?:rejected|denied|declined|refused)\sby\s(?:the\s)?user\b",
     re.IGNORECASE,
 )
-_WORDS_OF_USER = re.compile(
+_WORDS_OF_USER = late_pattern(
     r"\b(?:user\s(?:said|says|wrote)|feedback|user's\s(?:reason|message|words))\b[^:\n]{0,40}:\s*(?P<words>\S.*)",
     re.IGNORECASE | re.DOTALL,
 )
-_END_OF_WORDS = re.compile(r"</?[a-z_]+>|\n\s*\n(?:Note|\[|<)")
+_END_OF_WORDS = late_pattern(r"</?[a-z_]+>|\n\s*\n(?:Note|\[|<)")
 
 
 def is_refused_by_user(text: str) -> bool:
@@ -200,7 +200,7 @@ def is_failure_record(text: str) -> bool | None:
 _OUTPUT_KEYS = ("output", "result", "stdout", "stderr", "error")
 
 
-_HEADER = re.compile(
+_HEADER = late_pattern(
     r"(?:(?:Chunk ID|Wall time|Exit code|Process exited with code|Process running with session ID|Original token count"
     r"|Total output lines)\b[^\n]*\n)+Output:(?:\n|\Z)"
 )

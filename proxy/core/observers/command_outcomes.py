@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
+from proxy.core.memo import late_pattern
 from proxy.core.observers.call_outcomes import call_failed, exit_code, output_of, was_left_out
 from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES, ShellCommand, command_kind_of
 from proxy.core.observers.step import RESULT_HEAD_LENGTH, ToolExecution, head_and_tail_of, lines_containing
@@ -74,7 +75,7 @@ def outcome_of_line(commands: Sequence[ShellCommand], execution: ToolExecution) 
     return UNKNOWN
 
 
-_COMMITTED = re.compile(r"^\[\S+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] ", re.MULTILINE)
+_COMMITTED = late_pattern(r"^\[\S+ (?:\(root-commit\) )?[0-9a-f]{7,40}\] ", re.MULTILINE)
 """How `git commit` tells what it made."""
 
 
@@ -234,7 +235,7 @@ _MISSING_WORDS = (
     "missing script",
     "no rule to make",
 )
-_MISSING_PROGRAM = re.compile(
+_MISSING_PROGRAM = late_pattern(
     r"""(?: ^(?:[^\n:]*:\s)?No\smodule\snamed\s['"]?(?P<module>[\w.-]+)
       | ([\w./-]+):\s(?:command\s)?not\sfound\b(?!:\s)
       | \bcommand\snot\sfound:\s([\w./-]+)
@@ -283,8 +284,8 @@ def is_missing(command: ShellCommand, missing: frozenset[str]) -> bool:
     )
 
 
-_LAST_LINE_FAILS = re.compile(r"^(?:[\w.]*(?:Error|Exception|Exit|Interrupt)\b(?::|$)|(?:fatal|panic|error):\s)")
-_TRACEBACK = re.compile(
+_LAST_LINE_FAILS = late_pattern(r"^(?:[\w.]*(?:Error|Exception|Exit|Interrupt)\b(?::|$)|(?:fatal|panic|error):\s)")
+_TRACEBACK = late_pattern(
     r"^Traceback \(most recent call last\)|^\s+at .+:\d+|^panic: |^(?:fatal|error): |^\w*Error: ", re.MULTILINE
 )
 
@@ -299,53 +300,55 @@ def _ends_in_failure(text: str) -> bool:
 # ------------------------------------------------------------------------------------------------------------ patterns
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
 _FAILURE_BY_KIND: Mapping[str, re.Pattern[str]] = {
-    TEST: re.compile(
+    TEST: late_pattern(
         r"""(?: \b[1-9]\d*\s(?:(?:test|spec|suite)s?\s)?(?:failed|failing|failures?|errored)\b
               | \b[1-9]\d*\serrors?\s(?:in\s\d[\d.]*\s?m?s\b|during\b) | \b(?:failed|failures|errors)\s*[:=]\s*[1-9]
               | ^\s*(?:---\s)?FAIL(?:ED)?\b | \btest\sresult:\sFAILED | ^\s*[✘✗✕]
             )""",
         _FLAGS,
     ),
-    LINT: re.compile(
+    LINT: late_pattern(
         r"""(?: \bFound\s[1-9]\d*\serrors?\b(?!\sin\s\d+\sfile) | \b[1-9]\d*\s(?:problems?|issues?|offenses?)\b
               | ^\s*would\sreformat\b | ^\S+:\d+:\d+:?\s[A-Z]+\d+\b
             )""",
         _FLAGS,
     ),
-    TYPES: re.compile(
+    TYPES: late_pattern(
         r"""(?: \bFound\s[1-9]\d*\serrors?\sin\s\d+\sfile | \berror\sTS\d{3,5}\b | :\d+:\serror: | \s-\serror:\s
               | \b[1-9]\d*\serrors?,\s\d+\swarnings?
             )""",
         _FLAGS,
     ),
-    BUILD: re.compile(
+    BUILD: late_pattern(
         r"""(?: \bBUILD\sFAIL(?:ED|URE)\b | ^\s*(?:\x1b\[[\d;]*m)*error(?:\[\w+\])?\s*: | \berror\s(?:CS|C)\d{3,5}\b
               | :\d+:\s(?:fatal\s)?error: | ^make(?:\[\d+\])?:\s\*\*\* | ^npm\s(?:ERR!|error)\b
             )""",
         _FLAGS,
     ),
 }
-_TIMED_SUMMARY = re.compile(r"^[= ]*((?:\d+ \w+, )*\d+ (?:passed|failed|errors?|skipped)) in \d[\d.]*s\b", re.MULTILINE)
+_TIMED_SUMMARY = late_pattern(
+    r"^[= ]*((?:\d+ \w+, )*\d+ (?:passed|failed|errors?|skipped)) in \d[\d.]*s\b", re.MULTILINE
+)
 """How pytest sums up one run."""
 _SUCCESS_BY_KIND: Mapping[str, re.Pattern[str]] = {
-    TEST: re.compile(
+    TEST: late_pattern(
         r"""(?: \b[1-9]\d*\s(?:tests?\s|specs?\s|suites?\s)?(?:passed|passing|succeeded|ok)\b
               | \b(?:passed|pass)\s*[:=]\s*[1-9] | ^ok\b | ^PASS(?:ED)?\b | ^OK\b | \btest\sresult:\sok\b
             )""",
         _FLAGS,
     ),
-    LINT: re.compile(
+    LINT: late_pattern(
         r"""(?: \bAll\schecks\spassed\b | \b0\s(?:issues|problems|offenses)\b
               | (?<!Success:\s)\bno\s(?:issues|problems)\sfound\b
               | \bfiles?\s(?:already\sformatted|left\sunchanged|would\sbe\sleft\sunchanged)\b
             )""",
         _FLAGS,
     ),
-    TYPES: re.compile(
+    TYPES: late_pattern(
         r"(?: \bSuccess:\sno\sissues\b | \b0\serrors,\s\d+\swarnings | ^Found\s0\serrors | \bno\serrors\sfound\b )",
         _FLAGS,
     ),
-    BUILD: re.compile(
+    BUILD: late_pattern(
         r"""(?: \bBUILD\sSUCCESS(?:FUL)?\b | \bBuild\ssucceeded\b | \bbuilt\sin\s\d | \bCompiled\ssuccessfully\b
               | ^\s*Finished\b.*\bprofile\b
             )""",
@@ -353,7 +356,7 @@ _SUCCESS_BY_KIND: Mapping[str, re.Pattern[str]] = {
     ),
 }
 """Summaries in the form of each kind: they are told apart where several commands print."""
-_FAILURE_OUTPUT = re.compile(
+_FAILURE_OUTPUT = late_pattern(
     r"""(?: \b[1-9]\d*\s(?:(?:test|spec|suite)s?\s)?(?:failed|failing|failures?|errored|errors?|problems?|issues?)\b
           | \b(?:failed|failures?|errors|issues)\s*[:=]\s*[1-9]
           | ^\s*(?:---\s)?FAIL(?:ED)?\b | \bBUILD\sFAIL(?:ED|URE)\b | \btest\sresult:\sFAILED
@@ -365,7 +368,7 @@ _FAILURE_OUTPUT = re.compile(
         )""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
-_SUCCESS_OUTPUT = re.compile(
+_SUCCESS_OUTPUT = late_pattern(
     r"""(?: \b[1-9]\d*\s(?:tests?\s|specs?\s|suites?\s)?(?:passed|passing|succeeded|ok)\b
           | \b0\s(?:tests?\s)?(?:failed|failures?|errors?|issues|problems|offenses|warnings)\b
           | \b(?:passed|pass)\s*[:=]\s*[1-9]
@@ -383,4 +386,4 @@ _FAILURE_WORDS = (*_FAILURE_MARKS.split(), ": ")
 _SUCCESS_MARKS = "pass ok success succeed built file finished"
 _SUCCESS_WORDS = (*_SUCCESS_MARKS.split(), "0 ", "no issues", "no problems", "no errors")
 _SILENT_ON_SUCCESS = frozenset({LINT, BUILD, TYPES})
-_EMPTY_OUTPUT = re.compile(r"^\W*(?:no output|empty|done)?\W*$", re.IGNORECASE)
+_EMPTY_OUTPUT = late_pattern(r"^\W*(?:no output|empty|done)?\W*$", re.IGNORECASE)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.memo import TextCache
+from proxy.core.memo import TextCache, late_pattern
 
 MAX_COMMANDS_PER_LINE = 30
 MAX_COMMAND_LINE_LENGTH = 4_000  # characters that are read
@@ -21,7 +21,7 @@ MAX_CACHED_CHARACTERS = 256 * 1024  # of parsed lines: each observer of a step a
 MAX_KIND_LENGTH = 200  # characters of a command that are looked at
 TEST, LINT, BUILD, TYPES = "test", "lint", "build", "types"
 
-_TOKEN = re.compile(
+_TOKEN = late_pattern(
     r"""(?P<blank>[ \t\r]+|\\\n)
       | (?P<joint>&&|\|\|?&?|;;?|\n|[()]|&(?![>\d]))
       | (?P<out>(?:\d|&)?>>?\|?(?:&\d)?|<<?<?)
@@ -29,10 +29,10 @@ _TOKEN = re.compile(
       | (?P<other>.)""",
     re.VERBOSE | re.DOTALL,
 )
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1([^\n]*)\n.*?(?:\n\s*\2\s*(?:\n|$)|\Z)", re.DOTALL)
-_QUOTED = re.compile(r"'([^']*)'?|\"((?:\\.|[^\"\\])*)\"?|\\(.)", re.DOTALL)
-_ESCAPED = re.compile(r"\\([\"\\$`])")
-_ASSIGNMENT = re.compile(r"^[A-Za-z_]\w*=")
+_HEREDOC = late_pattern(r"<<-?\s*(['\"]?)(\w+)\1([^\n]*)\n.*?(?:\n\s*\2\s*(?:\n|$)|\Z)", re.DOTALL)
+_QUOTED = late_pattern(r"'([^']*)'?|\"((?:\\.|[^\"\\])*)\"?|\\(.)", re.DOTALL)
+_ESCAPED = late_pattern(r"\\([\"\\$`])")
+_ASSIGNMENT = late_pattern(r"^[A-Za-z_]\w*=")
 
 
 class ShellCommand(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ def _unquote(token: str) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------- kinds
-_WRAPPER_PREFIX = re.compile(
+_WRAPPER_PREFIX = late_pattern(
     r"""^(?: (?:sudo|time|nohup|env|command|exec|npx|bunx|uvx|xvfb-run|winpty|stdbuf\s-\w+)\s+
           | timeout\s+(?:-\S+\s+)*\S+\s+
           | [A-Za-z_]\w*=\S*\s+
@@ -114,7 +114,7 @@ _TASK_RUNNER = (
 _KIND_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         TYPES,
-        re.compile(
+        late_pattern(
             rf"(?:mypy|dmypy|pyright|basedpyright|pytype|pyre|tsc|vue-tsc|tsgo|srb|flow|dialyzer|"
             rf"mix\s+dialyzer|phpstan|psalm|"
             rf"cargo\s+check|ty\s+check|{_TASK_RUNNER}(?:type-?check|check-?types|types?|tsc|mypy)(?::\S+)?)(?:\s|$)"
@@ -122,7 +122,7 @@ _KIND_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     (
         TEST,
-        re.compile(
+        late_pattern(
             rf"(?:pytest|py\.test|unittest|nose2?|tox|nox|jest|vitest|mocha|ava|karma|rspec|phpunit|pest|ctest|"
             rf"bats|prove|go\s+test|gotestsum|cargo\s+(?:test|nextest)|mix\s+test|swift\s+test|dotnet\s+test|"
             rf"(?:playwright|bazel|hatch|zig|flutter|dart)\s+test|cypress\s+run|(?:\S*/)?(?:mvnw?|"
@@ -134,7 +134,7 @@ _KIND_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     (
         LINT,
-        re.compile(
+        late_pattern(
             rf"(?:ruff|flake8|pylint|pycodestyle|eslint|biome|oxlint|golangci-lint|staticcheck|revive|"
             rf"rubocop|standardrb|"
             rf"shellcheck|stylelint|swiftlint|ktlint|detekt|hadolint|credo|mix\s+(?:credo|format\s+--check\S*)|"
@@ -145,7 +145,7 @@ _KIND_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ),
     (
         BUILD,
-        re.compile(
+        late_pattern(
             rf"(?:make(?:\s+-\S+)*(?:\s+(?:all|build|install))?\s*$|cmake|ninja|meson\s+compile|"
             rf"cargo\s+build|go\s+(?:build|install)|"
             rf"(?:\S*/)?(?:mvnw?|gradlew?)\s.*\b(?:package|compile\w*|install|build|assemble\w*)|"
@@ -189,7 +189,7 @@ def _words_that_narrow(command: str) -> list[str]:
     return [word.removesuffix("...").rstrip("/") for word in named]
 
 
-_INTERPRETERS = re.compile(r"(?:python|node|ruby|perl|php|deno|bun|npx|uv|npm|pnpm|yarn|cargo|go|git|docker)[\d.]*")
+_INTERPRETERS = late_pattern(r"(?:python|node|ruby|perl|php|deno|bun|npx|uv|npm|pnpm|yarn|cargo|go|git|docker)[\d.]*")
 """Programs that run others: what is run is their first word too."""
 _CODE_FLAGS = frozenset(["-c", "-e"])
 
@@ -265,7 +265,7 @@ def only_moves_tree(command: ShellCommand) -> bool:
 
 _SHELL_WORDS = frozenset(["do", "then", "else", "{", "!", "time", "sudo", "command"])
 _CHANGING = frozenset(["mv", "cp", "rm", "patch", "truncate", "install", "ln", "unlink"])
-IN_PLACE = re.compile(r"-(?!-)[a-zA-Z]*i|--in-place")
+IN_PLACE = late_pattern(r"-(?!-)[a-zA-Z]*i|--in-place")
 _OUTSIDE = ("/dev/", "/tmp/")  # noqa: S108  nothing is written there
 _GIT_CHANGES = frozenset(["apply", "am", "revert", "cherry-pick", "merge", "rebase", "rm", "mv"])
 

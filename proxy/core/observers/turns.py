@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise, takewhile
 
 from proxy.core.ledger import INSTRUCTION_ROLES, Message
-from proxy.core.memo import TextCache
+from proxy.core.memo import TextCache, late_pattern
 from proxy.core.observers.phrases import PHRASES
 from proxy.core.text import shorten_base64
 from proxy.core.word_lists import PhraseList
@@ -132,15 +132,16 @@ def _points_back(rest: str) -> bool:
 
 def _further_order(rest: str) -> str:
     """What a message orders that opens with words for one more order, without these; empty for any other."""
-    once_more = _ONCE_MORE.match(rest)
-    opening = once_more or _ANNOUNCED.match(rest) or _MORE_TO_DO.match(rest) or _FURTHER_ORDER.match(rest)
+    once_more, announced = _ONCE_MORE.match(rest), _ANNOUNCED.match(rest)
+    says_more = once_more or announced or _MORE_TO_DO.match(rest)
+    opening = says_more or _FURTHER_ORDER.match(rest)
     if opening is None:
         return ""
     order = _without_acknowledgement(rest[opening.end() :].lstrip(_OPENING_MARKS))
     if _is_order(order) or _ORDER_ENDING.search(order):
         return order
-    is_announced = opening.re is _ANNOUNCED or rest[opening.end() :].lstrip()[:1] in _ANNOUNCING_MARKS
-    if once_more or _QUESTION.search(order) or (opening.re is _FURTHER_ORDER and not is_announced):
+    is_announced = announced or rest[opening.end() :].lstrip()[:1] in _ANNOUNCING_MARKS
+    if once_more or _QUESTION.search(order) or not (says_more or is_announced):
         return ""
     first, *others = _lowercase_words(order) or [""]
     return order if others and (is_announced or first not in _NO_VERBS) else ""
@@ -194,15 +195,15 @@ _CLIENT_TAG_NAME = (
     r"(?:system|local-command|bash|task|environment|ide|subagent|turn|fork|hook|user-prompt-submit|post-tool-use|new)"
     r"[-_][a-z_-]+|command-(?:name|message)"
 )
-_CLIENT_ELEMENT = re.compile(
+_CLIENT_ELEMENT = late_pattern(
     rf"(?:# AGENTS\.md instructions[^\n]{{0,400}}\s{{1,8}}<(?=INSTRUCTIONS>)|<(?=(?:{_CLIENT_TAG_NAME})\b))([\w-]+)\b"
     r"[^>]{0,400}>.*?(?:</\1>|\Z)",
     re.DOTALL,
 )
 """An element that a client writes. `<INSTRUCTIONS>` is one below the heading that Codex gives to a project's notes."""
-_CLIENT_TAG = re.compile(rf"</?(?:{_CLIENT_TAG_NAME}|command-args)\b", re.IGNORECASE)
+_CLIENT_TAG = late_pattern(rf"</?(?:{_CLIENT_TAG_NAME}|command-args)\b", re.IGNORECASE)
 MAX_QUEUED_LENGTH = 4 * MAX_TURN_TEXT_LENGTH
-_QUEUED_MESSAGE = re.compile(
+_QUEUED_MESSAGE = late_pattern(
     r"""(?:\A|<system[-_]reminder>)\s*
         the\suser\s(?:has\s|just\s)*(?:sent|typed|queued|wrote|added)\s[^\n:]{0,60}\bmessages?\b[^\n:]{0,60}:\s*
         (?:<user_query>\s*)?
@@ -211,9 +212,9 @@ _QUEUED_MESSAGE = re.compile(
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
 )
 """How Claude Code, opencode and others hand over what was typed while the agent worked."""
-_TASK_NOTICE = re.compile(r"\s*<(?:task-notification|subagent_notification)>")
-_COMMAND_ARGUMENTS_TAG = re.compile(r"</?command-args>")
-_CLIENT_TEXT = re.compile(
+_TASK_NOTICE = late_pattern(r"\s*<(?:task-notification|subagent_notification)>")
+_COMMAND_ARGUMENTS_TAG = late_pattern(r"</?command-args>")
+_CLIENT_TEXT = late_pattern(
     r"""\[Request\sinterrupted\b | \[?(?:interrupted|aborted)\sby\s(?:the\s)?user
       | (?:this|the)\s(?:session|conversation)\s(?:is\sbeing\scontinued|has\sbeen\s(?:compacted|summari[sz]ed))
       | Base\sdirectory\sfor\sthis\sskill: | Caveat:\sThe\smessages\sbelow | Another\slanguage\smodel\sstarted
@@ -221,23 +222,23 @@ _CLIENT_TEXT = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_CLIENT_MESSAGE = re.compile(
+_CLIENT_MESSAGE = late_pattern(
     r"\s*(?:<session_context>\s*)?This is the [\w .-]{0,40}\. We are setting up the context for our chat\."
     r"|\s*<system>(?:(?!</?system>).)*</system>\s*\Z",
     re.DOTALL,
 )
 """A whole message that a client wrote in the user's name: the first one of Qwen Code and Gemini CLI, and what gptme
 tells a model that calls nothing. Elsewhere `<system>` may be the user's own word."""
-_CHOICE = re.compile(r"\A\W{0,2}(?:option\s)?(?:\d{1,2}|[a-d])(?:[.):,]|\s|\Z)", re.IGNORECASE)
-_IMAGE_PATH = re.compile(
+_CHOICE = late_pattern(r"\A\W{0,2}(?:option\s)?(?:\d{1,2}|[a-d])(?:[.):,]|\s|\Z)", re.IGNORECASE)
+_IMAGE_PATH = late_pattern(
     r"""^(?:['"]?[^\s'"]{1,400}\.(?:png|jpe?g|gif|webp|pdf)['"]?|'[^'\n]{1,400}\.(?:png|jpe?g|gif|webp|pdf)')$""",
     re.IGNORECASE | re.MULTILINE,
 )
-_SLASH_COMMAND = re.compile(r"\A/[\w:-]*[ \t]*(?:\n|\Z)")
+_SLASH_COMMAND = late_pattern(r"\A/[\w:-]*[ \t]*(?:\n|\Z)")
 
 
 # Image or file parts: dialects show them as JSON with sorted keys.
-_MEDIA_PART = re.compile(
+_MEDIA_PART = late_pattern(
     r'\{"(?:audio|citations|context|detail|file|file_data|file_id|file_url|filename|image_url|input_audio|source|title'
     r'|type|video_url)":'
 )
@@ -326,7 +327,7 @@ def _marked_words(text: str) -> str:
     return marked[2].strip() if marked and text.lstrip().startswith("<") else text
 
 
-_MARKED_WORDS = re.compile(r"^[ \t]*<(user_query|userRequest|USER_REQUEST)>(.*?)</\1>", re.DOTALL | re.MULTILINE)
+_MARKED_WORDS = late_pattern(r"^[ \t]*<(user_query|userRequest|USER_REQUEST)>(.*?)</\1>", re.DOTALL | re.MULTILINE)
 
 
 def without_quotes_around(text: str) -> str:
@@ -335,7 +336,7 @@ def without_quotes_around(text: str) -> str:
     return quoted[1].replace('\\"', '"') if quoted else text
 
 
-_QUOTED_WHOLE = re.compile(r'"(?!")([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*', re.DOTALL)
+_QUOTED_WHOLE = late_pattern(r'"(?!")([^"\\]*+(?:\\.[^"\\]*+)*+)"\s*', re.DOTALL)
 
 
 def queued_words(message: Message) -> str:
@@ -432,10 +433,10 @@ def _orders_by_itself(sentence: str) -> bool:
     return bool(is_order) and is_long and not (_PRONOUN.search(sentence) or _points_back(sentence))
 
 
-_PARAGRAPH = re.compile(r"\n\s*\n")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])")
-_STATEMENT = re.compile(r"(?:i|we|you|they|it|this|that|these|there|here|the|an?|my|our|your)\b", re.IGNORECASE)
-_PLEASE = re.compile(
+_PARAGRAPH = late_pattern(r"\n\s*\n")
+_SENTENCE_END = late_pattern(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])")
+_STATEMENT = late_pattern(r"(?:i|we|you|they|it|this|that|these|there|here|the|an?|my|our|your)\b", re.IGNORECASE)
+_PLEASE = late_pattern(
     r"please\s(?!(?:note|see|find|don.?t|do\snot|never)\b)\w|consider\sthe\b|(?:have|take)\sa\slook\b", re.IGNORECASE
 )
 
@@ -447,7 +448,7 @@ def _as_sentence(text: str) -> str:
 
 
 _TOPIC_NOUN = r"(?:task|topic|issue|ticket|feature|subject|project|thing|question)"
-_BEFORE_TASK = re.compile(
+_BEFORE_TASK = late_pattern(
     rf"""(?:{PHRASES.greetings.pattern}|{PHRASES.acknowledgements.pattern})
         (?:\s[\w'-]{{1,20}}){{0,3}}[ \t]*(?:[,.!;:\u3002\uff01\uff0c]+|\n|\Z)
       | (?:it['\u2019]?s|that['\u2019]?s|this\sis|looks|sounds)\s(?:\w+\s)?
@@ -461,15 +462,15 @@ _BEFORE_TASK = re.compile(
 )
 """A greeting, thanks or praise in a few words that end with a mark, a line or "now", or words for another task, also
 behind a sentence that says what is not to be done."""
-_TAKEN_BACK = re.compile(
+_TAKEN_BACK = late_pattern(
     r"\A[^\n]{0,300}?(?:[.!,;:\u2014-]|\b(?:sorry|no|wait|actually))\s(?:(?:scrap|forget|ignore)\s(?:it|that|this)|never\s?mind)"
     r"\s*[.!,;:]\s+(?=\S)",
     re.IGNORECASE,
 )
-_TRANSITION = re.compile(rf"\A(?:{PHRASES.transitions.pattern}[\s,:]*)+", re.IGNORECASE)
+_TRANSITION = late_pattern(rf"\A(?:{PHRASES.transitions.pattern}[\s,:]*)+", re.IGNORECASE)
 
 
-_WRAPPER = re.compile(
+_WRAPPER = late_pattern(
     r"""(?:^[ \t]*|(?<=>))
         <((?:[a-z]+[_-])*(?:info|contexts?|details|files?|status|rules|env|environment|workspace|metadata|history
           |reminders?|settings|preferences|timestamp|date|time|cwd|memory|memories|layout)|user_instructions
@@ -478,30 +479,27 @@ _WRAPPER = re.compile(
     re.DOTALL | re.MULTILINE | re.VERBOSE,
 )
 """What clients put around the user's words: where they work, and with what. Inside of a line it is a tag of HTML."""
-_NO_TASK = re.compile(
+_NO_TASK = late_pattern(
     r"""^[ \t]*(?: [(\[](?!(?:image|file)\]|[x ]\])[^()\[\]\n]{1,80}[)\]]
           | (?:[\w.~-]*/){2,20}[\w.~-]* | </?\w[^<>\n]{0,80}>
           | (?:user|human|assistant|system)\s?: )[ \t]*$""",
     re.IGNORECASE | re.MULTILINE | re.VERBOSE,
 )
 """A line of its own that asks for nothing: a remark in brackets, a path, a tag, who speaks."""
-_INTRODUCTION = re.compile(
+_INTRODUCTION = late_pattern(
     rf"""(?: [^.:!?\n`\d]{{0,60}}\b(?:{_TOPIC_NOUN}|one|else)\b[^.:!?\n`\d]{{0,40}}
            | before\b[^.:!?\n`]{{1,80}} ):\s+(?=\S)""",
     re.IGNORECASE | re.VERBOSE,
 )
 """Says of what kind the task behind it is, or what comes later: "Next thing, a small one of its own:"."""
-_NEW_TOPIC = re.compile(
+_NEW_TOPIC = late_pattern(
     rf"(?:\b(?:new|next|another|different|separate|unrelated|second|other)\s{_TOPIC_NOUN}\b"
     rf"|\b(?:get|go)\sback\sto\b|{PHRASES.new_topic.pattern})",
     re.IGNORECASE,
 )
-_ACKNOWLEDGEMENT = re.compile(
-    rf"\A(?:{PHRASES.acknowledgements.pattern}[\s\W]*)+",
-    re.IGNORECASE,
-)
-_CONTINUATION = re.compile(PHRASES.continuations.pattern, re.IGNORECASE)
-_INSTRUCTION = re.compile(
+_ACKNOWLEDGEMENT = late_pattern(rf"\A(?:{PHRASES.acknowledgements.pattern}[\s\W]*)+", re.IGNORECASE)
+_CONTINUATION = late_pattern(PHRASES.continuations.pattern, re.IGNORECASE)
+_INSTRUCTION = late_pattern(
     rf"""(?:(?:{PHRASES.transitions.pattern}|ok\b)[\s,:]*)*
         (?:(?:can|could|would|will)\s(?:you|we)\s(?:please\s|now\s|help\sme\s)?
           | let's\s(?:now\s)? | let\sus\s | help\sme\s(?:to\s)? | your\stask\sis\sto\s
@@ -513,7 +511,7 @@ _INSTRUCTION = re.compile(
 )
 
 
-_ORDER = re.compile(
+_ORDER = late_pattern(
     rf"""(?:(?:{PHRASES.transitions.pattern}|also\b|ok\b)[\s,:]*)*
       (?: (?:i|we)(?:'d|\swould)?\s(?:also\s|now\s)?(?:want|need|like)\b
         | (?:(?:can|could|would|will)\s(?:you|we)\s(?:please\s|now\s|also\s)?)?
@@ -521,34 +519,34 @@ _ORDER = re.compile(
         | {PHRASES.wants.pattern} )""",
     re.IGNORECASE | re.VERBOSE,
 )
-_FURTHER_ORDER = re.compile(PHRASES.further_orders.pattern, re.IGNORECASE)
-_MORE_TO_DO = re.compile(PHRASES.more_to_do.pattern, re.IGNORECASE)
-_WANT = re.compile(PHRASES.wants.pattern, re.IGNORECASE)
-_ONCE_MORE = re.compile(
+_FURTHER_ORDER = late_pattern(PHRASES.further_orders.pattern, re.IGNORECASE)
+_MORE_TO_DO = late_pattern(PHRASES.more_to_do.pattern, re.IGNORECASE)
+_WANT = late_pattern(PHRASES.wants.pattern, re.IGNORECASE)
+_ONCE_MORE = late_pattern(
     r"(?:and\s)?(?:one\s(?:more|last|final)|another)\s(?:quick\s|small\s|short\s|final\s)?"
     rf"{PHRASES.once_more.pattern}",
     re.IGNORECASE,
 )
-_ANNOUNCED = re.compile(
+_ANNOUNCED = late_pattern(
     r"(?:(?:and\s)?(?:one|two|a|another)\s(?:(?:more|last|final|further|small|quick|other)\s){1,2}\w{3,12}"
     r"|next(?:\sup)?)\s?(?:[:,\u2013\u2014]|-\s)",
     re.IGNORECASE,
 )
-_ORDER_ENDING = re.compile(
+_ORDER_ENDING = late_pattern(
     rf"(?:{'|'.join(PHRASES.order_endings.unspaced.split())})[\s\u3002\uff01!.]*\Z|して[\s\u3002\uff01!.]*\Z"
 )
-_NAMED_THING = re.compile(r"\b(?:the|an?|my|our|your|all|every|each)\s\w+", re.IGNORECASE)
-_PRONOUN = re.compile(r"\b(?:its?|they|them|their)\b", re.IGNORECASE)
-_OBJECT_SAID_BEFORE = re.compile(r"\s?(?:it|them)\b", re.IGNORECASE)  # "Yes, add it that way, with tests: ..."
+_NAMED_THING = late_pattern(r"\b(?:the|an?|my|our|your|all|every|each)\s\w+", re.IGNORECASE)
+_PRONOUN = late_pattern(r"\b(?:its?|they|them|their)\b", re.IGNORECASE)
+_OBJECT_SAID_BEFORE = late_pattern(r"\s?(?:it|them)\b", re.IGNORECASE)  # "Yes, add it that way, with tests: ..."
 _NO_VERBS = frozenset(PHRASES.no_verbs.spaced.split())
 _ANNOUNCING_MARKS = (":", "\uff1a", "-", "\u2013", "\u2014")
 _OPENING_MARKS = " \t\r\n,.;!\u3001\uff0c" + "".join(_ANNOUNCING_MARKS)
-_ADDITION = re.compile(PhraseList(PHRASES.additions.spaced, PHRASES.continuations.unspaced).pattern, re.IGNORECASE)
-_ROUND_OFF = re.compile(PHRASES.round_offs.pattern, re.IGNORECASE)
-_POINTING_WORD = re.compile(
+_ADDITION = late_pattern(PhraseList(PHRASES.additions.spaced, PHRASES.continuations.unspaced).pattern, re.IGNORECASE)
+_ROUND_OFF = late_pattern(PHRASES.round_offs.pattern, re.IGNORECASE)
+_POINTING_WORD = late_pattern(
     PhraseList(PHRASES.pointing_words.spaced, PHRASES.back_references.unspaced).pattern, re.IGNORECASE
 )
-_RELATIVE_CLAUSE = re.compile(
+_RELATIVE_CLAUSE = late_pattern(
     r"""\b(?:an?|the|any|all|every|each|some|no|only|its|our|my|your)\s(?:[\w.'`/-]+\s){0,3}
         (?!(?:in|of|on|to|for|at|by|with|from)\s)[\w.'`/-]+\sthat\b(?=\s\w)
       | \b(?:\w{2,}s|something|anything|everything|nothing|someone|one)\sthat\b(?=\s\w)
@@ -556,15 +554,12 @@ _RELATIVE_CLAUSE = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """`the texts that mean null`: what `that` points at stands before it. And `as well as` points at nothing."""
-_CLAUSE_BREAK = re.compile(r"[,;.!?:\n]|\s[-\u2013\u2014]\s|\band\b")
-_SENTENCE_BREAK = re.compile(r"(?<=[.!?;:])\s+|\n+|(?<=[\u3002\uff01\uff1f])")
+_CLAUSE_BREAK = late_pattern(r"[,;.!?:\n]|\s[-\u2013\u2014]\s|\band\b")
+_SENTENCE_BREAK = late_pattern(r"(?<=[.!?;:])\s+|\n+|(?<=[\u3002\uff01\uff1f])")
 
 
-_BACK_REFERENCE = re.compile(
-    rf"{PHRASES.back_references.pattern}|\btoo\s\w+",
-    re.IGNORECASE,
-)
-_THAT_CLAUSE = re.compile(
+_BACK_REFERENCE = late_pattern(rf"{PHRASES.back_references.pattern}|\btoo\s\w+", re.IGNORECASE)
+_THAT_CLAUSE = late_pattern(
     r"\b(?:so|such|sure|ensure|means?|know|think|says?|find|check|verify)\sthat\b|\w+\sthat\s(?:\w+s|can|will|is|are)\b",
     re.IGNORECASE,
 )
@@ -577,7 +572,7 @@ def _has_back_reference(rest: str, words: Sequence[str]) -> bool:
     return bool(_BACK_REFERENCE.search(_THAT_CLAUSE.sub(" ", rest)))
 
 
-_OUTPUT_LINE = re.compile(
+_OUTPUT_LINE = late_pattern(
     r"""^\s*(?: [$\u276f\u279c>%]\s\S | [+-]\s*\d*\s | \|\s
              | Traceback\s | at\s\S+\( | File\s" | [\w.]*(?:Error|Exception)\b\s*:? | E\s{2,}
              | (?:error|fatal|warning|panic)\b\s*: | error\b | ---\s(?:FAIL|PASS) | FAILED\b | npm\s(?:ERR|error)
@@ -593,13 +588,13 @@ def _is_pasted_output(rest: str) -> bool:
     return bool(hits) and (hits[0] or (len(hits) > 2 and 2 * sum(hits) > len(hits)))
 
 
-_QUESTION = re.compile(r"[?\uff1f]")
-_OFFER_OF_MORE = re.compile(
+_QUESTION = late_pattern(r"[?\uff1f]")
+_OFFER_OF_MORE = late_pattern(
     r"anything else|something else|what(?:'s| is) next|what would you like (?:me )?to (?:do|work on) next|"
     r"how (?:can|may) i help|what can i do for you|noch etwas|sonst noch|autre chose|algo más|mais alguma coisa",
     re.IGNORECASE,
 )
-_REQUEST_FOR_INPUT = re.compile(
+_REQUEST_FOR_INPUT = late_pattern(
     r"\b(?:please (?:provide|confirm|tell|share|choose|specify)|let me know (?:which|what|how|your|whether|once|when)|"
     r"which (?:one|option)|waiting (?:for|on) your|your (?:choice|preference|call)|once you (?:confirm|run|have))\b",
     re.IGNORECASE,
@@ -616,7 +611,7 @@ def _awaits_answer(closing: str) -> bool:
 
 
 _UNSPACED = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-_WORD = re.compile(rf"[{_UNSPACED}]{{2}}|[^\W_](?:(?![{_UNSPACED}])[\w./-])*")
+_WORD = late_pattern(rf"[{_UNSPACED}]{{2}}|[^\W_](?:(?![{_UNSPACED}])[\w./-])*")
 _STOP_WORDS = frozenset(PHRASES.stop_words.spaced.split())
 _STEM_LENGTH = 5  # letters: "parser" and "parsing" are one word
 
@@ -636,7 +631,7 @@ def topic_keywords(text: str) -> frozenset[str]:
     return _keyword_stems(_lowercase_words(typed_text_of(text)))
 
 
-_CAMEL_CASE = re.compile(r"[A-Za-z][a-z0-9]*[A-Z]\w*")
+_CAMEL_CASE = late_pattern(r"[A-Za-z][a-z0-9]*[A-Z]\w*")
 _SURROUNDING_PUNCTUATION = ".,:;!?'\"`*()[]{}<>"
 MAX_IDENTIFIER_LENGTH = 120
 
@@ -659,12 +654,12 @@ MAX_WORD_DISTANCE = 140  # between the two words, on one line
 MAX_SUMMARY_WORDS = 40
 _SUMMARY_STEMS = ("summar", "compact", "handoff", "hand-off", "handover", "hand-over", "recap", "condens", "snapshot")
 """Cheap pre-check: nearly every message has none of them."""
-_SUMMARY_WORD = re.compile(
+_SUMMARY_WORD = late_pattern(
     r"\b(?:summar(?:y|ies|i[sz]e|i[sz]ing)|compact(?:ion|ing)?|hand-?(?:off|over)|recap(?:itulate)?|condense"
     r"|state_snapshot)\b",
     re.IGNORECASE,
 )
-_WHOLE_CONVERSATION = re.compile(
+_WHOLE_CONVERSATION = late_pattern(
     r"""
     \b(?:this|the|our|your|whole|entire|full|above|previous|prior|earlier)\s(?:\w+\s){0,2}
       (?:conversation|chat|dialogue?|discussion|transcript|message\shistory|session)(?:\s(?:history|context))?\b
@@ -675,13 +670,13 @@ _WHOLE_CONVERSATION = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_SUMMARY_OPENING = re.compile(
+_SUMMARY_OPENING = late_pattern(
     r"""\A\W{0,3}(?:(?:here\sis|below\sis|the\sfollowing\sis|this\sis)\s(?:a|the)\s(?:\w+\s){0,2}summary
       | (?:this|the)\s(?:session|conversation)\s(?:is\sbeing|was|has\sbeen)\s
       | another\s(?:language\smodel|llm|model|agent)\s(?:started|began|worked|has)\b)""",
     re.IGNORECASE | re.VERBOSE,
 )
-_FENCE = re.compile(r"^[ \t]{0,9}(```|~~~)[`~]{0,9}(.*)$", re.MULTILINE)
+_FENCE = late_pattern(r"^[ \t]{0,9}(```|~~~)[`~]{0,9}(.*)$", re.MULTILINE)
 
 
 def asks_for_summary(text: str) -> bool:
