@@ -1,13 +1,7 @@
 """Tokens and money: token counts, prices, the model of prompt caches, and the receipt of each request."""
 
 from proxy.accounting.cache_pauses import PING_SHARE, ping_cost, pings_that_pay
-from proxy.accounting.make_receipt import (
-    NOTHING_SENT,
-    Accountant,
-    KnownHistory,
-    RequestAccount,
-    response_headers,
-)
+from proxy.accounting.make_receipt import NOTHING_SENT, Accountant, KnownHistory, RequestAccount, response_headers
 from proxy.accounting.model_facts import STALE_DAYS, age_days, read_facts, updated_rows, write_facts
 from proxy.accounting.model_prices import Tariffs, family_of, tariff_for
 from proxy.accounting.o200k import load_o200k

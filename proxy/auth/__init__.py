@@ -29,11 +29,4 @@ from proxy.auth.tenancy import (
     tenant_of_key,
     tenant_of_user,
 )
-from proxy.auth.users import (
-    UserLimits,
-    WatchedUserLimits,
-    limit_everybody,
-    limit_user,
-    read_user_limits,
-    reset_user,
-)
+from proxy.auth.users import UserLimits, WatchedUserLimits, limit_everybody, limit_user, read_user_limits, reset_user

@@ -2,12 +2,7 @@
 not fit the model's window."""
 
 from proxy.core.compaction import compaction_plan
-from proxy.core.compaction.compaction_plan import (
-    CompactionDecision,
-    CompactionPlan,
-    is_compaction_due,
-    plan_compaction,
-)
+from proxy.core.compaction.compaction_plan import CompactionDecision, CompactionPlan, is_compaction_due, plan_compaction
 from proxy.core.compaction.context_overflow import (
     KEPT_WINDOW_SHARE,
     OverflowNotes,

@@ -6,15 +6,7 @@ from proxy.core.frames.announcements import announced_part, outcome_part
 from proxy.core.frames.branches import BRANCH_SWITCHED_KIND, MAIN_BRANCH, BranchState, Checkpoint, RequestFingerprint
 from proxy.core.frames.events import *  # noqa: F403 - all events are part of this face
 from proxy.core.frames.loaded_tools import LoadingGroup, groups_still_needed, groups_that_load
-from proxy.core.frames.path_state import (
-    PathBuilder,
-    PathEntry,
-    PathState,
-    extend,
-    path_state_at,
-    replay,
-    switch_branch,
-)
+from proxy.core.frames.path_state import PathBuilder, PathEntry, PathState, extend, path_state_at, replay, switch_branch
 from proxy.core.frames.reducer import outermost_called_frame, reduce, reopen_root, return_path
 from proxy.core.frames.results import (
     CHANGED,

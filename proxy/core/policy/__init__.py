@@ -14,12 +14,7 @@ from proxy.core.policy.autonomy_rules import (
     clamp_threshold,
 )
 from proxy.core.policy.forgotten_frames import FrameEnd, forgotten_frames
-from proxy.core.policy.frame_inference import (
-    InferenceRules,
-    has_frames_to_infer,
-    has_tool_calls,
-    infer_frames,
-)
+from proxy.core.policy.frame_inference import InferenceRules, has_frames_to_infer, has_tool_calls, infer_frames
 from proxy.core.policy.heuristics import HEURISTICS, AutonomyVerdict, HeuristicScore, ScoreInput, judge
 from proxy.core.policy.loop_detection import (
     REFUSED_CALL_RESULT,

@@ -18,8 +18,4 @@ from proxy.exchange.rounds.fit_context import ContextFitter, ContextRejected
 from proxy.exchange.rounds.form_ladder import Refusal
 from proxy.exchange.rounds.provider_turns import ProviderTurn
 from proxy.exchange.rounds.round_sender import RoundSender
-from proxy.exchange.rounds.shorten_request import (
-    OversizedRequest,
-    quotes_of,
-    shorten_request,
-)
+from proxy.exchange.rounds.shorten_request import OversizedRequest, quotes_of, shorten_request
