@@ -33,7 +33,9 @@ VAGUE = ("told", "came", "heard", "kept", "parts", "line")
 """Locals that do not say what they hold."""
 TWIN_FIELDS = 6
 """Two records with so many fields in common are twins."""
-RECORDS = frozenset({"Struct", "TypedDict", "NamedTuple", "BaseModel", "StrictModel", "Input"})
+RECORDS = frozenset(
+    {"Struct", "TypedDict", "NamedTuple", "BaseModel", "StrictModel", "Input", "FrameEvent", "NewFrame"}
+)
 CONVENTIONAL = {"sqlalchemy": "sa"}
 """Aliases that everybody uses."""
 FOREIGN = frozenset(
