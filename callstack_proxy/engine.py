@@ -30,14 +30,11 @@ from proxy.exchange import (
     delete_expired,
     pipeline,
 )
-from proxy.store import ConversationCache, Store, open_store
+from proxy.store import ConversationCache, Store
+from proxy.store.sql import open_store
 from proxy.upstream import ContextWindows, Routes, Upstream
 
-PATHS: Mapping[str, str] = {
-    "chat": "/v1/chat/completions",
-    "messages": "/v1/messages",
-    "responses": "/v1/responses",
-}
+PATHS: Mapping[str, str] = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 """Where a client of each API posts its requests."""
 PRESENCE_LOCK = "running.lock"
 """In the data directory. A proxy that runs on it holds a shared lock on this file, and so does an open engine."""

@@ -34,7 +34,13 @@ from tests.forked_program import NUMBER_BYTES, read_number
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 60
-IMPORTED_LATE = ("proxy.store.database.migrate", "alembic.command", "tiktoken")
+IMPORTED_LATE = (
+    "callstack_proxy.cli.serve.command",
+    "proxy.store.database.migrate",
+    "proxy.store.sql",
+    "alembic.command",
+    "tiktoken",
+)
 """What commands import beside their own modules, when they come to need it."""
 STREAMS = ("stdin", "stdout", "stderr")
 
@@ -185,9 +191,21 @@ def imported_command_line() -> Callable[[], None]:
         import_module(name)
     build_routes()
     load_o200k()
+    compile_late_patterns()
     gc.collect()
     gc.freeze()  # or the first collection of every child copies the memory of all that was imported
     return command_line.main
+
+
+def compile_late_patterns() -> None:
+    """Else each child would compile those that it uses."""
+    from proxy.core.memo import late_pattern
+
+    kind = type(late_pattern(""))
+    for module in [module for name, module in sys.modules.items() if name.startswith("proxy.core.")]:
+        for pattern in [each for each in vars(module).values() if isinstance(each, kind)]:
+            for method in ("search", "match", "sub", "findall", "finditer"):
+                getattr(pattern, method)
 
 
 def end_with(main: Callable[[], None]) -> NoReturn:

@@ -21,7 +21,8 @@ from proxy.auth import (
     period_at,
 )
 from proxy.errors import BudgetReserved, BudgetSpent, BudgetUnknown, ModelNotAllowed, NotCounted, ProxyError, StoreError
-from proxy.store import MemoryStore, UsageRecord
+from proxy.store import UsageRecord
+from proxy.store.memory import MemoryStore
 
 NOW = datetime(2026, 2, 28, 23, 0, tzinfo=UTC)
 

@@ -11,8 +11,12 @@ SHIPPED = DOORS / "cli" / "demo" / "files"
 """Files that the demo copies; nothing of them is imported."""
 SPLIT = ("core", "management")
 """Packages that are only a folder of packages: each of those has a face of its own."""
-APART = ("proxy.config.runtime", "proxy.config.for_core")
-"""Modules apart from their face: a command reads a configuration without the store and the tools that these need."""
+APART = (
+    *("proxy.config.runtime", "proxy.config.for_core"),
+    *("proxy.store.sql", "proxy.store.memory", "proxy.store.database_errors"),
+)
+"""Modules apart from their face: a command reads a configuration without the store and the tools that the first need,
+and asks a running proxy without the database library that the others need."""
 
 
 def modules() -> Iterator[Path]:

@@ -40,7 +40,8 @@ from proxy.accounting import Receipt, Tariff, TokenCounter, age_days
 from proxy.config import Config, UpstreamSettings
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server import bind
-from proxy.store import RequestRecord, Store, all_conversations, as_store_error
+from proxy.store import RequestRecord, Store, all_conversations
+from proxy.store.database_errors import as_store_error
 from proxy.upstream import ConnectionPool, HttpUpstream, outgoing_headers, unavailable_reason
 
 MAX_REQUESTS_CHECKED = 1_000

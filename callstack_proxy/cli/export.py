@@ -15,14 +15,7 @@ from typing import Annotated
 
 import typer
 
-from callstack_proxy.cli.context import (
-    AsJson,
-    ConfigFile,
-    DataDirectory,
-    data_flag,
-    find_running_proxy,
-    settings_at,
-)
+from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, data_flag, find_running_proxy, settings_at
 from callstack_proxy.cli.output import align_columns, pluralize, print_error, print_json, print_line
 from callstack_proxy.cli.store_access import opened_store
 from callstack_proxy.management.export import (
@@ -41,7 +34,7 @@ from callstack_proxy.management.export import (
 from proxy.auth import LOCAL_TENANT
 from proxy.config import Config
 from proxy.errors import BadRequest, InvalidConfiguration, NotAllowed
-from proxy.store import copy_store, find_by_id, open_store
+from proxy.store import find_by_id
 
 DEFAULT_FORMAT = "ledger"
 """The format of who names none, as over HTTP: everything, and it comes back exactly."""
@@ -152,6 +145,8 @@ async def _import_conversation(settings: Config, tenant: str, place: Path) -> Im
         raise InvalidConfiguration("store: it is kept in memory, and would be gone with this command")
     if find_running_proxy(settings.data) is not None:
         raise NotAllowed(f"A proxy runs on {settings.data}. Stop it, import, start it again.", code="proxy_runs")
+    from proxy.store.sql import open_store  # as in `store_access`
+
     store = open_store(settings.store, settings.data)
     try:
         await store.start()
@@ -173,6 +168,8 @@ def migrate(
     source_settings = settings.model_copy(update={"store": source}) if source else settings
     if source_settings.store_path is not None and find_running_proxy(settings.data) is not None:
         raise NotAllowed(f"A proxy runs on {settings.data}. Stop it, migrate, start it again.", code="proxy_runs")
+    from proxy.store.sql import copy_store  # as in `store_access`
+
     started = time.monotonic()
     result = copy_store(source_settings.store, to, settings.data)
     if as_json:

@@ -15,7 +15,7 @@ from proxy.accounting import TokenCounter
 from proxy.config import Config
 from proxy.config.runtime import LiveSettings
 from proxy.errors import InvalidConfiguration, NotFound, StoreError
-from proxy.store import ConversationCache, Store, find_by_id, open_store
+from proxy.store import ConversationCache, Store, find_by_id
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -37,6 +37,8 @@ async def opened_store(config: Config) -> AsyncIterator[Store]:
         raise InvalidConfiguration(
             f"data: there is no store at {path} yet; run `callstack serve`, or name its directory with --data"
         )
+    from proxy.store.sql import open_store  # SQLAlchemy takes 0.3 s to import, which `--help` does not need
+
     store = open_store(config.store, config.data, sets_aside=False)
     try:
         await store.start()

@@ -18,7 +18,8 @@ from proxy.config import Config
 from proxy.config.runtime import LiveSettings
 from proxy.dialects import SliceCache
 from proxy.exchange import AppServices, Services, build_services
-from proxy.store import ConversationCache, MemoryStore
+from proxy.store import ConversationCache
+from proxy.store.memory import MemoryStore
 from proxy.upstream import ContextWindows, Routes
 
 TENANT = "replay"

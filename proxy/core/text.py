@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 
 CountTokens = Callable[[str], int]
 """Counts the tokens of a text."""
@@ -31,6 +32,13 @@ _COMMON = (
     "let say she too use that with have this will your from they been were into than then them when what which"
 )
 STOP_WORDS = frozenset(_COMMON.split())  # S1-58
+
+
+MAX_QUERY_WORDS = 64
+"""Words of a query that count, from its beginning."""
+_UNSPACED_SCRIPTS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
+"""Characters of scripts without spaces between words; each counts as one word."""
+_WORD = re.compile(f"[{_UNSPACED_SCRIPTS}]|[^\\W_{_UNSPACED_SCRIPTS}]+")
 
 
 BASE64_MARKERS = (";base64,", 'data":"')
@@ -345,3 +353,13 @@ def _attributes(attributes: Mapping[str, str]) -> str:
 def dollar_decimals(amounts: Iterable[float]) -> int:
     """Decimals of amounts in USD that stand together: two where the largest is a dollar or more, else four."""
     return 2 if max(map(abs, amounts), default=0.0) >= 1 else 4
+
+
+def words_in(text: str) -> list[str]:
+    """Words of the text in lower case, in order: `rate_limit(src/a.py)` has five."""
+    return _WORD.findall(text.casefold())
+
+
+def query_words(query: str) -> list[str]:
+    """The words of a query that count, without repetition."""
+    return list(islice(dict.fromkeys(words_in(query)), MAX_QUERY_WORDS))

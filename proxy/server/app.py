@@ -80,7 +80,8 @@ from proxy.server.replica_news import ReplicaNews
 from proxy.server.runner import OTHER_USER_KEY
 from proxy.server.running_app import BuildMounted, Mounted, RunningApp
 from proxy.server.upstream_loop import new_hop
-from proxy.store import ConversationCache, Health, Store, open_store
+from proxy.store import ConversationCache, Health, Store
+from proxy.store.sql import open_store
 from proxy.telemetry import EventBus, EventFileWriter, Metrics, health_view, open_tracer
 from proxy.upstream import ContextWindows, RawHeaders, Routes
 

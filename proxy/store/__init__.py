@@ -1,9 +1,9 @@
 """Append-only storage of conversations and requests, and the cache of conversations over it. `Store` is the interface;
-`open_store` opens the configured one."""
+`sql.open_store` opens the configured one. Import `sql`, `memory` and `database_errors` by their names: they need
+SQLAlchemy, and a command that asks a running proxy does not."""
 
 from proxy.store import find_by_id
 from proxy.store.conversation_cache import CachedConversation, ConversationCache, ConversationQuery, StoredCandidates
-from proxy.store.database_errors import as_store_error
 from proxy.store.find_by_id import (
     ConversationUnreadable,
     all_path_states,
@@ -18,6 +18,7 @@ from proxy.store.find_by_id import (
     translate_read_errors,
 )
 from proxy.store.interface import (
+    RESERVATION_LEASE_S,
     AnchorRecord,
     Body,
     BudgetState,
@@ -44,8 +45,3 @@ from proxy.store.interface import (
     find_conversation,
     quote_reference,
 )
-from proxy.store.memory import MemoryStore
-from proxy.store.read import rebuild_ledger
-from proxy.store.reservations import RESERVATION_LEASE_S
-from proxy.store.search_index import query_words, words_in
-from proxy.store.sql import copy_store, open_store

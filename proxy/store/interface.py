@@ -22,6 +22,8 @@ from proxy.errors import NotFound, StoreError
 Body = tuple[bytes, ...]
 """A request body in pieces; joined they are its bytes. A long piece (a message) is stored once, however often it is
 sent."""
+RESERVATION_LEASE_S = 30.0
+"""How long a reservation outlives a proxy that was killed."""
 
 
 class AnchorRecord(msgspec.Struct, frozen=True):

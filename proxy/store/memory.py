@@ -10,7 +10,17 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from proxy.core.ledger import Conversation, Entry, Ledger, LedgerEvent, LedgerItem, Message, QueuedMessage, Round
+from proxy.core.ledger import (
+    Conversation,
+    Entry,
+    Ledger,
+    LedgerEvent,
+    LedgerItem,
+    Message,
+    QueuedMessage,
+    Round,
+    rebuild_ledger,
+)
 from proxy.errors import StoreError
 from proxy.store.commit import ConversationKey, memory_size_of, without_bodies
 from proxy.store.interface import (
@@ -32,7 +42,6 @@ from proxy.store.interface import (
     StoredRequest,
     UsageRecord,
 )
-from proxy.store.read import rebuild_ledger
 from proxy.store.search_index import frame_key_of, search_rows
 from proxy.store.tasks_view import task_rows_of
 

@@ -15,14 +15,10 @@ from sqlalchemy.engine import Row
 
 from proxy.core.ledger import (
     Conversation,
-    Entry,
     Ledger,
-    LedgerEvent,
     LedgerItem,
     Message,
-    QueuedMessage,
-    Round,
-    Thread,
+    rebuild_ledger,
 )
 from proxy.errors import StoreError
 from proxy.store import rows, schema
@@ -37,41 +33,6 @@ from proxy.store.interface import (
     WrittenRows,
 )
 from proxy.store.statements import MAX_ANCHORS, QueryBatch, chunks, driver_of, statements_for
-
-
-def rebuild_ledger(conversation: Conversation, values: Iterable[LedgerItem]) -> Ledger:
-    """`values` in writing order. One that comes before the value it depends on is added after it."""
-    ledger = Ledger(conversation)
-    waiting = list(values)
-    while waiting:
-        left = [value for value in waiting if not _try_add(ledger, value)]
-        if len(left) == len(waiting):
-            break
-        waiting = left
-    return ledger
-
-
-def _try_add(ledger: Ledger, value: LedgerItem) -> bool:
-    """False if something that `value` depends on is missing."""
-    match value:
-        case Entry():
-            if value.parent and value.parent not in ledger.entries:
-                return False
-            ledger.add_entry(value)
-        case Round():
-            if value.turn not in ledger.entries:
-                return False
-            ledger.add_round(value)
-        case LedgerEvent():
-            if value.entry not in ledger.entries:
-                return False
-            ledger.add_event(value)
-        case Thread():
-            ledger.threads[value.id] = value
-        case QueuedMessage():
-            ledger.queue[value.id] = value
-    return True
-
 
 LEDGER_TABLES = (schema.entries, schema.rounds, schema.events, schema.threads, schema.queued)
 _LAST_CHARACTER = "\U0010ffff"

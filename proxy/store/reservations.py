@@ -14,14 +14,19 @@ from typing import Any, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from proxy.store.commit import Batch
-from proxy.store.interface import BudgetState, ReservationEnd, ReservationRecord, Settlement, UsageRecord
+from proxy.store.interface import (
+    RESERVATION_LEASE_S,
+    BudgetState,
+    ReservationEnd,
+    ReservationRecord,
+    Settlement,
+    UsageRecord,
+)
 from proxy.store.rows import escape_text
 from proxy.store.statements import pipelined
 
 Result = TypeVar("Result")
 
-RESERVATION_LEASE_S = 30.0
-"""How long a reservation outlives a proxy that was killed."""
 LOCK_WAIT_MS = 1_500
 """Who holds the lock needs no further word of its proxy, so nobody waits longer but where the server stands."""
 NO_MORE_TOKENS = 1 << 53

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import heapq
 import operator
-import re
 import sqlite3
 import struct
 import threading
@@ -25,6 +24,7 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, RowMapping, Select, and_, delete, select
 
 from proxy.core.frames import STATUSES, Status
+from proxy.core.text import query_words, words_in
 from proxy.errors import StoreError
 from proxy.store import rows, schema
 from proxy.store.delete import BeginWrite
@@ -32,8 +32,6 @@ from proxy.store.interface import EmbeddableFrame, FinishedFrame, FrameSearchRes
 
 MAX_INDEXES = 16
 """Most recently used indexes that are kept; about 3 MB for each thousand finished frames."""
-MAX_QUERY_WORDS = 64
-"""Words of a query that count, from its beginning."""
 MAX_OUTDATED_ROWS = 1_000
 """Outdated rows in an index before it is rebuilt, or as many as it has current ones, if that is more."""
 COLUMN_WEIGHTS = {"title": 4.0, "criteria": 2.0, "results": 1.0, "noted": 2.0}
@@ -42,25 +40,12 @@ TOKENIZER = "porter unicode61"
 INSERT_SQL = f"INSERT INTO frames (rowid, {', '.join(COLUMN_WEIGHTS)}) VALUES (?, ?, ?, ?, ?)"  # noqa: S608 - constants
 BM25_WEIGHTS = ", ".join(map(str, COLUMN_WEIGHTS.values()))
 RANKED_SQL = f"SELECT rowid FROM frames WHERE frames MATCH ? ORDER BY bm25(frames, {BM25_WEIGHTS}), rowid DESC"  # noqa: S608 - constants
-_UNSPACED_SCRIPTS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uac00-\ud7af"
-"""Characters of scripts without spaces between words; each counts as one word."""
-_WORD = re.compile(f"[{_UNSPACED_SCRIPTS}]|[^\\W_{_UNSPACED_SCRIPTS}]+")
 
 MAX_COMPARED = 5_000
 """Newest vectors that a query is compared with: of 1,536 numbers each, 0.3 s of CPU in a thread."""
 
 FrameKey = tuple[str, str, str]
 TaskRow = rows.RowValues | RowMapping
-
-
-def words_in(text: str) -> list[str]:
-    """Words of the text in lower case, in order: `rate_limit(src/a.py)` has five."""
-    return _WORD.findall(text.casefold())
-
-
-def query_words(query: str) -> list[str]:
-    """The words of a query that count, without repetition."""
-    return list(islice(dict.fromkeys(words_in(query)), MAX_QUERY_WORDS))
 
 
 def frame_key_of(row: TaskRow) -> FrameKey:

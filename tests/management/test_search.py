@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from callstack_proxy.management.views import search_frames
-from proxy.store import FrameSearchResult, FrameVector, QueryVector, open_store
+from proxy.store import FrameSearchResult, FrameVector, QueryVector
+from proxy.store.sql import open_store
 from tests.store.values import worked
 
 pytestmark = pytest.mark.rows("S2-45", "X-68")

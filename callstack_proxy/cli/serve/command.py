@@ -18,20 +18,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from callstack_proxy.cli.context import (
     VIEWER,
-    ConfigFile,
-    DataDirectory,
     ServerInfo,
     console_url,
     fingerprint_of,
     hold_presence,
     is_alive,
-    load_settings,
     prepare_data_directory,
     read_server_file,
     remove_server_file,
@@ -41,7 +35,7 @@ from callstack_proxy.cli.output import print_line
 from callstack_proxy.cli.serve.log_output import BufferedStreamHandler, configure_logging
 from callstack_proxy.cli.serve.workers import Worker, Workers, worker_from
 from callstack_proxy.management.mount import build_management
-from proxy.config import Config, Mode, parse_assignments
+from proxy.config import Config, Mode
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server import ServerHooks, base_url, bind, build_app
 from proxy.server import serve as run_server
@@ -60,30 +54,8 @@ MODE_NOTES: Mapping[Mode, str] = {
 """What each unusual mode does."""
 
 
-def serve(
-    config: ConfigFile = None,
-    upstream: Annotated[str | None, typer.Option(help="Base URL of the provider, with or without /v1.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
-    data: DataDirectory = None,
-    mode: Annotated[str | None, typer.Option(help="off, shadow, passive or active.")] = None,
-    assigned: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of proxy.yaml.")
-    ] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Processes; more than 1 need store: postgresql://...")] = 1,
-    log_format: Annotated[
-        str | None, typer.Option(help="text, json, or auto: short lines on a terminal, json elsewhere.")
-    ] = None,
-    agents: Annotated[
-        Path | None, typer.Option(hidden=True, help="End when nobody holds a lock on this file; for `wrap`.")
-    ] = None,
-) -> None:
-    """Run the proxy."""
-    named = {"upstream": upstream, "host": host, "port": port, "data": str(data) if data else None, "mode": mode}
-    named["log_format"] = log_format
-    settings = load_settings(
-        config, parse_assignments(assigned or ()) | {k: v for k, v in named.items() if v is not None}
-    )
+def serve(settings: Config, workers: int, agents: Path | None) -> None:
+    """Run the proxy until a signal."""
     if not settings.upstreams:
         raise InvalidConfiguration("upstreams: there is none; name one with --upstream URL or in proxy.yaml")
     if workers > 1 and not settings.is_store_shared:

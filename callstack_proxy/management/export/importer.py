@@ -14,7 +14,17 @@ from callstack_proxy.management.export.jetbox import read_jetbox_layout
 from callstack_proxy.management.export.ledger import is_ledger_export, read_records
 from callstack_proxy.management.export.rebuild import rebuild_records
 from callstack_proxy.management.export.stack_layout import STATE_FILE, read_stack_layout
-from proxy.core.ledger import Conversation, Entry, EntryKind, Ledger, Message, ModelResponse, Round, response_id_of
+from proxy.core.ledger import (
+    Conversation,
+    Entry,
+    EntryKind,
+    Ledger,
+    Message,
+    ModelResponse,
+    Round,
+    rebuild_ledger,
+    response_id_of,
+)
 from proxy.core.matching import lookup_keys
 from proxy.errors import NotAllowed
 from proxy.store import (
@@ -26,7 +36,6 @@ from proxy.store import (
     Store,
     all_path_states,
     newest_path_state,
-    rebuild_ledger,
 )
 
 _ANY_ANSWER = Message("assistant", b"", "")

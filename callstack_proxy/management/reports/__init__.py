@@ -15,13 +15,7 @@ from callstack_proxy.management.reports.plan_totals import (
     plan_words,
     sum_plans,
 )
-from callstack_proxy.management.reports.proof import (
-    ComparedMeasure,
-    Proof,
-    SessionCounts,
-    compare_groups,
-    format_proof,
-)
+from callstack_proxy.management.reports.proof import ComparedMeasure, Proof, SessionCounts, compare_groups, format_proof
 from callstack_proxy.management.reports.read_again import ReadAgain
 from callstack_proxy.management.reports.reasons import (
     STATUS_MEANINGS,

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from callstack_proxy.management.views.project_memory import FrameEvidence, ProjectConversations, frame_evidence
 from proxy.core.observers import ToolRoles
-from proxy.core.text import cut_at_word
+from proxy.core.text import cut_at_word, query_words, words_in
 from proxy.errors import NotFound
 from proxy.store import (
     ConversationUnreadable,
@@ -21,8 +21,6 @@ from proxy.store import (
     Store,
     TenantScope,
     ledger_with_frame,
-    query_words,
-    words_in,
 )
 
 MAX_RESULTS = 100

@@ -48,6 +48,7 @@ from proxy.core.ledger.ledger import (
     is_silent,
     message_id,
     provider_compactions_in,
+    rebuild_ledger,
     response_id_of,
     turn_id,
     visible_calls,

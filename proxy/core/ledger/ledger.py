@@ -287,6 +287,40 @@ class Ledger:
         return next((e for e in reversed(self.entries.values()) if not e.is_overlay), None)
 
 
+def rebuild_ledger(conversation: Conversation, values: Iterable[LedgerItem]) -> Ledger:
+    """`values` in writing order. One that comes before the value it depends on is added after it."""
+    ledger = Ledger(conversation)
+    waiting = list(values)
+    while waiting:
+        left = [value for value in waiting if not _try_add(ledger, value)]
+        if len(left) == len(waiting):
+            break
+        waiting = left
+    return ledger
+
+
+def _try_add(ledger: Ledger, value: LedgerItem) -> bool:
+    """False if something that `value` depends on is missing."""
+    match value:
+        case Entry():
+            if value.parent and value.parent not in ledger.entries:
+                return False
+            ledger.add_entry(value)
+        case Round():
+            if value.turn not in ledger.entries:
+                return False
+            ledger.add_round(value)
+        case LedgerEvent():
+            if value.entry not in ledger.entries:
+                return False
+            ledger.add_event(value)
+        case Thread():
+            ledger.threads[value.id] = value
+        case QueuedMessage():
+            ledger.queue[value.id] = value
+    return True
+
+
 def _round_bytes(done: Round, *, is_shared: bool = False) -> int:
     """Estimated memory of a round; `is_shared`: another round holds its response."""
     size = ROUND_BYTES if is_shared else ROUND_BYTES + done.spoken.memory_bytes

@@ -21,7 +21,8 @@ from rich.cells import cell_len
 
 from callstack_proxy.cli import demo
 from proxy.accounting.model_facts import MODELS_FILE, built_in_rows, read_facts, write_facts
-from proxy.store import UsageRecord, open_store
+from proxy.store import UsageRecord
+from proxy.store.sql import open_store
 from tests.cli.snapshots.demo_session import play_demo
 from tests.forked_commands import environment, run_command
 from tests.management.api.small_ledger import written

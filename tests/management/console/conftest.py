@@ -15,7 +15,7 @@ import pytest
 
 from proxy.auth import issue_key
 from proxy.operator_token import console_code
-from proxy.store import open_store
+from proxy.store.sql import open_store
 from tests.management.api.small_ledger import Written, written
 from tests.wire.proxied import TOKEN, ServedProxy
 from tests.wire.talking import ReceivedAnswer, ask

@@ -29,10 +29,10 @@ from proxy.core.frames.events import (
     RootStarted,
 )
 from proxy.core.frames.tree import Frame, Status, Tree
+from proxy.core.ledger import rebuild_ledger
 from proxy.core.ledger.ledger import EntryKind
 from proxy.core.ledger.messages import Call
 from proxy.store.interface import LedgerRecord
-from proxy.store.read import rebuild_ledger
 from tests.management.api.small_ledger import CLOCK, Writing, message
 from tests.management.export.conftest import ExportStores, Json, Small, document, files_in, lines
 

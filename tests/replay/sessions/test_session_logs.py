@@ -17,7 +17,7 @@ from callstack_proxy.replay.recording_formats import read_recordings
 from callstack_proxy.replay.sessions import format_of, session_formats
 from callstack_proxy.replay.sessions.claude_code import CLAUDE_CODE
 from proxy.accounting import TokenCounter
-from proxy.store import MemoryStore
+from proxy.store.memory import MemoryStore
 from tests.replay.sessions.logs import PART, START, claude_lines, claude_log, codex_log, lines, opencode_log
 
 Json = dict[str, Any]
