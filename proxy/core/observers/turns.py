@@ -115,9 +115,7 @@ def _is_continuing_order(rest: str) -> bool:
     """Whether an order adds to the work before it: it opens so, or it is short and points back. A relative pronoun
     points at nothing, and neither does an article, unless hardly anything else is said."""
     is_round_off = _ROUND_OFF.match(rest) and len(_lowercase_words(rest)) <= MAX_REFERRING_ORDER_WORDS
-    verb = None if _TRANSITION.match(rest) else _INSTRUCTION.match(rest)  # "Now document it, ..." is the next thing
-    acts_on_it = verb and _OBJECT_SAID_BEFORE.match(rest, verb.end())
-    return bool(_ADDITION.match(rest) or is_round_off or acts_on_it) or _points_back(rest)
+    return bool(_ADDITION.match(rest) or is_round_off) or _points_back(rest)
 
 
 def _points_back(rest: str) -> bool:
@@ -537,7 +535,6 @@ _ORDER_ENDING = late_pattern(
 )
 _NAMED_THING = late_pattern(r"\b(?:the|an?|my|our|your|all|every|each)\s\w+", re.IGNORECASE)
 _PRONOUN = late_pattern(r"\b(?:its?|they|them|their)\b", re.IGNORECASE)
-_OBJECT_SAID_BEFORE = late_pattern(r"\s?(?:it|them)\b", re.IGNORECASE)  # "Yes, add it that way, with tests: ..."
 _NO_VERBS = frozenset(PHRASES.no_verbs.spaced.split())
 _ANNOUNCING_MARKS = (":", "\uff1a", "-", "\u2013", "\u2014")
 _OPENING_MARKS = " \t\r\n,.;!\u3001\uff0c" + "".join(_ANNOUNCING_MARKS)
