@@ -220,6 +220,7 @@ _CLIENT_TEXT = late_pattern(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
+_INTERRUPTION = late_pattern(r"^[ \t]*\[Request interrupted by user[^\]\n]{0,40}\][ \t]*$", re.MULTILINE)
 _CLIENT_MESSAGE = late_pattern(
     r"\s*(?:<session_context>\s*)?This is the [\w .-]{0,40}\. We are setting up the context for our chat\."
     r"|\s*<system>(?:(?!</?system>).)*</system>\s*\Z",
@@ -303,8 +304,15 @@ def order_of(text: str) -> str:
 def _without_markup(text: str) -> str:
     """Empty, too, where nothing is said but where the user works, and with what."""
     own = _SLASH_COMMAND.sub("", _IMAGE_PATH.sub("", without_client_elements(text, 4 * MAX_TURN_TEXT_LENGTH)).strip())
-    own = own[:MAX_TURN_TEXT_LENGTH].strip()
+    own = _behind_interruption(own)[:MAX_TURN_TEXT_LENGTH].strip()
     return own if _WRAPPER.sub(_closed_element_removed, own).strip() else ""
+
+
+def _behind_interruption(text: str) -> str:
+    """What was asked in place of a request that the user stopped: Claude Code joins both into one message, with a mark
+    between. A mark at the beginning stopped the work before, which what follows goes on with."""
+    stopped, *asked = (each.strip() for each in _INTERRUPTION.split(text))
+    return next((words for words in reversed(asked) if words), stopped) if stopped else text
 
 
 _strip_client_markup = TextCache(_without_markup, MAX_CACHED_CHARACTERS)
@@ -389,7 +397,8 @@ def task_text_of(text: str) -> str:
     if _CLIENT_MESSAGE.match(text):
         return ""
     text = _IMAGE_PATH.sub("", _SLASH_COMMAND.sub("", text.lstrip())).strip() or text
-    text = said = _NO_TASK.sub("", _WRAPPER.sub("", _CLIENT_ELEMENT.sub("", _marked_words(text)))).strip()
+    words = _WRAPPER.sub("", _CLIENT_ELEMENT.sub("", _marked_words(text)))
+    text = said = _NO_TASK.sub("", _behind_interruption(words)).strip()
     if _CLIENT_TEXT.match(text):
         return ""
     while (before := _BEFORE_TASK.match(said)) and not _is_order(_without_acknowledgement(before[0])):

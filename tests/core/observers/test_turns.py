@@ -98,6 +98,8 @@ def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
         ("# AGENTS.md instructions for /srv\n\n<INSTRUCTIONS>\nBe brief.\n</INSTRUCTIONS>", ""),
         ("/workspace/shop/cart.py\nAdd a discount to it", "Add a discount to it"),
         ("[Request interrupted by user]", ""),
+        ("commit this\n\n[Request interrupted by user]\n\nWhat does the stop hook do?", "What does the stop hook do?"),
+        ("commit this\n\n[Request interrupted by user for tool use]", "commit this"),
         ("Base directory for this skill: /srv/skills/plan\n\nWrite the plan.", ""),
         (
             "The totals are wrong. Please recompute all totals in cart.py.",
