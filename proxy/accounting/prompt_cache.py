@@ -2,7 +2,8 @@
 
 A request is a chain of pieces, each an identity and its tokens: tools and system text first, then one per message. A
 piece is cached only behind the same pieces as before, and until the tariff's lifetime has passed without a use.
-Memory is bounded; times are ms and come in as arguments.
+Memory is bounded; times are ms and come in as arguments. Receipts ask it; whether a fold finds a cold cache is
+decided by `proxy/exchange/thread/gate_prices.py`.
 """
 
 from __future__ import annotations

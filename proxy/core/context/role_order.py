@@ -2,7 +2,8 @@
 
 `append_notes_to_results` is for models that take no user message behind a tool result. `alternate_roles` is for chat
 templates that want an answer in words between two user messages; calls and results do not count for them. A client's
-own order of roles is never mended: without us the model would have got it too.
+own order of roles is never mended: without us the model would have got it too. Which model is strict is decided by
+`context_form_for` in `proxy/exchange/thread/context_policy.py`.
 """
 
 from __future__ import annotations

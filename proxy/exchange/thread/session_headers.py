@@ -1,7 +1,8 @@
 """What clients tell of themselves in headers: session ids (measured, CLIENTS.md sections 1 and 8), and their name.
 
 A session header names a thread; a parent or agent header marks it as delegated. Cache keys and request ids do not
-count, because clients share or repeat them.
+count, because clients share or repeat them. The cache of conversations offers only those of the same session; which of
+them it is, their content decides.
 """
 
 from __future__ import annotations

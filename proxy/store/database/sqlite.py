@@ -49,7 +49,8 @@ SET_ASIDE_SUFFIX = ".corrupt-"
 
 
 class SqliteFile(Database):
-    """One file with its connections. One process owns it, so nobody announces and nobody listens."""
+    """One file with its connections. One process owns it, by a lock that `serve` holds, so nobody announces and
+    nobody listens."""
 
     def __init__(self, path: Path, *, now: Callable[[], float] = time.time, sets_aside: bool = True) -> None:
         super().__init__(may_set_aside=sets_aside)
