@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -47,15 +48,29 @@ def commit_with_an_older_schema() -> str:
     return f"{newest}~1" if newest else "HEAD~1"
 
 
+def describe(folder: Path) -> None:
+    """Writes beside the code what an installer would: which commands it has, and where. What is installed here are the
+    commands of this version."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    installed = folder / "callstack_proxy-0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0\n")
+    groups = project.get("entry-points", {}).items()
+    rows = [f"[{group}]\n" + "".join(f"{name} = {place}\n" for name, place in each.items()) for group, each in groups]
+    (installed / "entry_points.txt").write_text("\n".join(rows))
+
+
 @pytest.fixture(params=[commit_before, commit_with_an_older_schema])
 def earlier(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A folder with the earlier version."""
     folder = tmp_path / "earlier"
     version = request.param()
-    there = git("ls-tree", "--name-only", version, "proxy", "callstack_proxy", "proxy.yaml").decode().split()
+    parts = ("proxy", "callstack_proxy", "proxy.yaml", "pyproject.toml")
+    there = git("ls-tree", "--name-only", version, *parts).decode().split()
     archive = git("archive", "--format=tar", version, *there)
     with tarfile.open(fileobj=io.BytesIO(archive)) as packed:
         packed.extractall(folder, filter="data")
+    describe(folder)
     where = [sys.executable, "-c", "import proxy; print(proxy.__file__)"]
     found = subprocess.run(where, cwd=folder, capture_output=True, text=True, check=True, timeout=60).stdout
     assert Path(found.strip()).is_relative_to(folder), "this version would stand for the earlier one"
