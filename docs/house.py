@@ -412,7 +412,7 @@ def lines_of(sources: Iterable[Source]) -> int:
 LIMITS = {
     "lines of the engine": 67_600,
     "modules of the engine": 353,
-    "lines beside it": 31_900,
+    "lines beside it": 31_950,
     "modules beside it": 216,
     "functions, p50 of lines": 7,
     "functions, p90 of lines": 18,

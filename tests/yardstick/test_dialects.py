@@ -18,8 +18,10 @@ from proxy.config.sources import load_config
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "trajectories"
 NEAR = 0.02
-"""How far the share of the cost that is left may lie from that of chat completions. Where reasoning is bound to its
-prefix, no steps are kept behind a cut, which leaves a little less."""
+"""How far the shares of the cost that is left may lie apart where open work was cut as often."""
+CUT_LESS = 0.12
+"""The same where it was not: where reasoning is bound to its prefix, no steps are kept behind a cut, so that it pays
+earlier. One of these recordings is cut at its request 33 there (0.574, 0.577 left), and in chat only later (0.680)."""
 BYTES = (45_000, 60_000)
 """Size of the recordings that are played, packed: long enough to be folded, short enough to be quick."""
 PLAYED = 3
@@ -47,7 +49,10 @@ def test_the_same_is_saved_in_every_api() -> None:
     for file in files:
         told = {dialect: played(file, dialect) for dialect in APIS}
         shares = {dialect: share(one.row) for dialect, one in told.items()}
-        assert max(shares.values()) - min(shares.values()) < NEAR, (file.name, shares)
+        cuts = {dialect: one.events.get("parted", 0) for dialect, one in told.items()}
+        apart = max(shares.values()) - min(shares.values())
+        assert apart < (NEAR if len(set(cuts.values())) == 1 else CUT_LESS), (file.name, shares, cuts)
+        assert abs(shares["messages"] - shares["responses"]) < NEAR, (file.name, shares)
         assert {one.unequal for one in told.values()} == {0}
         assert not [s for one in told.values() for s in one.statuses if s.startswith(("bypass", "error"))]
         folded += told["messages"].events.get("folded", 0)
