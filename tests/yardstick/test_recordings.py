@@ -46,8 +46,8 @@ SAVED = {
         "peak_max": 66_000,
     },
 }
-"""At most this much of what the untouched run costs and sends, by kind of work. On a machine that does nothing else it is
-0.544 and 0.470; with four workers on two cores, where some requests pass because we are late, 0.551 and 0.478."""
+"""At most this much of what the untouched run costs and sends, by kind of work. On a machine that does nothing else it
+is 0.544 and 0.470; with four workers on two cores, where some requests pass because we are late, 0.551 and 0.478."""
 KEPT = {
     "all": {"far_recall": 0.92, "recall": 0.975, "retrievable": 1.0, "findable": 0.997, "user_facts": 1.0},
     "interactive": {"far_recall": 0.90},
