@@ -140,9 +140,8 @@ def write_server_file(data: Path, server: ServerInfo) -> None:
         with os.fdopen(handle, "w", encoding="utf-8") as output:
             json.dump(asdict(server), output)
         Path(temporary).replace(data / SERVER_FILE)
-    except BaseException:  # as on a full disk: no copy stays
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    finally:
+        Path(temporary).unlink(missing_ok=True)  # there still where writing failed, as on a full disk
 
 
 def remove_server_file(data: Path, server: ServerInfo) -> None:

@@ -256,7 +256,7 @@ def misbehaving(first: bytes, then: bytes) -> Iterator[tuple[str, bytearray]]:
 def test_whatever_a_squatter_answers_the_question_ends_without_the_token(
     manner: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ask_proxy, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(ask_proxy, "TIMEOUT_S", 0.3)  # the same wait, shorter: nine manners would take half a minute
     with misbehaving(*MANNERS[manner]) as (url, got):
         began = time.monotonic()
         with pytest.raises((NotProven, TimeoutError, ConnectionError)):
