@@ -410,9 +410,9 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 
 LIMITS = {
-    "lines of the engine": 67_600,
-    "modules of the engine": 353,
-    "lines beside it": 31_950,
+    "lines of the engine": 67_346,
+    "modules of the engine": 351,
+    "lines beside it": 32_180,
     "modules beside it": 216,
     "functions, p50 of lines": 7,
     "functions, p90 of lines": 18,

@@ -3,8 +3,11 @@ the time at which the block was rendered, or of now if there is none."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Literal, cast
 
+import msgspec
 from msgspec.structs import asdict
 from typing_extensions import TypedDict
 
@@ -12,16 +15,50 @@ from callstack_proxy.management.views.as_of import ledger_at
 from callstack_proxy.management.views.contexts import BudgetsView, active_block, budgets_view
 from proxy.config import Config
 from proxy.config.for_core import tool_settings
-from proxy.core.context import MINIMUM_RELEVANCE, ExplainedAncestor, ExplainedSibling, explain_block
-from proxy.core.frames import BlockRenewed, FrameActivated, FramePushed, PathState, Tree, decode_event, replay
+from proxy.core.context import (
+    MAX_FRAME_TOKENS,
+    MINIMUM_RELEVANCE,
+    FrameSurroundings,
+    ancestor_score_parts,
+    finished_siblings,
+    frame_element,
+    keywords_of,
+    score_shared_words,
+    sibling_attributes,
+    sibling_base_score,
+    surroundings_of,
+)
+from proxy.core.frames import (
+    BlockRenewed,
+    Frame,
+    FrameActivated,
+    FramePushed,
+    PathState,
+    Tree,
+    decode_event,
+    path_to,
+    replay,
+)
 from proxy.core.ledger import Ledger, LedgerEvent
 from proxy.core.text import CountTokens
 
 InclusionReason = Literal[
-    "root", "parent", "score", "retried", "words", "newest", "other words", "no room", "in view", "view"
+    "root",  # the goal always stands
+    "parent",  # so does the frame above
+    "score",  # an ancestor that fitted, the best first
+    "retried",  # the attempt before this one
+    "words",  # what it is about has to do with the frame
+    "newest",  # one of the three newest
+    "other words",  # left out: it has too little to do with the frame, and newer ones there are
+    "no room",  # left out: others took the budget
+    "in view",  # left out: the parent's context, which a fork has, tells of it
+    "view",  # left out: the minimal view does not tell of it
 ]
+"""Why a frame is in a block or left out."""
 EVENTS_WITH_BLOCK = ("pushed", "activated", "block renewed")
 """Kinds of events that carry a block."""
+MINIMAL_BLOCK_TAG = re.compile(r'<stack-context [^>]*\bview="minimal"')
+"""The minimal form, which shows no siblings."""
 
 
 class AncestorScoreView(TypedDict):
@@ -98,7 +135,7 @@ def explanation_view(
     frame = path_state.tree.active
     event = _event_with_block(ledger, frame, block) if was_told else None
     tree, at = (_tree_at(ledger, event), event.created) if event else (path_state.tree, now)
-    explanation = explain_block(tree, frame, at, block, count)
+    ancestors, siblings = explain_block(tree, frame, at, block, count)
     return {
         "conversation": ledger.conversation.id,
         "frame": frame,
@@ -106,8 +143,8 @@ def explanation_view(
         "at": event.created if event else None,
         "budgets": budgets_view(tool_settings(config).budgets),
         "minimum_relevance": MINIMUM_RELEVANCE,
-        "ancestors": [_ancestor(relative) for relative in explanation.ancestors],
-        "siblings": [_sibling(relative) for relative in explanation.siblings],
+        "ancestors": ancestors,
+        "siblings": siblings,
     }
 
 
@@ -132,31 +169,110 @@ def _tree_at(ledger: Ledger, event: LedgerEvent) -> Tree:
     return replay(past, past.path(event.entry), {}).tree
 
 
-def _ancestor(ancestor: ExplainedAncestor) -> AncestorView:
+def explain_block(
+    tree: Tree, frame: str, now: int, block: str, count: CountTokens
+) -> tuple[list[AncestorView], list[SiblingView]]:
+    """Explain `block`. `tree` is the state just after the frame began; `now` is the time of entry in ms."""
+    surroundings = surroundings_of(tree, frame, now)
+    reader = _BlockReader(block[max(0, block.rfind("<stack-context ")) :], count)  # before it: the earlier attempt
+    above = [_ancestor(surroundings, reader, depth) for depth in range(1, len(surroundings.lineage) + 1)]
+    levels = enumerate(finished_siblings(tree, path_to(tree, frame)))
+    ranked = sorted(
+        ((level, sibling) for level, found in levels for sibling in found),
+        key=lambda each: (each[0], -surroundings.scores[each[1].id].total, -each[1].order),
+    )
+    return (
+        sorted(above, key=lambda view: (view["why"] != "parent", -view["score"], view["depth"])),
+        [_sibling(surroundings, reader, sibling, level) for level, sibling in ranked],
+    )
+
+
+class _BlockReader(msgspec.Struct, frozen=True):
+    """Reads frames out of a block. All text in a block is escaped, so no quoted text can look like a frame element."""
+
+    block: str
+    count: CountTokens
+
+    def element_of(self, frame: Frame) -> str:
+        """The element of a frame without its children; empty if the frame is not in the block."""
+        start_tag = re.search(rf'<([a-z-]+)(?: [a-z-]+="[^"]*")*? (?:id|ref)="{re.escape(frame.id)}"[^>]*>', self.block)
+        if start_tag is None:
+            return ""
+        end = re.compile(rf"<child |</{start_tag[1]}>").search(self.block, start_tag.end())
+        if end is None:
+            return self.block[start_tag.start() :]
+        return self.block[start_tag.start() : end.start() if end[0].startswith("<child") else end.end()]
+
+    def frame_tokens(self, frame: Frame, attributes: Mapping[str, str]) -> int:
+        return self.count(self.element_of(frame) or frame_element(frame, attributes, MAX_FRAME_TOKENS, self.count))
+
+    @property
+    def is_of_fork(self) -> bool:
+        """Whether it tells of no finished sibling, as the block of a fork."""
+        return "<completed-siblings" not in self.block
+
+    @property
+    def is_minimal(self) -> bool:
+        return MINIMAL_BLOCK_TAG.search(self.block) is not None
+
+
+def _ancestor(surroundings: FrameSurroundings, reader: _BlockReader, depth: int) -> AncestorView:
+    frame = surroundings.lineage[depth - 1]
+    parts = ancestor_score_parts(frame, depth, surroundings.ages_hours[frame.id])
+    kept = bool(reader.element_of(frame))
     return {
-        "frame": ancestor.frame.id,
-        "title": ancestor.frame.title,
-        "status": str(ancestor.frame.status),
-        "depth": ancestor.depth,
-        "kept": ancestor.kept,
-        "why": ancestor.why.value,
-        "tokens": ancestor.tokens,
-        "score": ancestor.score,
-        "parts": cast(AncestorScoreView, asdict(ancestor.parts)),
+        "frame": frame.id,
+        "title": frame.title,
+        "status": str(frame.status),
+        "depth": depth,
+        "kept": kept,
+        "why": _ancestor_reason(surroundings, reader, depth, kept=kept),
+        "tokens": reader.frame_tokens(frame, {"id": frame.id, "status": frame.status}),
+        "score": parts.total,
+        "parts": cast(AncestorScoreView, asdict(parts)),
     }
 
 
-def _sibling(sibling: ExplainedSibling) -> SiblingView:
+def _ancestor_reason(
+    surroundings: FrameSurroundings, reader: _BlockReader, depth: int, *, kept: bool
+) -> InclusionReason:
+    if not kept:
+        return "view" if reader.is_minimal else "no room"
+    if depth == 1:
+        return "parent"
+    return "root" if depth == len(surroundings.lineage) else "score"
+
+
+def _sibling(surroundings: FrameSurroundings, reader: _BlockReader, frame: Frame, level: int) -> SiblingView:
+    score = surroundings.scores[frame.id]
+    kept = bool(reader.element_of(frame))
     return {
-        "frame": sibling.frame.id,
-        "title": sibling.frame.title,
-        "status": str(sibling.frame.status),
-        "level": sibling.level,
-        "kept": sibling.kept,
-        "why": sibling.why.value,
-        "tokens": sibling.tokens,
-        "score": sibling.score,
-        "relevance": sibling.relevance,
-        "words": cast(SharedWordsView, asdict(sibling.words)),
-        "rest": cast(SiblingScoreView, asdict(sibling.base_score)),
+        "frame": frame.id,
+        "title": frame.title,
+        "status": str(frame.status),
+        "level": level,
+        "kept": kept,
+        "why": _sibling_reason(surroundings, reader, frame, kept=kept),
+        "tokens": reader.frame_tokens(frame, sibling_attributes(surroundings, frame)),
+        "score": score.total,
+        "relevance": score.relevance,
+        "words": cast(SharedWordsView, asdict(score_shared_words(frame, keywords_of(surroundings.frame)))),
+        "rest": cast(SiblingScoreView, asdict(sibling_base_score(frame, surroundings.ages_hours[frame.id]))),
     }
+
+
+def _sibling_reason(
+    surroundings: FrameSurroundings, reader: _BlockReader, frame: Frame, *, kept: bool
+) -> InclusionReason:
+    if not kept and reader.is_minimal:
+        return "view"
+    opening = surroundings.frame.opening
+    if not kept and reader.is_of_fork and opening and opening.view == "fork":
+        return "in view"
+    if not any(frame in level for level in surroundings.sibling_levels):
+        return "other words"
+    if not kept:
+        return "no room"
+    if frame.id == surroundings.frame.retry_of:
+        return "retried"
+    return "words" if surroundings.scores[frame.id].relevance >= MINIMUM_RELEVANCE else "newest"

@@ -1,5 +1,5 @@
-"""What a person does to the frame tree, by slash command or API: parse a command, apply it, stop all work, and write
-the note that tells the model."""
+"""What a person does to the frame tree, by slash command or API: parse a command, apply it, and write the note that
+tells the model."""
 
 from proxy.core.commands.command_values import (
     ActivateCommand,
@@ -22,5 +22,11 @@ from proxy.core.commands.parse_slash import (
     help_text,
     parse,
 )
-from proxy.core.commands.stop_work import stop_path
-from proxy.core.commands.tree_commands import CommandContext, apply_command, attach, commands_note, previous_answer
+from proxy.core.commands.tree_commands import (
+    CommandContext,
+    CommandResult,
+    apply_command,
+    attach,
+    commands_note,
+    previous_answer,
+)

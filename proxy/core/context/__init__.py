@@ -2,7 +2,6 @@
 tree."""
 
 from proxy.core.context.actions import RECENT_ENTRIES_LIMIT, entries_of_frame, format_action, with_open_frame_artifacts
-from proxy.core.context.explain_frame_block import ExplainedAncestor, ExplainedSibling, explain_block
 from proxy.core.context.fork_block import words_seen_by
 from proxy.core.context.frame_block_forms import FLAT_FORMAT, BlockFormat, DrawMap, block_of
 from proxy.core.context.guidance import GuidanceWording, guidance_text, has_plan_tool
@@ -33,6 +32,19 @@ from proxy.core.context.refresh_frame_block import (
     uncalled_frame,
     unsent_stale_frames,
 )
-from proxy.core.context.relatives import frame_and_siblings, planned_children, surroundings_of
-from proxy.core.context.relevance import MINIMUM_RELEVANCE
+from proxy.core.context.relatives import (
+    FrameSurroundings,
+    finished_siblings,
+    frame_and_siblings,
+    keywords_of,
+    planned_children,
+    surroundings_of,
+)
+from proxy.core.context.relevance import (
+    MINIMUM_RELEVANCE,
+    ancestor_score_parts,
+    score_shared_words,
+    sibling_base_score,
+)
 from proxy.core.context.role_order import LEFT_OUT_ANSWER, LEFT_OUT_WORK, AnswersLeftOut, alternate_roles
+from proxy.core.context.write_frame_block import MAX_FRAME_TOKENS, frame_element, sibling_attributes

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from msgspec.structs import replace
 
-from proxy.core.context.explain_frame_block import (
-    BlockExplanation,
-    ExplainedAncestor,
-    ExplainedSibling,
-    SelectionReason,
-    explain_block,
-)
+from callstack_proxy.management.views import AncestorView, SiblingView
+from callstack_proxy.management.views.explain import explain_block
 from proxy.core.context.minimal_frame_block import RecentWork, render_minimal
 from proxy.core.context.nested_frame_block import render_nested
 from proxy.core.context.relatives import keywords_of
@@ -47,7 +44,10 @@ def shop(**more: str) -> Tree:
     )
 
 
-def why(tree: Tree, block: str = "", budgets: FrameBlockBudgets | None = None, now: int = NOW) -> BlockExplanation:
+Explanation = tuple[list[AncestorView], list[SiblingView]]
+
+
+def why(tree: Tree, block: str = "", budgets: FrameBlockBudgets | None = None, now: int = NOW) -> Explanation:
     told = block or flat(tree, budgets, now)
     return explain_block(tree, tree.active, now, told, estimate_tokens)
 
@@ -58,12 +58,12 @@ def flat(tree: Tree, budgets: FrameBlockBudgets | None = None, now: int = NOW) -
     )
 
 
-def all_of(found: BlockExplanation) -> list[ExplainedAncestor | ExplainedSibling]:
-    return [*found.ancestors, *found.siblings]
+def all_of(found: Explanation) -> list[AncestorView | SiblingView]:
+    return [*found[0], *found[1]]
 
 
-def ends(found: BlockExplanation) -> dict[str, tuple[bool, str]]:
-    return {each.frame.id: (each.kept, each.why.value) for each in all_of(found)}
+def ends(found: Explanation) -> dict[str, tuple[bool, str]]:
+    return {each["frame"]: (each["kept"], each["why"]) for each in all_of(found)}
 
 
 @pytest.mark.proves("S1-54")
@@ -71,22 +71,22 @@ def ends(found: BlockExplanation) -> dict[str, tuple[bool, str]]:
 def test_an_ancestor_is_told_with_the_parts_of_its_score() -> None:
     """Parent 1000, the root above it 500; recency 50 less its age in hours; 30 under way, 10 for artifacts."""
     tree = shop()
-    parent, root = why(tree).ancestors
+    parent, root = why(tree)[0]
 
-    assert [(a.frame.id, a.depth, a.kept, a.why) for a in (parent, root)] == [
-        ("fpay", 1, True, SelectionReason.PARENT),
-        ("froot", 2, True, SelectionReason.ROOT),
+    assert [(a["frame"], a["depth"], a["kept"], a["why"]) for a in (parent, root)] == [
+        ("fpay", 1, True, "parent"),
+        ("froot", 2, True, "root"),
     ]
     hours = (NOW - tree.frames["fpay"].updated_at) / HOUR
-    assert (parent.parts.nearness, parent.parts.status, parent.parts.results, parent.parts.artifacts) == (
-        1000,
-        30,
-        0,
-        10,
-    )
-    assert parent.parts.recency == 50 - hours
-    assert parent.score == 1040 + 50 - hours == score_ancestor(parent.frame, 1, hours)
-    assert root.parts.nearness == 500
+    assert parent["parts"] == {
+        "nearness": 1000,
+        "recency": 50 - hours,
+        "status": 30,
+        "results": 0,
+        "artifacts": 10,
+    }
+    assert parent["score"] == 1040 + 50 - hours == score_ancestor(tree.frames["fpay"], 1, hours)
+    assert root["parts"]["nearness"] == 500
 
 
 @pytest.mark.proves("S1-56")
@@ -95,15 +95,14 @@ def test_a_sibling_is_told_with_what_words_give_apart_from_the_rest() -> None:
     """`token` in title and criteria (20), in results (10), in artifacts (25); 100 less ten an hour, 30 for results, 15
     for artifacts, 20 as it is completed."""
     tree = shop()
-    found = next(s for s in why(tree).siblings if s.frame.id == "ftoken")
-    hours = (NOW - found.frame.updated_at) / HOUR
+    found = next(s for s in why(tree)[1] if s["frame"] == "ftoken")
+    hours = (NOW - tree.frames["ftoken"].updated_at) / HOUR
 
-    assert (found.words.criteria, found.words.results, found.words.artifacts) == (20, 10, 25)
-    assert (found.base_score.results, found.base_score.artifacts, found.base_score.status) == (30, 15, 20)
-    assert found.base_score.recency == 100 - 10 * hours
-    assert (found.level, found.relevance, found.why) == (0, 55, SelectionReason.WORDS)
-    assert found.score == 55 + 65 + found.base_score.recency
-    assert found.score == score_sibling(found.frame, keywords_of(tree.active_frame), hours).total
+    assert found["words"] == {"criteria": 20, "results": 10, "artifacts": 25}
+    assert found["rest"] == {"recency": 100 - 10 * hours, "results": 30, "artifacts": 15, "status": 20}
+    assert (found["level"], found["relevance"], found["why"]) == (0, 55, "words")
+    assert found["score"] == 55 + 65 + found["rest"]["recency"]
+    assert found["score"] == score_sibling(tree.frames["ftoken"], keywords_of(tree.active_frame), hours).total
 
 
 @pytest.mark.rows("S1-55", "S1-56", "S1-57")
@@ -121,17 +120,17 @@ def test_each_is_told_why_it_stands_or_not() -> None:
         "fodd0": (False, "other words"),
         "fdesign": (False, "other words"),
     }
-    levels = [(s.level, -s.score) for s in found.siblings]
+    levels = [(s["level"], -s["score"]) for s in found[1]]
     assert levels == sorted(levels)
-    assert {s.frame.id: s.level for s in found.siblings}["fdesign"] == 1
+    assert {s["frame"]: s["level"] for s in found[1]}["fdesign"] == 1
 
 
 @pytest.mark.rows("S1-56")
 def test_the_attempt_before_goes_first_whatever_it_is_about() -> None:
-    found = next(s for s in why(shop(retry_of="fodd0")).siblings if s.frame.id == "fodd0")
+    found = next(s for s in why(shop(retry_of="fodd0"))[1] if s["frame"] == "fodd0")
 
-    assert (found.kept, found.why) == (True, SelectionReason.RETRIED)
-    assert found.score > 1_000_000 > found.base_score.total
+    assert (found["kept"], found["why"]) == (True, "retried")
+    assert found["score"] > 1_000_000 > sum(cast(dict[str, float], found["rest"]).values())
 
 
 @pytest.mark.rows("S1-54", "S1-56")
@@ -142,12 +141,12 @@ def test_what_a_budget_left_out_is_told_with_what_it_would_have_taken() -> None:
     ]
     tree = grown(rooted(), *path, *beside, pushed("fnow", "f5"))
     told = why(tree, budgets=FrameBlockBudgets(total=900, ancestors=400, siblings=300))
-    out = [each for each in all_of(told) if each.why is SelectionReason.NO_ROOM]
+    out = [each for each in all_of(told) if each["why"] == "no room"]
 
-    assert {type(each).__name__ for each in out} == {"ExplainedAncestor", "ExplainedSibling"}
-    assert all(not each.kept and each.tokens > 100 for each in out)
-    assert told.ancestors[0].frame.id == "f5"
-    assert [-a.score for a in told.ancestors[1:]] == sorted(-a.score for a in told.ancestors[1:])
+    assert {"depth" in each for each in out} == {True, False}
+    assert all(not each["kept"] and each["tokens"] > 100 for each in out)
+    assert told[0][0]["frame"] == "f5"
+    assert [-a["score"] for a in told[0][1:]] == sorted(-a["score"] for a in told[0][1:])
 
 
 @pytest.mark.rows("S1-54", "S1-56")
@@ -156,10 +155,10 @@ def test_tokens_are_those_that_it_takes_in_the_block() -> None:
     tree = shop()
     for block in (flat(tree), nested(tree)):
         found = why(tree, block)
-        shown = [each for each in all_of(found) if each.kept]
-        assert {each.frame.id for each in shown} == {"fpay", "froot", "ftoken", "fodd1", "fodd2", "fodd3"}
-        assert all(10 < each.tokens < 100 for each in shown)
-        assert sum(each.tokens for each in shown) < estimate_tokens(block)
+        shown = [each for each in all_of(found) if each["kept"]]
+        assert {each["frame"] for each in shown} == {"fpay", "froot", "ftoken", "fodd1", "fodd2", "fodd3"}
+        assert all(10 < each["tokens"] < 100 for each in shown)
+        assert sum(each["tokens"] for each in shown) < estimate_tokens(block)
 
 
 def nested(tree: Tree) -> str:
@@ -173,7 +172,7 @@ def test_the_minimal_view_says_that_it_tells_of_no_sibling() -> None:
         tree, tree.active, RecentWork((), ()), nonce=NONCE, budget=4000, count=estimate_tokens, session="c0ffee01"
     )
 
-    assert {s.why for s in why(tree, block).siblings} == {SelectionReason.VIEW}
+    assert {s["why"] for s in why(tree, block)[1]} == {"view"}
 
 
 @pytest.mark.rows("S1-54", "S1-56")
@@ -189,7 +188,7 @@ def test_words_in_front_of_a_block_stand_for_no_frame() -> None:
 def test_nothing_above_and_nothing_beside_is_no_mistake() -> None:
     tree = grown(rooted())
 
-    assert why(tree) == BlockExplanation((), ())
+    assert why(tree) == ([], [])
 
 
 @pytest.mark.rows("S1-54", "D12")
@@ -197,8 +196,8 @@ def test_the_time_at_which_a_frame_was_entered_decides_not_the_time_at_which_som
     tree = shop()
     early, late = (why(tree, flat(tree), now=at) for at in (NOW, NOW + 5 * HOUR))
 
-    assert early.ancestors[0].score - late.ancestors[0].score == pytest.approx(5)
-    assert early.siblings[0].score - late.siblings[0].score == pytest.approx(50)
+    assert early[0][0]["score"] - late[0][0]["score"] == pytest.approx(5)
+    assert early[1][0]["score"] - late[1][0]["score"] == pytest.approx(50)
 
 
 def test_a_frame_that_only_sounds_like_another_is_not_taken_for_it() -> None:
