@@ -105,9 +105,9 @@ class UpstreamSettings(StrictModel):
     """Seconds to open a connection."""
 
     idle_timeout_s: float = Field(default=900.0, gt=0)
-    """Seconds without a byte of the answer, before its first byte and between any two. Clients wait ten minutes (Claude
-    Code, the SDKs of OpenAI and Anthropic); a shorter limit here ends answers that they would have waited for. A client
-    that reads nothing of an answer is let go after as long."""
+    """Seconds without a byte of the answer before its first one, and without a line of it (or 4 KiB) from then on.
+    Clients wait ten minutes (Claude Code, the SDKs of OpenAI and Anthropic); a shorter limit here ends answers that
+    they would have waited for. A client that reads nothing of an answer is let go after as long."""
 
     proxy: str | None = None
     """HTTP proxy to leave through instead of the network's: `http://proxy.internal:3128`. Empty: none."""

@@ -311,10 +311,11 @@ class ClientResponse:
 
     def _closing_comment(self, words: str) -> bytes:
         """A comment for people who read what came; clients read none, and ask again where a connection breaks. Nothing
-        behind half an event, which it would become a part of, and nothing that an announced length would count."""
-        got = self._upstream_answer
-        has_length = got is not None and not self._is_intercepted and bool(got.header(b"content-length"))
-        if has_length or self.writer.is_error or not self._sent_tail.endswith((b"\n\n", b"\r\n\r\n")):
+        behind half an event, which it would become a part of, in compressed bytes, or beyond an announced length."""
+        got = self._upstream_answer if not self._is_intercepted else None
+        is_fixed = got is not None and bool(got.header(b"content-length") or got.header(b"content-encoding"))
+        is_amid_event = bool(self._sent_tail) and not self._sent_tail.endswith((b"\n\n", b"\r\n\r\n"))
+        if is_fixed or is_amid_event or self.writer.is_error:
             return b""
         return stream_comment(words)
 

@@ -43,13 +43,19 @@ from proxy.server.upstream_loop import refuse_own_upstreams
 
 MAX_HEADER_BYTES = 64 * 1024
 _HEADERS_TOO_LARGE = (431, "headers_too_large", f"The headers are larger than {MAX_HEADER_BYTES} bytes. Send less.")
-_FRAMING_TOO_LARGE = (400, "bad_request", f"{MAX_HEADER_BYTES} bytes held nothing of the body. Send no such trailers.")
+_FRAMING_TOO_LARGE = (
+    400,
+    "bad_request",
+    "The body's chunk extensions and trailers are too large. Send it without them.",
+)
 _MAX_UNFINISHED_HEADER_BYTES = 2 * 1024 * 1024
 """Bytes of all headers that have begun and are not whole, on all connections. Honest ones come with one read."""
 _SMALL_HEADER_BYTES = 1024
 """Of one connection, which is read in any case."""
 _TOO_MANY_HEADERS = (503, "overloaded", "Too many requests have begun and not sent their headers. Send it again.")
 _BODY_TOO_LATE = (408, "body_late", "The request body did not arrive in time (body_deadline_s). Send it again.")
+_FRAMING_PER_BODY_BYTE = 16
+"""A body in chunks of one byte has five."""
 _DISCARD_S = 2.0
 """How long what comes is thrown away behind a refusal."""
 _MIN_BODY_PROGRESS_BYTES = 4 * 1024
@@ -303,7 +309,7 @@ class _ClientConnection(HttpToolsProtocol):
         self._body_pieces: list[bytes] = []
         """Of the data being parsed."""
         self._framing_bytes = 0
-        """Received behind the last byte of a body: of a chunk's head, or of trailers."""
+        """Received beside a body, beyond what is usual: of the heads of chunks, or of trailers."""
         self._unread_error: ProxyError | None = None
         """Why the request is refused whose headers have just come."""
         self._is_other_user: bool | None = None
@@ -471,7 +477,7 @@ class _ClientConnection(HttpToolsProtocol):
         if self._body_pieces:
             body = b"".join(self._body_pieces)
             self._body_pieces.clear()
-            self._framing_bytes = 0
+            self._framing_bytes = max(0, self._framing_bytes - len(body) * (1 + _FRAMING_PER_BODY_BYTE))
             self._body_bytes += len(body)
             super().on_body(body)
 

@@ -20,7 +20,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence, Set
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from typing import Any, cast
 from urllib.parse import quote_from_bytes, urlsplit
 
@@ -70,6 +70,15 @@ _MAX_JOINED_BODY_BYTES = 64 * 1024
 """A body up to this size is written together with its head; a longer one is not worth the copy."""
 
 MAX_REFUSAL_BYTES = 16 << 20
+_MAX_FRAMING_BYTES = 64 * 1024
+"""Of chunk heads and trailers, beyond what is usual for the body between them."""
+_FRAMING_PER_BODY_BYTE = 16
+"""A body in chunks of one byte has five."""
+_MAX_INTERIM_HEADS = 16
+"""Heads that only say to wait, before one answer."""
+_FIRST_PIECE_BYTES = 4 * 1024
+_PROGRESS_BYTES = 4 * 1024
+"""What an answer gains by this much is progress without the end of a line too."""
 _PIECE_BYTES = 1 << 20
 """Of a longer body, as much is written at once: a millisecond. 60 MB in one piece hold the event loop for 100 ms."""
 _NOTHING = memoryview(b"")
@@ -161,7 +170,7 @@ class Upstream(ABC):
 class HttpAnswer(Answer):
     """An answer as received, without hop-by-hop headers. Its connection returns to the pool with the last byte."""
 
-    __slots__ = ("_connection", "_content", "_idle_timeout_s", "_upstream")
+    __slots__ = ("_connection", "_content", "_idle_timeout_s", "_is_text", "_unended", "_upstream", "_waited_s")
 
     def __init__(
         self,
@@ -177,6 +186,13 @@ class HttpAnswer(Answer):
         self._idle_timeout_s = idle_timeout_s
         self._content = content
         self._connection: Connection | None = connection
+        named = dict(self.headers)
+        kind = named.get(b"content-type", b"").lower()
+        self._is_text = (b"json" in kind or b"event-stream" in kind) and b"content-encoding" not in named
+        self._waited_s = 0.0
+        """Seconds for which the provider was waited for since the last progress."""
+        self._unended = 0
+        """Bytes that have come since then."""
         content.on_eof(self._release_connection)
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -186,7 +202,7 @@ class HttpAnswer(Answer):
                 yield chunk
         except TimeoutError as error:
             raise UpstreamTimeout(
-                f"upstream {self._upstream} fell silent in the middle of its answer: nothing of it came for "
+                f"upstream {self._upstream} fell silent in the middle of its answer: no whole line of it came for "
                 f"{self._idle_timeout_s:g} s (idle_timeout_s). Send the request again."
             ) from error
         except (aiohttp.ClientError, OSError) as error:
@@ -202,15 +218,23 @@ class HttpAnswer(Answer):
             await self.aclose()
 
     async def _read(self) -> bytes:
-        """The next bytes of the body; empty at its end. Raises TimeoutError after `idle_timeout_s` without one.
+        """The next bytes of the body; empty at its end. Raises TimeoutError after `idle_timeout_s` without progress: a
+        byte, and in a text the end of a line, so that a byte now and then does not hold a request for hours.
 
         The library's own clock starts anew with every byte of the framing, and stops for good where its parser fails.
         """
         content = self._content
         if content.is_eof() or content._buffer:
-            return await content.readany()
-        async with asyncio.timeout(self._idle_timeout_s):
-            return await content.readany()
+            chunk = await content.readany()
+        else:
+            began = time.monotonic()
+            async with asyncio.timeout(self._idle_timeout_s - self._waited_s):
+                chunk = await content.readany()
+            self._waited_s += time.monotonic() - began
+        self._unended += len(chunk)
+        if not self._is_text or self._unended >= _PROGRESS_BYTES or b"\n" in chunk or chunk.isspace():
+            self._waited_s = self._unended = 0
+        return chunk
 
     async def aclose(self) -> None:
         connection, self._connection = self._connection, None
@@ -366,7 +390,7 @@ class HttpUpstream(Upstream):
                 answered = f"upstream {self.name}: the proxy in front of it answered {error.status}"
                 return UpstreamUnreachable(f"{answered}. {_again(self.name, 'proxy')}")
             case aiohttp.ClientResponseError() | HttpProcessingError():
-                return UpstreamClosed(f"upstream {self.name} answered something that is not HTTP. Is its url right?")
+                return UpstreamClosed(f"upstream {self.name} answered something that is not HTTP. {_again(self.name)}")
             case _:
                 return UpstreamClosed(f"upstream {self.name} closed the connection, and answered nothing. Ask again.")
 
@@ -402,6 +426,33 @@ class _Connection(ResponseHandler):
     """Whether the idle timeout begins with the end of the request."""
     _open_body: StreamReader | None = None
     """The body that is being read."""
+    _uncounted = _framing = _body_bytes = 0
+    """Bytes received that the parser may still hold; those received beside the body; those of the body."""
+
+    def data_received(self, data: bytes) -> None:
+        """Break off heads without end, and a body whose framing grows without it: a chunk's head, or trailers."""
+        body = self._open_body
+        if body is None:  # in two pieces: a read may hold thousands of heads, which take the parser 0.3 s
+            super().data_received(data[:_FIRST_PIECE_BYTES])
+            if len(self) > _MAX_INTERIM_HEADS:
+                self._break_off()
+            elif len(data) > _FIRST_PIECE_BYTES:
+                super().data_received(data[_FIRST_PIECE_BYTES:])
+            return
+        super().data_received(data)
+        self._uncounted += len(data)
+        if self._reading_paused:
+            return  # the parser holds the rest of it
+        gained, self._body_bytes = body.total_bytes - self._body_bytes, body.total_bytes
+        self._framing = max(0, self._framing + self._uncounted - gained * (1 + _FRAMING_PER_BODY_BYTE))
+        self._uncounted = 0
+        if self._framing > _MAX_FRAMING_BYTES:
+            self._break_off()
+
+    def _break_off(self) -> None:
+        if self.transport is not None:
+            self.transport.close()
+            self.set_exception(HttpProcessingError())
 
     def is_connected(self) -> bool:
         """Whether a request may be sent. False also if an unrequested answer waits (some servers send 408 when idle),
@@ -464,16 +515,19 @@ class _Connection(ResponseHandler):
 
     async def read_answer_head(self, idle_timeout_s: float) -> tuple[RawResponseMessage, StreamReader]:
         """Head of the answer, and its body to come. Raises TimeoutError if for `idle_timeout_s` none came and nothing
-        of the request left, or for as long behind a first head that only says to wait, and HttpProcessingError if the
-        provider switches protocols: nobody asked for it, and a client would wait for an answer for ever."""
+        of the request left, or for as long behind a first head that only says to wait, and HttpProcessingError if there
+        are many of those, or the provider switches protocols: nobody asked for it, and a client would wait for ever."""
         message, content = await self._read_head(idle_timeout_s)
         if 100 <= message.code <= 199:
             async with asyncio.timeout(idle_timeout_s):  # else further ones would make it last for ever
-                while 100 <= message.code <= 199:
-                    if message.code == SWITCHING_PROTOCOLS:
-                        raise HttpProcessingError(code=SWITCHING_PROTOCOLS, message="a protocol that nobody asked for")
+                for heads in count(1):
+                    if message.code == SWITCHING_PROTOCOLS or heads > _MAX_INTERIM_HEADS:
+                        raise HttpProcessingError(message="a protocol that nobody asked for, or heads without end")
                     message, content = await self._read_head(idle_timeout_s)
-        self._open_body = content
+                    if not 100 <= message.code <= 199:
+                        break
+        self._open_body, self._body_bytes = content, content.total_bytes
+        self._uncounted = self._framing = 0
         return message, content
 
     async def _read_head(self, idle_timeout_s: float) -> tuple[RawResponseMessage, StreamReader]:

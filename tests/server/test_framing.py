@@ -253,6 +253,17 @@ def test_framing_of_a_body_that_never_ends_is_not_collected(start: Start, endles
     assert reply.closed
 
 
+def test_large_extensions_of_small_chunks_are_not_read_on(start: Start) -> None:
+    """A byte of the body between them does not make them welcome; many small ones are usual."""
+    served = start("body_deadline_s=60")
+    post = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+    reply = served.say(post, *[b"1;x=" + b"a" * 32768 + b"\r\n{\r\n"] * 16)
+    assert reply.closed
+    assert not reply.raw or (reply.statuses == [400] and b"chunk extensions" in reply.raw)
+
+    assert served.say(post, *[b"1;x=abc\r\n \r\n" * 4096] * 16, b"0\r\n\r\n", patience=2).status == 200
+
+
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/x HT", GET + b"X-A: 1", GET])
 def test_a2_a_client_that_does_not_finish_its_headers_is_closed(server: Served, sent: bytes) -> None:
     start = time.monotonic()

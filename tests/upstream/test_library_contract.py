@@ -18,6 +18,7 @@ METHODS = {
     "_drop_timeout": [],
     "close": [],
     "abort": [],
+    "data_received": ["data"],
     "set_exception": ["exc", "exc_cause"],
 }
 RESPONSE_OPTIONS = {
@@ -50,6 +51,7 @@ async def test_an_answer_is_read_from_the_connection_and_what_waits_of_a_body_st
     protocol.connection_lost(None)
     assert isinstance(content.exception(), aiohttp.ClientPayloadError)
     assert b"".join(content._buffer) == b"ab"
+    assert content.total_bytes == 2
 
 
 async def test_broken_framing_reaches_the_connection_as_an_error_of_its_own_class() -> None:

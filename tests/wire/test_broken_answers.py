@@ -249,6 +249,88 @@ async def test_framing_that_drips_is_silence(wronged: ServedProxy, behind: int, 
     assert not looks_good(heard, stream=True)
 
 
+@pytest.mark.rows("X-54")
+@pytest.mark.parametrize("before", [b"data: {", b'{"id":'], ids=["events", "object"])
+@AWAKE
+async def test_a_line_that_drips_is_silence(wronged: ServedProxy, behind: int, before: bytes, awake: bool) -> None:
+    """A byte now and then would hold a request for hours."""
+    kind = b"text/event-stream" if before[:1] == b"d" else b"application/json"
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: " + kind + b"\r\n\r\n"
+    async with provider_at(behind, lambda body: (head + before, drips)):
+        heard = await hear(wronged.port, request_of("chat", "drip", awake=awake, stream=before[:1] == b"d"))
+
+    assert heard.status in (200, 504)
+    assert not looks_good(heard, stream=True)
+    if awake or heard.status == 504:  # else half an event has passed, and a comment would become a part of it
+        assert b"no whole line of it came for 0.3 s (idle_timeout_s)" in heard.body
+
+
+async def stays_alive(writer: asyncio.StreamWriter) -> None:
+    """Comments for longer than the idle timeout, and then the answer."""
+    for _ in range(8):
+        writer.write(b": PROCESSING\n\n")
+        await writer.drain()
+        await asyncio.sleep(IDLE_S / 4)
+    writer.write(b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"late"},"finish_reason":"stop"}]}\n\n')
+    writer.write(b"data: [DONE]\n\n")
+    await writer.drain()
+
+
+@pytest.mark.rows("X-54")
+@AWAKE
+async def test_a_provider_that_says_that_it_works_is_waited_for(wronged: ServedProxy, behind: int, awake: bool) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    async with provider_at(behind, lambda body: (head, stays_alive)):
+        heard = await hear(wronged.port, request_of("chat", "late", awake=awake, stream=True))
+
+    assert (heard.status, heard.whole) == (200, True)
+    assert b"late" in heard.body
+    assert b"[DONE]" in heard.body
+
+
+@pytest.fixture(scope="module")
+def flooded(tmp_path_factory: pytest.TempPathFactory, behind: int) -> Iterator[ServedProxy]:
+    """Waits for longer than a test."""
+    upstream, data = f"http://127.0.0.1:{behind}", tmp_path_factory.mktemp("flooded") / "data"
+    with ServedProxy(upstream, data, upstreams__default__idle_timeout_s=LIMIT_S * 2) as running:
+        yield running
+
+
+def flooding(piece: bytes) -> Misbehaving:
+    async def floods(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(piece)
+            await writer.drain()
+
+    return floods
+
+
+@pytest.mark.rows("X-54")
+@pytest.mark.parametrize(
+    ("before", "piece"),
+    [
+        (OPEN + b"1;", b"x" * 10_000),
+        (OPEN, b"0" * 10_000),
+        (OPEN + b"3\r\n:\n\n\r\n", b"1;x=" + b"y" * 100_000 + b"\r\n\n\r\n"),
+        (OPEN + b"3\r\n:\n\n\r\n0\r\nx-", b"y" * 10_000),
+        (OPEN + b"3\r\n:\n\n\r\n0\r\n", b"x-y: z\r\n" * 1_000),
+        (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n" * 100),
+    ],
+    ids=["extension", "size", "extensions", "trailer", "trailers", "heads"],
+)
+@AWAKE
+async def test_framing_without_end_is_broken_framing(
+    flooded: ServedProxy, behind: int, before: bytes, piece: bytes, awake: bool
+) -> None:
+    """Told at once: read until the idle timeout, it keeps a core from everybody else."""
+    async with provider_at(behind, lambda body: (before, flooding(piece))):
+        heard = await hear(flooded.port, request_of("chat", "flood", awake=awake, stream=True))
+
+    assert heard.status in (200, 502)
+    assert b"is not HTTP" in heard.body
+    assert not looks_good(heard, stream=True)
+
+
 async def puts_off(writer: asyncio.StreamWriter) -> None:
     """One head after the other says that the answer is yet to come."""
     while True:
