@@ -3,6 +3,8 @@
 pytest                 the quick ones: every eighth scenario, in one of the ways a client may ask; of other tests that
                        speak HTTP, start programs or open databases every second one; samples of grids
 pytest --take rest     what that leaves out: the other scenarios, and real clients, crashes, recordings
+pytest --take rest --turn COMMIT
+                       the same, but of `IN_TURN` the half whose turn it is at this commit: CI has 45 minutes
 pytest --take all      both, and every scenario in all of its ways
 pytest --replicas      of the scenarios a third, on two proxies that share a database; with --take all, all of them
 """
@@ -12,6 +14,7 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from zlib import crc32
 
@@ -132,6 +135,22 @@ EVERY_SECOND = (
     "wire/",
 )
 """Places whose tests wait for sockets, processes and disks: a quick run takes half of each, chosen by their names."""
+IN_TURN = (
+    "cli/",
+    "contracts/",
+    "dialects/",
+    "exchange/",
+    "llm_test_provider/",
+    "management/",
+    "replay/test_told_savings.py",
+    "scenarios/",
+    "server/",
+    "store/",
+    "upstream/",
+    "wire/",
+)
+"""Places of many small tests. Of the 5,100 here that a quick run leaves out, CI takes half at each commit, drawn anew.
+Laws, attacks, cases, crashes, real clients and recordings run at every commit."""
 SHARE_FOR_REPLICAS = 3
 """Every third scenario runs on two replicas; all of them take seven minutes."""
 TESTS = Path(__file__).parent
@@ -139,6 +158,8 @@ TESTS = Path(__file__).parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--take", choices=["quick", "rest", "all"], default="quick", help="which tests to run")
+    turn = "with --take rest: of the places in turn, the half that this commit's hash chooses"
+    parser.addoption("--turn", metavar="COMMIT", default="", help=turn)
     words = "scenarios run against two proxies on one PostgreSQL database, which take turns with every request"
     parser.addoption("--update-snapshots", action="store_true", help="write anew what tests/cli/snapshots compares")
     parser.addoption("--replicas", action="store_true", help=words)
@@ -180,6 +201,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if take == "all":
         return
     taken = [item for item in items if _is_long(item) is (take == "rest") and not item.get_closest_marker("whole")]
+    if turn := config.getoption("--turn"):
+        taken = [item for item in taken if not _place_of(item).startswith(IN_TURN) or _has_turn(item, turn)]
     if config.getoption("--replicas"):
         taken = [item for item in taken if crc32(item.nodeid.encode()) % SHARE_FOR_REPLICAS == 0]
     taken.sort(key=_rank)
@@ -191,6 +214,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """What was collected stays; a full collection of garbage in a test need not walk through it, in 0.3 s each time."""
     gc.freeze()
+
+
+def _has_turn(item: pytest.Item, commit: str) -> bool:
+    """Whether a test is in the half of this commit, which shares half of its tests with that of another commit."""
+    return sha256(f"{commit} {item.nodeid}".encode()).digest()[0] % 2 == 0
 
 
 def _rank(item: pytest.Item) -> int:
