@@ -258,9 +258,12 @@ def test_s7_a_call_of_ours_without_an_id_gets_one() -> None:
     assert b"stack" not in played.out
 
 
-def test_arguments_that_are_an_object_are_its_json() -> None:
-    stream = round_(hidden("b", "{}")).replace(b'"arguments":"{}"', b'"arguments":{"title": "A"}')
-    assert play(stream).spoken[0].proxy_calls[0].arguments == '{"title":"A"}'
+@pytest.mark.parametrize(("written", "text"), [(b'{"title": "A"}', '{"title":"A"}'), (b"null", "")])
+def test_arguments_that_are_no_text_are_text_for_the_provider(written: bytes, text: str) -> None:
+    stream = round_(hidden("b", "{}")).replace(b'"arguments":"{}"', b'"arguments":' + written)
+    spoken = play(stream).spoken[0]
+    assert spoken.proxy_calls[0].arguments == text
+    assert [item["arguments"] for item in json.loads(spoken.message.wire) if "arguments" in item] == [text]
 
 
 def test_a_tool_of_the_client_that_begins_like_ours_is_not_held_back() -> None:

@@ -55,6 +55,10 @@ class OutputItem:
         is_free = not self.is_held_text and (self.type != REASONING or self.readable)
         return True if is_free or self.client_index is not None else None
 
+    @property
+    def _arguments_member(self) -> str:
+        return "input" if self.type == CUSTOM_TOOL_CALL else "arguments"
+
     def encode(self, status: str) -> bytes:
         """All of it, put together from what has come where it has not been told as a whole; nothing while there is
         nothing to tell."""
@@ -62,8 +66,7 @@ class OutputItem:
             return self.raw
         fields = raw_json.members(self.announcement) if self.announcement else {"type": raw_json.encode(self.type)}
         if self.call is not None:
-            name = "input" if self.type == CUSTOM_TOOL_CALL else "arguments"
-            fields[name] = raw_json.encode(raw_json.replace_surrogates(self.call.arguments))
+            fields[self._arguments_member] = raw_json.encode(raw_json.replace_surrogates(self.call.arguments))
         elif self.content_parts:
             parts = [
                 _part(kind, raw_json.replace_surrogates("".join(texts)))
@@ -84,6 +87,8 @@ class OutputItem:
         if not raw or self.call is None or self.call.owner is not CallOwner.OURS:
             return raw
         fields = {name: member for name, member in raw_json.members(raw).items() if name != "id"}
+        if not fields.get(self._arguments_member, b"").startswith(b'"'):  # an object or null; providers take text
+            fields[self._arguments_member] = raw_json.encode(self.call.arguments)
         if self.call.provider_id != self.call_id:
             fields["call_id"] = raw_json.encode(self.call.provider_id)
         if self.call.provider_name != self.call.name:
