@@ -32,7 +32,7 @@ from proxy.core.ledger import (
 )
 from proxy.dialects import raw_json
 from proxy.dialects.error_bodies import ProviderFailure
-from proxy.dialects.sse import SseDecoder, SseEvent
+from proxy.dialects.sse import BOM, SseDecoder, SseEvent
 from proxy.errors import UpstreamInvalidResponse
 
 MAX_BODY_BYTES_READ = 64 * 1024 * 1024
@@ -290,7 +290,8 @@ class BaseResponseWriter(ABC, Generic[R]):
         self._body.clear()
         self._form_is_known = True
         self._is_other_form = begun.startswith(b"{") if self._stream else begun.startswith(EVENT_BEGINNINGS)
-        return begun if self._is_other_form else whole
+        has_mark = not self._stream and whole.startswith(BOM)  # which no reader of JSON takes
+        return begun if self._is_other_form or has_mark else whole
 
     def _gather_other_form(self, chunk: bytes) -> bytes:
         self._body += chunk

@@ -48,6 +48,17 @@ def test_a_compressed_answer_that_nobody_asked_for(stage: Stage, provider: Scrip
     assert "content-encoding" not in answer.headers
 
 
+@pytest.mark.spoken_in("chat", reason="the replies are written by hand")
+def test_a_byte_order_mark_hides_no_call_of_ours(stage: Stage, provider: ScriptedProvider) -> None:
+    kind = "text/event-stream" if stage.streamed else "application/json"
+    provider.will(_reply(b"\xef\xbb\xbf" + _written(as_stream=stage.streamed), kind), says("All done."))
+
+    answer = stage.chat().says("Do it, please.")
+
+    assert (answer.text, answer.ended) == ("Hm. \n\nAll done.", True)
+    assert b"stack" not in answer.raw
+
+
 def _reply(raw: bytes, kind: str, coding: str = "") -> ScriptedAnswer:
     packed = (("content-encoding", coding),) if coding else ()
     return ScriptedAnswer(instead=FixedReply(200, raw, (("content-type", kind), *packed)))
