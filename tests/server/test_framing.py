@@ -72,6 +72,8 @@ REFUSED = {
     "step of one dot": b"GET /v1/./models HTTP/1.1\r\n" + HOST + b"\r\n",
     "step of one dot, escaped": b"GET /v1/models/%2E HTTP/1.1\r\n" + HOST + b"\r\n",
     "escaped slash": b"GET /v1%2Fmodels HTTP/1.1\r\n" + HOST + b"\r\n",
+    "escaped slash in front of a model": b"GET /v1%2Fmodels/a%2Fb HTTP/1.1\r\n" + HOST + b"\r\n",
+    "climbing path in a model's name": b"GET /v1/models/a%2F..%2F..%2Fstack HTTP/1.1\r\n" + HOST + b"\r\n",
     "escaped backslash": b"GET /v1/..%5Cstack HTTP/1.1\r\n" + HOST + b"\r\n",
     "escaped zero byte": b"GET /v1/a%00b HTTP/1.1\r\n" + HOST + b"\r\n",
     "whole URL as target": b"GET http://evil.example/v1/x HTTP/1.1\r\n" + HOST + b"\r\n",
@@ -161,6 +163,11 @@ def test_s14_a_client_that_asks_before_sending_is_told_to_go_on(server: Served) 
 def test_query_and_path_pass_as_written(server: Served) -> None:
     told = server.ask(target="/v1/models/a%3Ab%20c?beta=true&x=%2F..%2f").body
     assert (told["path"], told["query"]) == ("/v1/models/a%3Ab%20c", "beta=true&x=%2F..%2f")
+
+
+def test_an_escaped_slash_in_the_name_of_a_model_passes_as_written(server: Served) -> None:
+    """As OpenAI's SDK for JavaScript asks for a model of a publisher."""
+    assert server.ask(target="/v1/models/org%2Fname").body["path"] == "/v1/models/org%2Fname"
 
 
 def test_two_requests_in_one_packet_are_two_requests(server: Served) -> None:
