@@ -410,8 +410,8 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 
 LIMITS = {
-    "lines of the engine": 67_346,
-    "modules of the engine": 351,
+    "lines of the engine": 66_990,
+    "modules of the engine": 340,
     "lines beside it": 32_180,
     "modules beside it": 216,
     "functions, p50 of lines": 7,

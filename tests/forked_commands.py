@@ -38,7 +38,6 @@ IMPORTED_LATE = (
     "callstack_proxy.cli.serve.command",
     "proxy.store.database.migrate",
     "proxy.store.sql",
-    "alembic.command",
     "tiktoken",
 )
 """What commands import beside their own modules, when they come to need it."""

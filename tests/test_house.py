@@ -232,8 +232,8 @@ def test_the_program_starts_by_the_name_of_the_package_too() -> None:
 
 def test_no_module_brings_litellm_along() -> None:
     """PERFORMANCE 2: its import costs seconds and tries the network; whoever configures such an upstream pays it."""
-    # Migrations run in Alembic only, the demo's files are copied, and a plug is imported where its library is.
-    left_out = {"migrations", "files", "langchain_middleware.py", "litellm_callback.py"}
+    # The demo's files are copied, and a plug is imported where its library is.
+    left_out = {"files", "langchain_middleware.py", "litellm_callback.py"}
     ours = [path for path in tracked("proxy/*.py", "callstack_proxy/*.py") if not left_out & set(path.parts)]
     modules = [module_name(path) for path in ours]
 

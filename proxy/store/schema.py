@@ -13,7 +13,8 @@
 
 Primary keys begin with the tenant. Times are in ms, digests are 32 bytes of sha256, `place` is the order of writing.
 The text of a message is in `messages.text` or, if null, in `content` of the JSON in `blobs.data` under `messages.wire`.
-A change of the tables is a new file in `migrations/versions` and a new last name in `VERSIONS`.
+A change of the tables adds to them, with a default for what earlier versions write, and a new last name to `VERSIONS`:
+`database.migrate` gives older stores what they lack.
 """
 
 from __future__ import annotations

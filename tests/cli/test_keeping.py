@@ -83,7 +83,7 @@ def test_a_command_loads_what_it_needs_and_the_overview_no_command(shell: Shell)
     program = """
 import sys
 from callstack_proxy import entry_points
-heavy = {"aiohttp", "alembic", "fastapi", "prometheus_client", "proxy.exchange", "proxy.store.rows", "pydantic",
+heavy = {"aiohttp", "fastapi", "prometheus_client", "proxy.exchange", "proxy.store.rows", "pydantic",
          "sqlalchemy", "starlette", "uvicorn"}
 from callstack_proxy.cli.main import COMMANDS
 print("main", *sorted(heavy & set(sys.modules)))

@@ -18,14 +18,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from alembic import command
-from alembic.config import Config
-from sqlalchemy import create_engine
 
 from llm_test_provider import ScriptedProvider, says
 from proxy.store import schema
 from proxy.store.database import SqliteFile
-from proxy.store.database import migrate as migrating
 from proxy.store.sql import SqlStore
 from tests.crash.killable import DyingProxy
 from tests.crash.killed_at import DyingCommands, KillPoint
@@ -33,6 +29,7 @@ from tests.crash.test_points import COMMIT, has_settled, told_of
 from tests.harness import Conversation, Stage
 from tests.management.api.small_ledger import written
 from tests.properties import disk
+from tests.store.conftest import build_old_store
 
 pytestmark = pytest.mark.crash
 
@@ -72,8 +69,8 @@ MIGRATION = {
     "the old store is not copied": KillPoint("before", f"{SQLITE}:SqliteFile._back_up"),
     "its copy has begun": KillPoint("after", f"{SQLITE}:_create_file"),
     "it is copied": KillPoint("after", f"{SQLITE}:SqliteFile._back_up"),
-    "some steps are done": KillPoint("after", "alembic.operations.base:AbstractOperations.invoke", 3),
-    "two of three versions are done": KillPoint("after", "alembic.operations.base:AbstractOperations.invoke", 6),
+    "the first table has its columns": KillPoint("after", "proxy.store.database.migrate:_add_columns"),
+    "most tables have their columns": KillPoint("after", "proxy.store.database.migrate:_add_columns", 11),
     "all steps are done": KillPoint("after", "proxy.store.database.migrate:upgrade"),
     "it is about to be committed": KillPoint("before", COMMIT),
     "it is committed": KillPoint("after", COMMIT),
@@ -95,13 +92,7 @@ def version(database: Path) -> str:
 
 def as_older(new: Path, old: Path) -> None:
     """The rows of `new` in a store of the older schema."""
-    engine = create_engine(f"sqlite:///{old}")
-    with engine.begin() as connection:
-        config = Config()
-        config.set_main_option("script_location", str(migrating.MIGRATIONS_FOLDER))
-        config.attributes["connection"] = connection
-        command.upgrade(config, OLDER)
-    engine.dispose()
+    build_old_store(old, OLDER)
     with closing(sqlite3.connect(old)) as writing:
         writing.execute("ATTACH ? AS new", (str(new),))
         for (table,) in writing.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():

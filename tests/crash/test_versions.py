@@ -25,7 +25,7 @@ from tests.properties import disk
 
 HISTORY = os.environ.get("CALLSTACK_HISTORY", str(ROOT))
 """The repository of this tree: `.ci/run` tests a copy, which has no history."""
-MIGRATIONS = "proxy/store/migrations/versions"
+SCHEMA = "proxy/store/schema.py"
 
 
 def git(*words: str) -> bytes:
@@ -44,7 +44,7 @@ def commit_before() -> str:
 
 
 def commit_with_an_older_schema() -> str:
-    newest = git("log", "-1", "--format=%H", "--diff-filter=A", "--", MIGRATIONS).decode().strip()
+    newest = git("log", "-1", "--format=%H", "-G^VERSIONS = ", "--", SCHEMA).decode().strip()
     return f"{newest}~1" if newest else "HEAD~1"
 
 

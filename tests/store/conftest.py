@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from proxy.store.sql import SqlStore
 from proxy.store.writer import QueueLimits
 
 REST_S = 0.2
+OLD_SCHEMAS = Path(__file__).with_name("old_schemas.sql")
+"""The statements that each version brought; a new version adds its own."""
 
 Making = Callable[..., Awaitable[SqlStore]]
 
@@ -79,3 +82,16 @@ def rows(path: Path, query: str) -> list[tuple[object, ...]]:
         return reading.execute(query).fetchall()
     finally:
         reading.close()
+
+
+def build_old_store(path: Path, version: str) -> None:
+    """An empty store as that version of the schema made it."""
+    _, *versions = re.split(r"^-- version (\d+)$", OLD_SCHEMAS.read_text(), flags=re.MULTILINE)
+    steps = dict(zip(versions[::2], versions[1::2], strict=True))
+    with closing(sqlite3.connect(path)) as writing:
+        for name, step in steps.items():
+            if name <= version:
+                writing.executescript(step)
+        writing.execute("INSERT INTO alembic_version (version_num) VALUES (?)", (version,))
+        writing.execute("INSERT INTO meta (tenant, name, value) VALUES ('', 'secret', ?)", (bytes(32),))
+        writing.commit()

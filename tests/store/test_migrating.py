@@ -4,48 +4,36 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
-from sqlalchemy import Engine, create_engine, event, inspect, text
+from sqlalchemy import Column, Engine, MetaData, Table, Text, create_engine, event, inspect, text
 
+from proxy import store
 from proxy.errors import StoreError
 from proxy.store import schema
 from proxy.store.database import SqliteFile
 from proxy.store.database import migrate as migrating
-from tests.store.conftest import Making, rows
+from tests.store.conftest import Making, build_old_store, rows
 from tests.store.values import entry, opened
 
 NEWEST = schema.VERSIONS[-1]
-NEXT = '''"""A second version, for the test."""
-
-import sqlalchemy as sa
-from alembic import op
-
-revision = "9999"
-down_revision = "{newest}"
-
-
-def upgrade() -> None:
-    op.add_column("threads", sa.Column("note", sa.Text))
-    op.create_table("first_half", sa.Column("tenant", sa.Text, primary_key=True))
-    {then}
-    op.create_table("second_half", sa.Column("tenant", sa.Text, primary_key=True))
-'''
 
 
 @pytest.fixture
-def next_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The program as it is after one more migration, which a test may break; the file of the migration."""
-    folder = tmp_path / "migrations"
-    shutil.copytree(migrating.MIGRATIONS_FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    added = folder / "versions" / "next.py"
-    added.write_text(NEXT.format(newest=NEWEST, then=""))
-    # Both are facts of the program that runs, set nowhere else: a program with one more migration is not to be had.
+def next_version(monkeypatch: pytest.MonkeyPatch) -> Table:
+    """The program as it is after one more version, which adds a column and two tables; the last of these."""
+    newer = MetaData()
+    for table in schema.metadata.sorted_tables:
+        table.to_metadata(newer)
+    newer.tables["threads"].append_column(Column("note", Text))
+    Table("first_half", newer, Column("tenant", Text, primary_key=True))
+    last = Table("second_half", newer, Column("tenant", Text, primary_key=True))
+    # Both are facts of the program that runs, set nowhere else: a program with one more version is not to be had.
     monkeypatch.setattr(schema, "VERSIONS", (*schema.VERSIONS, "9999"))
-    monkeypatch.setattr(migrating, "MIGRATIONS_FOLDER", folder)
-    return added
+    monkeypatch.setattr(schema, "metadata", newer)
+    return last
 
 
 def described(engine: Engine) -> dict[str, object]:
@@ -61,18 +49,35 @@ def described(engine: Engine) -> dict[str, object]:
     }
 
 
-def test_the_migrations_build_the_same_tables_as_a_new_store_has(tmp_path: Path) -> None:
-    made, migrated = (create_engine(f"sqlite:///{tmp_path}/{name}.db") for name in ("made", "migrated"))
+@pytest.mark.parametrize("version", schema.VERSIONS)
+def test_a_store_of_any_version_becomes_as_a_new_store_is(tmp_path: Path, version: str) -> None:
+    """All columns, keys, indexes and views; what `old_schemas` holds of the newest version is what the schema says."""
+    made, older = (create_engine(f"sqlite:///{tmp_path}/{name}.db") for name in ("made", "older"))
     with made.begin() as connection:
         migrating.create_schema(connection, b"")
-    with migrated.begin() as connection:
+    build_old_store(tmp_path / "older.db", version)
+    assert (described(older) == described(made)) is (version == schema.VERSIONS[-1])
+    with older.begin() as connection:
         migrating.upgrade(connection)
-        version = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one()
+        stamped = migrating.schema_version_of(connection)
 
-    assert described(migrated) == described(made)
-    assert version == schema.VERSIONS[-1]
+    assert described(older) == described(made)
+    assert inspect(older).get_view_names() == inspect(made).get_view_names() == ["tasks"]
+    assert stamped == schema.VERSIONS[-1]
     made.dispose()
-    migrated.dispose()
+    older.dispose()
+
+
+@pytest.mark.parametrize("version", schema.VERSIONS[:-1])
+async def test_a_store_of_any_version_is_written_on(making: Making, path: Path, version: str) -> None:
+    path.parent.mkdir(mode=0o700)
+    build_old_store(path, version)
+
+    store = await making()
+    store.write("a", opened("c1", entry("m1")))
+
+    assert await store.load("a", "c1") is not None
+    assert any(f"migrated from schema {version}" in note for note in store.health().notes)
 
 
 @pytest.mark.rows("S1-07")
@@ -120,22 +125,25 @@ async def test_a_migration_that_breaks_off_leaves_the_old_version_whole(
     old = await making()
     old.write("a", opened("c1", entry("m1")))
     await old.close()
-    added: Path = request.getfixturevalue("next_version")
-    added.write_text(NEXT.format(newest=NEWEST, then='raise RuntimeError("killed here")'))
+    last: Table = request.getfixturevalue("next_version")
 
+    def breaks_off(*_: object, **__: object) -> NoReturn:
+        raise RuntimeError("killed here")
+
+    event.listen(last, "before_create", breaks_off)
     with pytest.raises(StoreError):
         await making()
 
     assert rows(path, "SELECT version_num FROM alembic_version") == [(NEWEST,)]
     assert rows(path, "SELECT name FROM sqlite_master WHERE name LIKE '%_half'") == []
     assert rows(path, "SELECT count(*) FROM pragma_table_info('threads') WHERE name = 'note'") == [(0,)]
-    added.write_text(NEXT.format(newest=NEWEST, then=""))
+    event.remove(last, "before_create", breaks_off)
     assert await (await making()).load("a", "c1") is not None
 
 
 def test_every_transaction_that_writes_is_immediate() -> None:
     """D6: said where the engines are made, and nowhere else is a transaction begun."""
-    folder = migrating.MIGRATIONS_FOLDER.parent
+    folder = Path(store.__file__).parent
     begun = {
         path.name: [line.strip() for line in path.read_text().splitlines() if 'sql("BEGIN' in line]
         for path in folder.rglob("*.py")

@@ -1,17 +1,20 @@
-"""Creates the schema of a store, or migrates it in one transaction after copying an existing store. A store of a newer
-version or another program raises StoreError and stays unchanged."""
+"""Creates the schema of a store, or gives an older store what it lacks, in one transaction. A store of a newer version
+or another program raises StoreError and stays unchanged.
+
+A version only adds tables, columns with a default, and indexes: in a rollout earlier versions go on writing to the same
+store. So what an older store lacks is seen by comparing it with `schema`.
+"""
 
 from __future__ import annotations
 
 import secrets
-from pathlib import Path
 
-from sqlalchemy import Connection, bindparam, inspect, select, text
+from sqlalchemy import Connection, Table, bindparam, delete, inspect, select, text
+from sqlalchemy.schema import CreateColumn
 
 from proxy.errors import StoreError
 from proxy.store import schema, tasks_view
 
-MIGRATIONS_FOLDER = Path(__file__).parents[1] / "migrations"
 SECRET_NAME = "secret"  # noqa: S105 - the name of the row, not what is in it
 
 
@@ -47,19 +50,33 @@ def create_schema(connection: Connection, secret: bytes) -> None:
 
 
 def upgrade(connection: Connection) -> None:
-    """Run the missing migrations in the caller's transaction."""
-    # Imported here: it costs a quarter of a second, and is needed once in the life of a version.
-    from alembic import command
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS_FOLDER).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
-    table = schema.task_rows
-    if connection.execute(select(table.c.id).limit(1)).first() is None:  # they are derived, and were not kept before
+    """Add the tables, columns and indexes that an older store lacks, in the caller's transaction."""
+    there = inspect(connection)
+    tables = set(there.get_table_names())
+    for table in schema.metadata.sorted_tables:
+        if table.name not in tables:
+            table.create(connection)
+        else:
+            _add_columns(connection, table, {column["name"] for column in there.get_columns(table.name)})
+    if "tasks" not in there.get_view_names():
+        connection.execute(text(schema.TASKS_VIEW_SQL))
+    rows = schema.task_rows
+    if connection.execute(select(rows.c.id).limit(1)).first() is None:
         for row in tasks_view.all_task_rows(connection):
-            connection.execute(table.insert().values(row))
+            connection.execute(rows.insert().values(row))
+    stamped = text(f"UPDATE {schema.VERSION_TABLE} SET version_num = :version")  # noqa: S608 - a constant
+    connection.execute(stamped.bindparams(bindparam("version", schema.VERSIONS[-1])))
+
+
+def _add_columns(connection: Connection, table: Table, there: set[str]) -> None:
+    added = [column for column in table.columns if column.name not in there]
+    for column in added:
+        column_sql = CreateColumn(column).compile(dialect=connection.dialect)
+        connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column_sql}"))
+    for index in table.indexes:
+        index.create(connection, checkfirst=True)
+    if added and table is schema.task_rows:
+        connection.execute(delete(table))  # derived: `upgrade` makes them anew, with the new columns
 
 
 def secret_of(connection: Connection) -> bytes:
