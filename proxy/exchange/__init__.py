@@ -7,6 +7,7 @@ from proxy.exchange.background.frame_embedder import build_frame_embedder
 from proxy.exchange.background.idle import IdleTracker, on_idle
 from proxy.exchange.background.in_flight import InFlight, InFlightRequest
 from proxy.exchange.background.inbox import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES, CancelledCounts, Inbox
+from proxy.exchange.background.own_requests import OwnRequests
 from proxy.exchange.background.recorder import RequestRecordBuilder, client_chain
 from proxy.exchange.background.retention import delete_expired, delete_expired_forever
 from proxy.exchange.background.scheduler import DeferredTasks

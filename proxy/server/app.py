@@ -50,6 +50,7 @@ from proxy.exchange import (
     DeferredTasks,
     IdleTracker,
     InFlight,
+    OwnRequests,
     Reply,
     RequestRecordBuilder,
     Services,
@@ -249,15 +250,9 @@ class App:
         self, secret: bytes, live: LiveSettings, conversations: ConversationCache, flights: InFlight
     ) -> AppServices:
         accountant = Accountant(now_ms, self._counter.name, self.config.tariff_of)
+        own_requests = OwnRequests(conversations, self._store, accountant, self.metrics, now_ms, _new_request_id)
         keep_alive = CacheKeepAlive(
-            self.config.cache_keep_alive,
-            conversations,
-            self._store,
-            accountant,
-            self.metrics,
-            now_ms,
-            _new_request_id,
-            counts_usage=self.config.tenancy != "single",
+            self.config.cache_keep_alive, own_requests, counts_usage=self.config.tenancy != "single"
         )
         return AppServices(
             config=self.config,
@@ -275,16 +270,7 @@ class App:
             event_bus=self.event_bus,
             in_flight=flights,
             deferred_tasks=self.deferred_tasks,
-            summarizer=build_summarizer(
-                self.config,
-                self._routes,
-                conversations,
-                self._store,
-                self._counter,
-                self.metrics,
-                now_ms,
-                _new_request_id,
-            ),
+            summarizer=build_summarizer(self.config, self._routes, own_requests, self._counter),
             cache_keep_alive=keep_alive if self.config.cache_keep_alive.pings else None,
             frame_embedder=build_frame_embedder(self.config, self._routes, self._store),
         )

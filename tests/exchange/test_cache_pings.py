@@ -24,6 +24,7 @@ from proxy.dialects import OPENAI_CHAT
 from proxy.errors import StoreError
 from proxy.exchange.background import cache_pings
 from proxy.exchange.background.cache_pings import CacheKeepAlive, SentRequest
+from proxy.exchange.background.own_requests import OwnRequests
 from proxy.store.conversation_cache import ConversationCache
 from proxy.store.interface import Store
 from proxy.store.sql import open_store
@@ -77,12 +78,14 @@ class Bench:
         self.accountant = Accountant(lambda: self.now_ms, tariff_of=lambda _: ROW)
         self.keep_alive = CacheKeepAlive(
             CacheKeepAliveSettings(pings=4),
-            conversations,
-            store,
-            self.accountant,
-            self.metrics,
-            lambda: self.now_ms,
-            lambda: f"r{next(numbers):020x}",
+            OwnRequests(
+                conversations,
+                store,
+                self.accountant,
+                self.metrics,
+                lambda: self.now_ms,
+                lambda: f"r{next(numbers):020x}",
+            ),
         )
         self.tenant = talk.ledger.conversation.tenant
 
@@ -167,7 +170,7 @@ async def test_a_store_that_fails_says_nothing_of_the_model(bench: Bench, monkey
         raise StoreError("away", code="store_unreachable")
 
     with monkeypatch.context() as patched:  # a patch: the store of this process cannot be taken away and come back
-        patched.setattr(bench.keep_alive.conversation_cache, "get", fail)
+        patched.setattr(bench.keep_alive.own_requests.conversation_cache, "get", fail)
         for wanted in range(1, cache_pings.MAX_MISSES + 1):
             bench.rests()
             await bench.sends(wanted, 1, since=wanted - 1)

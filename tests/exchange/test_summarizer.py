@@ -18,13 +18,14 @@ from msgspec.structs import replace
 
 from callstack_proxy.management.reports import sum_receipts
 from llm_test_provider import ReceivedRequest, ScriptedAnswer, ScriptedProvider, says
-from proxy.accounting import Receipt
+from proxy.accounting import Accountant, Receipt
 from proxy.accounting.token_counter import TokenCounter
 from proxy.config.model import Config
 from proxy.config.sources import load_config
 from proxy.core.frames.events import FrameEntered, FrameFolded, RootStarted, ThreadWoken
 from proxy.dialects import OPENAI_CHAT, ParseCache
 from proxy.errors import InvalidConfiguration
+from proxy.exchange.background.own_requests import OwnRequests
 from proxy.exchange.background.summarizer import MAX_WAITING_FOLDS, Summarizer, build_summarizer, parse_answer
 from proxy.exchange.thread.placement import ParsedRequest, Placement
 from proxy.store.conversation_cache import CachedConversation, ConversationCache
@@ -67,16 +68,16 @@ class Bench:
         self.routes = Routes(config := configured(writer.url, **settings))
         self.shelf = ConversationCache(store)
         numbers = itertools.count(1)
-        made = build_summarizer(
-            config,
-            self.routes,
+        counter = TokenCounter()
+        own_requests = OwnRequests(
             self.shelf,
             store,
-            TokenCounter(),
+            Accountant(lambda: self.today, counter.name, config.tariff_of),
             self.metrics,
             lambda: self.today,
             lambda: f"r{next(numbers):020x}",
         )
+        made = build_summarizer(config, self.routes, own_requests, counter)
         assert made is not None
         self.summaries: Summarizer = made
         self.shelved, self.standing = folded(self.shelf)

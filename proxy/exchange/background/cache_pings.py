@@ -12,10 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -24,10 +22,8 @@ from proxy.accounting import (
     HOUR,
     KEEP_ALIVE_STATUS,
     PING_SHARE,
-    Accountant,
     HashedChain,
     Receipt,
-    RequestOutcome,
     ping_cost,
     pings_that_pay,
 )
@@ -35,10 +31,8 @@ from proxy.config import CacheKeepAliveSettings
 from proxy.core.ledger import Usage
 from proxy.dialects import Dialect, usage_of
 from proxy.errors import ProxyError, UpstreamUnreachable
-from proxy.exchange.background.own_requests import read_bounded, settle_own_request, store_own_request
+from proxy.exchange.background.own_requests import OwnRequest, OwnRequests, Place, read_bounded
 from proxy.exchange.background.recorder import usage_record_of
-from proxy.store import ConversationCache, Store
-from proxy.telemetry import Metrics
 from proxy.upstream import RawHeaders, Upstream, is_resting, note_rest, outgoing_headers
 
 log = logging.getLogger(__name__)
@@ -106,6 +100,12 @@ class _Pause:
         return self.request.tenant, self.receipt.conversation, self.receipt.thread
 
     @property
+    def place(self) -> Place:
+        receipt, request = self.receipt, self.request
+        where = (request.tenant, receipt.conversation, receipt.thread, receipt.mode, request.entry_id, receipt.frame)
+        return Place(*where, receipt.client)
+
+    @property
     def due_at(self) -> float:
         """Ms since the epoch."""
         return self.request.sent_at + (self.sent + 1) * self.step_ms
@@ -117,15 +117,10 @@ class _Pause:
 
 @dataclass
 class CacheKeepAlive:
-    """One per process. `now` returns ms since the epoch, `new_id` makes request ids."""
+    """One per process."""
 
     settings: CacheKeepAliveSettings
-    conversation_cache: ConversationCache
-    store: Store
-    accountant: Accountant
-    metrics: Metrics
-    now: Callable[[], int]
-    new_id: Callable[[], str]
+    own_requests: OwnRequests
     counts_usage: bool = False
     """Whether what each tenant uses is added up, by the day."""
     _pauses: OrderedDict[ThreadKey, _Pause] = field(default_factory=OrderedDict, init=False)
@@ -153,7 +148,7 @@ class CacheKeepAlive:
         usage = receipt.usage_by_round[-1] if receipt.usage_by_round else None
         if usage is None or not self._is_cached(request, receipt, usage) or not self._may_ping(request, receipt):
             return
-        tariff = self.accountant.tariff_of(receipt.model)
+        tariff = self.own_requests.accountant.tariff_of(receipt.model)
         lives_long = usage.written_long >= usage.written > 0
         allowed = pings_that_pay(tariff, tariff.write_long if lives_long else tariff.write, self.settings.pings)
         if not allowed:
@@ -176,7 +171,7 @@ class CacheKeepAlive:
 
     def _is_cached(self, request: SentRequest, receipt: Receipt, usage: Usage) -> bool:
         """Whether the provider says that it keeps the prompt. Some tell only what they read."""
-        if not self.accountant.reports_written_tokens((request.tenant, receipt.upstream, receipt.model)):
+        if not self.own_requests.accountant.reports_written_tokens((request.tenant, receipt.upstream, receipt.model)):
             return usage.cached > 0
         return usage.cached + usage.written >= MIN_CACHED_SHARE * usage.input > 0
 
@@ -196,19 +191,26 @@ class CacheKeepAlive:
 
     def _take_due(self) -> list[_Pause]:
         """Those whose next ping is due. They are held until it has ended well."""
-        now = self.now()
+        now = self.own_requests.now()
         due = [pause for pause in self._pauses.values() if pause.due_at <= now]
         for pause in due:
             self.end_pause(*pause.key)
         return due
 
     async def _ping(self, pause: _Pause) -> None:
-        ping = _Ping(self.now(), perf_counter())
+        ping = _Ping(
+            id=self.own_requests.new_id(),
+            kind=KEEP_ALIVE_STATUS,
+            place=pause.place,
+            model=pause.model,
+            created=self.own_requests.now(),
+        )
         try:
             if not await self._still_pays(pause):
                 return
             if is_resting(pause.request.upstream, ping.created):
-                self._count(_Ping(ping.created, ping.started_at, reason=PROVIDER_RESTS), pause)
+                ping.reason = PROVIDER_RESTS
+                self._count(ping, pause)
                 return
             body = await asyncio.to_thread(pause.request.dialect.cache_ping, pause.request.body)
             if body is None:
@@ -228,10 +230,10 @@ class CacheKeepAlive:
     async def _still_pays(self, pause: _Pause) -> bool:
         """Whether the conversation is there, has not gone on, and has saved what a ping costs. Raises StoreError."""
         tenant, conversation, _ = pause.key
-        cached = await self.conversation_cache.get(tenant, conversation)
+        cached = await self.own_requests.conversation_cache.get(tenant, conversation)
         if cached is None or len(cached.ledger.entries) > pause.request.entries:
             return False
-        cost = ping_cost(self.accountant.tariff_of(pause.receipt.model), pause.prompt_tokens)
+        cost = ping_cost(self.own_requests.accountant.tariff_of(pause.receipt.model), pause.prompt_tokens)
         return self._balances.get((tenant, conversation), 0.0) >= cost
 
     async def _send(self, ping: _Ping, pause: _Pause, body: bytes) -> None:
@@ -241,49 +243,30 @@ class CacheKeepAlive:
             for name, value in outgoing_headers(request.headers, request.upstream.settings, readable=True)
             if name != IDEMPOTENCY_HEADER
         ]
-        ping.was_sent = True
+        ping.may_have_been_read = True
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 got = await request.upstream.send(request.method, request.path, request.query, headers, body)
                 ping.status = got.status
-                note_rest(request.upstream, got, self.now())
+                note_rest(request.upstream, got, self.own_requests.now())
                 async with aclosing(got):
                     ping.usage = _usage_in(await read_bounded(got, MAX_ANSWER_BYTES)) if got.status < 300 else None
             ping.reason = ping.judge()
         except TimeoutError:
             ping.reason = "timeout"
         except UpstreamUnreachable:
-            ping.was_sent = False
+            ping.may_have_been_read = False
             raise
         finally:
-            if ping.was_sent:
+            if ping.may_have_been_read:
                 self._record(ping, pause)
 
     def _record(self, ping: _Ping, pause: _Pause) -> None:
         """Write the receipt. A ping without an answer counts as one that found everything in the cache."""
-        request, receipt = pause.request, pause.receipt
-        account = self.accountant.open([], (request.tenant, receipt.upstream, receipt.model))
-        account.add_round(request.chain)
-        outcome = RequestOutcome(
-            id=self.new_id(),
-            conversation=receipt.conversation,
-            thread=receipt.thread,
-            frame=receipt.frame,
-            model=receipt.model,
-            upstream=receipt.upstream,
-            mode=receipt.mode,
-            status=KEEP_ALIVE_STATUS,
-            reason=ping.reason,
-            created=ping.created,
-            duration_ms=(perf_counter() - ping.started_at) * 1000,
-            upstream_status=ping.status,
-            client=receipt.client,
-        )
-        settled = settle_own_request(account, outcome, ping.usage)
-        self.add_to_balance(request.tenant, receipt.conversation, settled.saved)
-        self.metrics.count_own_request(settled)
+        settled = self.own_requests.settle(ping, pause.request.chain, ping.usage)
+        self.add_to_balance(ping.place.tenant, settled.conversation, settled.saved)
         used = (usage_record_of(settled),) if self.counts_usage else ()
-        store_own_request(self.store, request.tenant, settled, request.entry_id, used)
+        self.own_requests.store_receipt(ping.place, settled, used)
 
     def _count(self, ping: _Ping, pause: _Pause) -> None:
         is_kept = ping.reason == KEEPS_CACHE
@@ -291,22 +274,16 @@ class CacheKeepAlive:
             self._misses.pop(pause.model, None)
         elif ping.reason in (FINDS_NOTHING, REFUSED):  # a store or a network that fails says nothing of the model
             self._misses[pause.model] = self._misses.get(pause.model, 0) + 1
-        self.metrics.count_cache_ping(ping.reason)
+        self.own_requests.metrics.count_cache_ping(ping.reason)
         ids = {"conversation": pause.receipt.conversation, "reason": ping.reason}
         log.log(logging.INFO if is_kept else logging.WARNING, "cache ping", extra=ids)
 
 
-@dataclass
-class _Ping:
-    """`reason` is what came of it: "kept", "cold", "refused", "timeout", or the code of an error."""
+@dataclass(kw_only=True)
+class _Ping(OwnRequest):
+    """`reason` is "kept", "cold", "refused", "timeout", "resting", or the code of an error."""
 
-    created: int
-    started_at: float
-    status: int = 0
     usage: Usage | None = None
-    reason: str = "stopped"
-    was_sent: bool = False
-    """Whether the provider may have read it."""
 
     def judge(self) -> str:
         if self.status >= 300:

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from time import perf_counter
 from typing import Any
 
 import msgspec
 
 from proxy import __version__
-from proxy.accounting import SUMMARY_STATUS, Accountant, Receipt, RequestOutcome, Tariff, TokenCounterProtocol
+from proxy.accounting import SUMMARY_STATUS, Accountant, Receipt, Tariff, TokenCounterProtocol
 from proxy.config import Config, SummarySettings
 from proxy.core.compaction import (
     MIN_SPAN_TOKENS,
@@ -36,10 +34,9 @@ from proxy.core.frames import FoldSummarized, as_ledger_event, replay
 from proxy.core.ledger import Usage
 from proxy.dialects import usage_of
 from proxy.errors import ProxyError, UpstreamUnreachable
-from proxy.exchange.background.own_requests import read_bounded, settle_own_request, store_own_request
+from proxy.exchange.background.own_requests import OwnRequest, OwnRequests, Place, read_bounded
 from proxy.exchange.thread.placement import Placement
-from proxy.store import CachedConversation, ConversationCache, SentRecord, Store
-from proxy.telemetry import Metrics
+from proxy.store import CachedConversation, SentRecord
 from proxy.upstream import RawHeaders, Routes, Upstream, is_resting, note_rest, outgoing_headers
 
 log = logging.getLogger(__name__)
@@ -60,18 +57,6 @@ class SummarySkipped(ProxyError):
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
-    """Where a span left the context. Holds no content, so deleted content is not kept here."""
-
-    tenant: str
-    conversation: str
-    thread: str
-    mode: str
-    entry_id: str
-    frame: str
-
-
-@dataclass(frozen=True, slots=True)
 class SummaryRequest:
     id: str
     body: bytes
@@ -80,20 +65,15 @@ class SummaryRequest:
 
 @dataclass
 class Summarizer:
-    """One per process. `now` returns ms since the epoch, `new_id` makes request ids."""
+    """One per process. A fold waits as the place where its span left the context."""
 
     settings: SummarySettings
     upstream: Upstream
     model: str
     tariff: Tariff
-    conversation_cache: ConversationCache
-    store: Store
+    own_requests: OwnRequests
     counter: TokenCounterProtocol
-    accountant: Accountant
-    metrics: Metrics
-    now: Callable[[], int]
-    new_id: Callable[[], str]
-    _folds: asyncio.Queue[Fold] = field(default_factory=lambda: asyncio.Queue(MAX_WAITING_FOLDS), init=False)
+    _folds: asyncio.Queue[Place] = field(default_factory=lambda: asyncio.Queue(MAX_WAITING_FOLDS), init=False)
     _day: int = field(default=-1, init=False)
     """Days since the epoch; -1: the receipts have not been read."""
     _spent_usd: float = field(default=0.0, init=False)
@@ -107,9 +87,9 @@ class Summarizer:
         for event in placement.ledger.events.get(placement.entry_id, ()):
             if event.kind == "folded" and event.created >= placement.parsed_request.now:
                 place = (conversation.tenant, conversation.id, placement.thread, mode, placement.entry_id)
-                self._enqueue(Fold(*place, event.subject))
+                self._enqueue(Place(*place, event.subject))
 
-    def _enqueue(self, fold: Fold) -> None:
+    def _enqueue(self, fold: Place) -> None:
         try:
             self._folds.put_nowait(fold)
         except asyncio.QueueFull:
@@ -128,9 +108,9 @@ class Summarizer:
                 # Without the error's words: they may be content.
                 self._report(fold, "internal", type(error).__name__)
 
-    async def _summarize(self, fold: Fold) -> None:
+    async def _summarize(self, fold: Place) -> None:
         """Raises SummarySkipped or StoreError where nothing is asked or stored."""
-        if is_resting(self.upstream, self.now()):
+        if is_resting(self.upstream, self.own_requests.now()):
             raise SummarySkipped("the provider wants to be left alone", code="resting")
         span = await self._read_span(fold)
         question = await self._build_request(span)
@@ -139,20 +119,20 @@ class Summarizer:
         cached = await self._load_conversation(fold)
         if not reason:
             written = as_ledger_event(
-                FoldSummarized(fold.frame, text), fold.entry_id, 0, cached.ledger.next_seq, self.now()
+                FoldSummarized(fold.frame, text), fold.entry_id, 0, cached.ledger.next_seq, self.own_requests.now()
             )
-            self.conversation_cache.record(cached, [written])
+            self.own_requests.conversation_cache.record(cached, [written])
             cached.path_states.clear()  # each of them was folded without it
         self._report(fold, reason or "kept")
 
-    async def _load_conversation(self, fold: Fold) -> CachedConversation:
+    async def _load_conversation(self, fold: Place) -> CachedConversation:
         """Raises SummarySkipped for a deleted conversation: none of its content may be stored."""
-        cached = await self.conversation_cache.get(fold.tenant, fold.conversation)
+        cached = await self.own_requests.conversation_cache.get(fold.tenant, fold.conversation)
         if cached is None or fold.entry_id not in cached.ledger.entries:
             raise SummarySkipped("it was deleted meanwhile", code="gone")
         return cached
 
-    async def _read_span(self, fold: Fold) -> SummarySpan:
+    async def _read_span(self, fold: Place) -> SummarySpan:
         cached = await self._load_conversation(fold)
         ledger = cached.ledger
         span = span_of(
@@ -166,7 +146,7 @@ class Summarizer:
 
     async def _build_request(self, span: SummarySpan) -> SummaryRequest:
         task = summary_instructions(span, self.settings.template)
-        head = summary_heading(span, _iso_date(self.now()), _iso_date(span.frame.created_at))
+        head = summary_heading(span, _iso_date(self.own_requests.now()), _iso_date(span.frame.created_at))
         texts = [quote_message(message) for message in span.messages]
         fixed, *counts = await self.counter.count_all([task + head, *texts])
         room = self.settings.input_tokens - fixed
@@ -176,7 +156,7 @@ class Summarizer:
         messages = [{"role": "system", "content": task}, {"role": "user", "content": said}]
         fields = {"model": self.model, "messages": messages, self.settings.output_field: self.settings.output_tokens}
         (tokens,) = await self.counter.count_all([task + said])
-        return SummaryRequest(self.new_id(), msgspec.json.encode(fields), tokens)
+        return SummaryRequest(self.own_requests.new_id(), msgspec.json.encode(fields), tokens)
 
     # ----------------------------------------------------------------------------------------------------------- money
     async def _check_budget(self, question: SummaryRequest) -> None:
@@ -189,7 +169,7 @@ class Summarizer:
             raise SummarySkipped("the money of this day is spent", code="no_money")
 
     async def _start_day(self) -> None:
-        today = self.now() // DAY_MS
+        today = self.own_requests.now() // DAY_MS
         if self._day == today:
             return
         self._spent_usd = await self._read_spent_since(today * DAY_MS) if self._day < 0 else 0.0
@@ -198,34 +178,33 @@ class Summarizer:
     async def _read_spent_since(self, midnight: int) -> float:
         limit = RECEIPTS_READ_FIRST
         while True:
-            rows = await self.store.requests(None, limit=limit)
+            rows = await self.own_requests.store.requests(None, limit=limit)
             if len(rows) < limit or rows[-1].created < midnight:
                 break
             limit *= 4
         ours = (row.receipt for row in rows if row.status == SUMMARY_STATUS and row.created >= midnight)
         return sum(msgspec.json.decode(receipt, type=Receipt).cost for receipt in ours)
 
-    def _record_cost(
-        self, fold: Fold, question: SummaryRequest, outcome: RequestOutcome, usage: Usage | None, *, assumed: int
-    ) -> None:
-        """Write the receipt. `assumed` are output tokens that the provider did not
-        report."""
-        account = self.accountant.open([], (fold.tenant, self.upstream.name, self.model))
-        account.add_round([(question.id, question.tokens)])
+    def _record_cost(self, call: _SummaryCall, question: SummaryRequest, usage: Usage | None, *, assumed: int) -> None:
+        """Write the receipt. `assumed` are output tokens that the provider did not report."""
         added_cost = assumed * (self.tariff.for_input(question.tokens).output or 0.0) / MILLION
-        receipt = settle_own_request(account, outcome, usage, added_cost)
+        receipt = self.own_requests.settle(call, [(question.id, question.tokens)], usage, added_cost)
         self._spent_usd += receipt.cost
-        self.metrics.count_own_request(receipt)
-        asked = SentRecord(question.id, 0, (question.body,), self.now())
-        store_own_request(self.store, fold.tenant, receipt, fold.entry_id, (asked,))
+        asked = SentRecord(question.id, 0, (question.body,), self.own_requests.now())
+        self.own_requests.store_receipt(call.place, receipt, (asked,))
 
     # ------------------------------------------------------------------------------------------------------------- ask
-    async def _request_summary(self, fold: Fold, span: SummarySpan, question: SummaryRequest) -> tuple[str, str]:
+    async def _request_summary(self, fold: Place, span: SummarySpan, question: SummaryRequest) -> tuple[str, str]:
         """The summary, and the reason where there is none. A question without an answer is booked at its highest
         cost."""
-        call = _SummaryCall(fold, self.now(), perf_counter())
-        call.reason, assumed = "stopped", self.settings.output_tokens
-        text, usage, summary = "", None, ""
+        call = _SummaryCall(
+            id=question.id,
+            kind=SUMMARY_STATUS,
+            place=fold,
+            model=(self.upstream.name, self.model),
+            created=self.own_requests.now(),
+        )
+        text, usage, summary, assumed = "", None, "", self.settings.output_tokens
         try:
             async with asyncio.timeout(self.settings.timeout_s):
                 await self._send(call, question)
@@ -241,8 +220,7 @@ class Summarizer:
             call.reason = error.code
         finally:
             if call.may_have_been_read:
-                outcome = call.build_outcome(question, self.upstream.name, self.model)
-                self._record_cost(fold, question, outcome, usage, assumed=assumed)
+                self._record_cost(call, question, usage, assumed=assumed)
         return summary, call.reason
 
     def _rejection_reason(self, call: _SummaryCall, text: str, summary: str) -> str:
@@ -254,9 +232,10 @@ class Summarizer:
         return "" if summary else "too_long"
 
     async def _send(self, call: _SummaryCall, question: SummaryRequest) -> None:
+        call.may_have_been_read = True
         got = await self.upstream.send("POST", COMPLETIONS_PATH, b"", self._headers(), question.body)
         call.status = got.status
-        note_rest(self.upstream, got, self.now())
+        note_rest(self.upstream, got, self.own_requests.now())
         async with aclosing(got):
             body = await read_bounded(got, MAX_ANSWER_BYTES)
         if body is None:
@@ -271,53 +250,22 @@ class Summarizer:
         ]
         return outgoing_headers(own, self.upstream.settings, readable=True)
 
-    def _report(self, fold: Fold, outcome: str, error: str = "") -> None:
-        self.metrics.count_summary(outcome)
+    def _report(self, fold: Place, outcome: str, error: str = "") -> None:
+        self.own_requests.metrics.count_summary(outcome)
         ids = {"conversation": fold.conversation, "frame": fold.frame}
         level = logging.INFO if outcome in ("kept", "small", "gone") else logging.WARNING
         log.log(level, "summary", extra={**ids, "reason": outcome, **({"error": error} if error else {})})
 
 
-@dataclass
-class _SummaryCall:
+@dataclass(kw_only=True)
+class _SummaryCall(OwnRequest):
     """`reason` is why nothing came of it."""
 
-    fold: Fold
-    created: int
-    started_at: float
-    status: int = 0
     body: bytes = b""
-    reason: str = ""
-    may_have_been_read: bool = True
-    """Whether the provider may have read the question."""
-
-    def build_outcome(self, question: SummaryRequest, upstream: str, model: str) -> RequestOutcome:
-        fold = self.fold
-        return RequestOutcome(
-            id=question.id,
-            conversation=fold.conversation,
-            thread=fold.thread,
-            frame=fold.frame,
-            model=model,
-            upstream=upstream,
-            mode=fold.mode,
-            status=SUMMARY_STATUS,
-            reason=self.reason,
-            created=self.created,
-            duration_ms=(perf_counter() - self.started_at) * 1000,
-            upstream_status=self.status,
-        )
 
 
-def build_summarizer(  # noqa: PLR0913  the parts of the process that a summariser works with
-    config: Config,
-    routes: Routes,
-    conversations: ConversationCache,
-    store: Store,
-    counter: TokenCounterProtocol,
-    metrics: Metrics,
-    now: Callable[[], int],
-    fresh_id: Callable[[], str],
+def build_summarizer(
+    config: Config, routes: Routes, own_requests: OwnRequests, counter: TokenCounterProtocol
 ) -> Summarizer | None:
     """None where it is off."""
     settings = config.summaries
@@ -325,11 +273,10 @@ def build_summarizer(  # noqa: PLR0913  the parts of the process that a summaris
         return None
     upstream = routes.upstreams[settings.upstream]
     model = upstream.settings.aliases.get(settings.model, settings.model)
-    accountant = Accountant(now, counter.name, config.tariff_of)
-    tariff = config.tariff_of(model)
-    return Summarizer(
-        settings, upstream, model, tariff, conversations, store, counter, accountant, metrics, now, fresh_id
-    )
+    # Its prompts are in no cache of a client, so they are no part of what is known of these.
+    accountant = Accountant(own_requests.now, counter.name, config.tariff_of)
+    own_requests = replace(own_requests, accountant=accountant)
+    return Summarizer(settings, upstream, model, config.tariff_of(model), own_requests, counter)
 
 
 # -------------------------------------------------------------------------------------------------------------- answer
