@@ -1,14 +1,9 @@
 """Holds the requests of a client key or a user to their budget per day or calendar month (UTC).
 
-Before a request is sent, what it may cost at most is reserved: its input, and the output that it allows. Each further
-round for which our tools make the model be asked again adds to that. The reservation ends when the request was answered
-and what it used stands in the store, where replicas count together and a restart forgets nothing. A request that names
-no bound of its output reserves what the model can write. Where that is more than the rest, it must find room for its
-input and for what requests of this key take on average, and reserves the rest: it may pass a budget by its own answer,
-as the last one.
-
-Proxies on one PostgreSQL server hold a budget together: their reservations stand in a table of it, each until its
-request is over, or for a lease after its proxy was killed. Elsewhere the process knows all of them.
+Before a request is sent, what it and each further round may cost at most is reserved, until it was answered and what it
+used stands in the store. A request that names no bound of its output reserves what the model can write, or all of the
+rest where that is less and takes its input and what requests of this key take on average: its answer may pass the
+budget, as the last one. Proxies on one PostgreSQL server reserve in a table of it, each for a lease.
 """
 
 from __future__ import annotations

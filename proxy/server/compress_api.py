@@ -1,18 +1,12 @@
 """`POST /v1/compress` and `/v1/retrieve/{hash}`: the proxy's work on a request for somebody else who asks the provider.
 
 The contract is that of LiteLLM's guardrail `headroom` (litellm/proxy/guardrails/guardrail_hooks/headroom/headroom.py,
-read in 1.108.7). It sends `{"messages": [...], "model": "..."}` in the form of chat completions, whatever API its own
-client speaks, with our key as a bearer token. It holds back system and assistant messages, the last user message and
-the last calls with their results, and matches what comes back by position: another number of `messages` makes its
-client's request fail. `ccr_hashes` (12 to 24 hex digits; earlier versions search the texts for `hash=`) make it offer
-the model the tool `headroom_retrieve(hash, query)`, whose calls it answers by `GET /v1/retrieve/{hash}?query=...`, of
-which it reads `original_content`. The token counts go into its records. `tools` is ours: what its client offers.
+read in 1.108.7; docs/litellm.md has its members). What comes back is matched by position: another number of `messages`
+makes the request of its client fail. So only results of tools change, each in its place.
 
-A request goes through the same exchange as any other, up to the upstream: there the body is taken instead of sent, and
-the request ends as answered. Calls that were held back are put in, without a name. Of the rows, only results of tools
-change: where a task left the context, the first of its results becomes what stands for the task, and the others one
-line each. The model cannot call our tools: `stack_recall` is written as `headroom_retrieve`, and the id of a frame or
-an entry as a hash.
+A request goes through the same exchange as any other, up to the upstream: there the body is taken instead of sent. The
+model cannot call our tools: `stack_recall` is written as `headroom_retrieve`, and the id of a frame or an entry as a
+hash.
 """
 
 from __future__ import annotations

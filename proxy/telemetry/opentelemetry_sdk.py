@@ -22,8 +22,8 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusC
 from proxy import __version__
 from proxy.accounting import Receipt
 from proxy.core.ledger import Ledger, LedgerEvent
-from proxy.telemetry.live_tracing import ended_frame_spans
 from proxy.telemetry.spans import Span, request_span
+from proxy.telemetry.tracer import ended_frame_spans
 
 log = logging.getLogger(__name__)
 

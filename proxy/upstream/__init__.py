@@ -1,7 +1,7 @@
 """Sends requests to providers: routing, HTTP transport, context windows, and litellm for providers with other APIs."""
 
 from proxy.upstream import overflow_errors, request_forms
-from proxy.upstream.content_coding import (
+from proxy.upstream.content_encoding import (
     READABLE_CODINGS,
     BrokenCoding,
     DecodedTooLarge,

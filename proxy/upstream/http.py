@@ -1,12 +1,9 @@
 """HTTP to a provider: bytes in, bytes out. `Upstream` and `Answer` are the interface of every kind of provider;
 `HttpUpstream` and `HttpAnswer` reach one at a URL that speaks the client's dialect.
 
-Status, headers and body are passed on as received, without decoding, redirects or cookies, and nothing is retried after
-the first byte of an answer. Closing an answer closes the provider's connection at once. Only the configuration names
-addresses.
-
-aiohttp's connections and parser are used without its sessions, which take 2,000 of the 20,000 bytecodes of a small
-request and add headers. `tests/upstream/test_library_contract.py` names the private parts in use.
+Status, headers and body are passed on as received; nothing is retried after the first byte of an answer. aiohttp's
+connections and parser are used without its sessions, which take 2,000 of the 20,000 bytecodes of a small request and
+add headers. `tests/upstream/test_library_contract.py` names the private parts in use.
 """
 
 from __future__ import annotations

@@ -35,13 +35,11 @@ class WindowReading(msgspec.Struct, frozen=True, gc=False, array_like=True):
 def read_windows(headers: Headers, now_s: float) -> tuple[WindowReading, ...]:
     """The windows that an answer's headers tell, the shortest first; none for who pays by the token.
 
-    Anthropic: `anthropic-ratelimit-unified-{5h,7d}-{utilization,reset,status}`, a share of 1 with two decimals, seconds
-    since 1970, and "allowed", "allowed_warning" or "rejected"; several public programs that read the limits of Claude
-    Code's login agree on that, with answers of 2026 quoted (`0.05`, `1790814600`, `allowed`). Codex:
+    Anthropic: `anthropic-ratelimit-unified-{5h,7d}-{utilization,reset,status}` (`0.05`, `1790814600`, `allowed`), as
+    public programs quote answers of 2026 to Claude Code's login. Codex:
     `x-codex-{primary,secondary}-{used-percent,window-minutes,reset-at}`, in older answers `-reset-after-seconds`
-    (codex-rs/codex-api/src/rate_limits.rs of github.com/openai/codex). A value that is no number leaves its window out,
-    and nothing else.
-    """
+    (codex-rs/codex-api/src/rate_limits.rs of github.com/openai/codex). A value that is no number leaves its window
+    out."""
     told = {name: value for name, value in headers if name.startswith((UNIFIED_PREFIX, b"x-codex-"))}
     if not told:
         return ()

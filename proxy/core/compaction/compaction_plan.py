@@ -1,11 +1,10 @@
 """Plans compaction: which finished work leaves the context in this request, and the trace that replaces it.
 
-An inferred frame is folded when it ends: its calls and outputs leave, the user's messages and the closing message of
-the assistant stay. Long unfinished work is cut between two call groups and becomes a finished part of its frame: behind
-a command rather than between what was read and the edits that it was read for, unless the work grows too long. Every
+An inferred frame is folded when it ends; the user's messages and the closing message stay. Long unfinished work is cut
+between two call groups: behind a command rather than between what was read and the edits that it was read for. Every
 fold needs a positive verdict of the cost gate, first with estimated and then with written traces, and every verdict is
-returned. Between the last tick of the client's plan and the closing words nothing is folded, because these are written
-from it, unless the window fills up. What may leave at all is decided in `segments`.
+returned. Between the last tick of the client's plan and the closing words, which are written from it, nothing is folded
+unless the window fills up. What may leave at all is decided in `segments`.
 """
 
 from __future__ import annotations

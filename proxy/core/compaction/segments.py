@@ -1,11 +1,10 @@
 """Finds what may leave the context, in segments, with the place and tokens of each.
 
 A segment lies between two user messages and belongs to one frame: a finished frame with its descendants, or a frame
-that goes on, whose segment can leave as a part. An item of the client's plan is no finished frame by itself: what was
-read for it is read for the items behind it, so it leaves with its request or with a part (`FoldRules`). An existing
-trace is a segment too, because it can be merged. Messages that belong together leave together or not at all. The
-newest group, groups that opened a frame on the path, tool searches whose tools are still in use, recently recalled
-texts and everything before a compaction of the provider stay, and of unfinished work its newest steps.
+that goes on, whose segment can leave as a part. An item of the client's plan leaves with its request or with a part
+(`FoldRules`): what was read for it is read for the items behind it too. An existing trace is a segment, because it can
+be merged. What stays: the newest group, groups that opened a frame on the path, tool searches whose tools are in use,
+recently recalled texts, everything before a compaction of the provider, and the newest steps of unfinished work.
 """
 
 from __future__ import annotations

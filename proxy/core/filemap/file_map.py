@@ -2,16 +2,8 @@
 a token budget. A symbol reader other than regular expressions (tree-sitter) is passed in by callers that can wait for
 it.
 
-Definitions are taken by rank until the budget is full, and shown by file in line order. `of` counts all seen files; a
-file seen only in parts says so.
-
-    <seen-files of="12" in="src/shop">
-    cart.py
-      14 class Cart
-      31 def total(self) -> Decimal
-    prices.py (parts)
-      8 def price_of(item: str) -> Decimal
-    </seen-files>
+Definitions are taken by rank until the budget is full, and shown by file in line order ("14 class Cart" below
+"cart.py"). The attribute `of` counts all seen files; a file seen only in parts says so.
 """
 
 from __future__ import annotations

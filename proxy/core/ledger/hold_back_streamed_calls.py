@@ -1,12 +1,10 @@
 """Decides what a client sees of a streamed answer: text at once, our tool calls never, one ending.
 
-A dialect says what each chunk holds (text, reasoning, parts of calls, usage, an ending). The interceptor decides what
-leaves, and when. The model may take several rounds, which the client sees as one answer: calls of our tools are
-dropped, the others renumbered, and the ending and usage of a round that continues are held back.
-
-Chunks leave in the order in which they came, and a first round without a call of ours leaves unchanged. A chunk waits
-only while a call in it has no name yet, or while it holds signed reasoning of a round of which nothing is visible:
-clients store such orphans, and providers refuse them.
+A dialect says what each chunk holds (text, reasoning, parts of calls, usage, an ending), the interceptor what leaves
+and when. Several rounds of the model are one answer: calls of our tools are dropped, the others renumbered, and the
+ending and usage of a round that continues are held back. Chunks leave in the order in which they came; one waits only
+while a call in it has no name yet, or while it holds signed reasoning of a round of which nothing is visible: clients
+store such orphans, and providers refuse them.
 """
 
 from __future__ import annotations

@@ -89,14 +89,12 @@ class LoadedTool(msgspec.Struct, frozen=True, gc=False):
 class Message(msgspec.Struct, frozen=True, gc=False):
     """One message of a conversation.
 
-    `wire` is one message or item of the dialect. Where the client's message holds several of ours, or ours holds
-    several of its items, `wire` is an array that is inserted without its brackets. `identity` is a hash of the
-    canonical content (16 bytes, hex), equal for all forms in which a client may echo the message. `answers` is the id
-    of the call that this is the result of, or empty. `tokens` counts contents, call names and arguments, without
-    reasoning. `failed`: the client marks this result as an error. `loaded_tools`: tools that the model may call only as
-    long as this message is in the context. `links` are ids that an assistant's message shares with others that it may
-    not be parted from, beside those of `calls`.
-    """
+    `wire` is one message or item of the dialect, or several as an array that is inserted without its brackets.
+    `identity` is a hash of the canonical content (16 bytes, hex), equal for all forms in which a client may echo the
+    message. `answers` is the id of the call that this is the result of, or empty. `tokens` counts contents, call names
+    and arguments, without reasoning. `failed`: the client marks this result as an error. `loaded_tools` may be called
+    only as long as this message is in the context. `links` are ids that an assistant's message may not be parted from,
+    beside those of `calls`."""
 
     role: str
     wire: bytes

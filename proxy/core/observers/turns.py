@@ -1,12 +1,10 @@
 """Decides whether a user message continues the turn before it or starts something else, and whether it asks for a
 summary of the conversation.
 
-Only cheap signals of language are used: how the message opens, whether the turn before closed with a question,
-back-references, and shared names and words. In doubt a message continues, but an order starts something unless it is
-short and points back in so many words: a wrong start costs one title, a wrong continuation the title of all that
-follows. Unknown languages are judged by length, markup, names and shared words. A summary request needs a word for a
-summary near a word for the whole conversation, outside fenced blocks: a summary of a file is ordinary work, and agents
-without calls paste command output into user messages.
+In doubt a message continues, but an order starts something unless it is short and points back in so many words: a wrong
+start costs one title, a wrong continuation the title of all that follows. Unknown languages are judged by length,
+markup, names and shared words. A summary request needs a word for a summary near a word for the whole conversation,
+outside fenced blocks: a summary of a file is ordinary work, and agents without calls paste command output.
 """
 
 from __future__ import annotations

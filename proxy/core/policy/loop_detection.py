@@ -1,12 +1,9 @@
 """Finds loops in the work of one frame, and writes the note and the refusal that the model reads.
 
-Three patterns count. Repetition: the same call gave the same result, three times in succession or five times among the
-newest calls. Alternation: two or three steps take turns with unchanged results. Failures: a task failed, was retried,
-and failed again.
-
-A call equals another only together with its result, so a changed test result or file breaks every pattern, and so does
-a change between scattered calls. Counting stops at a change of frame, new words of the user, or a call that only waits.
-In doubt there is no loop: a wrong warning costs more than a late one.
+Three patterns count: the same call with the same result (three times in succession, or five among the newest calls),
+two or three steps that take turns with unchanged results, and a task that failed, was retried, and failed again. A
+changed result or file breaks every pattern. Counting stops at a change of frame, new words of the user, or a call that
+only waits. In doubt there is no loop: a wrong warning costs more than a late one.
 """
 
 from __future__ import annotations

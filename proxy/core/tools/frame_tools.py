@@ -2,10 +2,9 @@
 
 A call belongs to the frame it was made in; calls of the client behind a push in the same message belong to the frame
 that it opened. The first push or activate of a group takes effect; further ones become planned siblings. A pop runs
-only if every call of its group is a stack call, because results of client calls would be unread. It returns from the
-frame that was pushed last; open items of the client's plan inside that frame move to the frame above. Consecutive pops
-each return into the next parent. A push behind a pop has no call of its own left in the context, so its block is
-appended to the results of that pop.
+only if every call of its group is a stack call, because results of client calls would be unread. Consecutive pops each
+return into the next parent; a push behind a pop has no call of its own left in the context, so its block is appended to
+the results of that pop. Open items of the client's plan inside a popped frame move to the frame above.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from proxy.config import Config
 from proxy.core.context import context_entries
 from proxy.core.frames import FrameEvent, as_ledger_event, path_to
-from proxy.core.ledger import Entry, EntryKind, message_id
+from proxy.core.ledger import Entry, EntryKind, Request, message_id
 from proxy.core.matching import MatchKind
 from proxy.core.observers import ends_with_user_message
 from proxy.dialects import DialectComposer
@@ -70,6 +70,10 @@ class NoteWriter:
         """Whether a model, by the client's name for it, accepts text behind tool results."""
         return self.config.tariff_of(self.config.upstream_model_of(model)).after_tool == "message"
 
+    def may_add_note(self, request: Request) -> bool:
+        """Whether the model accepts a text of ours at the end of this request; if not, the next user message may."""
+        return self.takes_text_after_results(request.model) or ends_with_user_message(request.messages)
+
 
 class Note(Protocol):
     """Looks at a request of an awake thread; may add text or record events."""
@@ -112,9 +116,7 @@ class IntroductionNote:
         if placement.match_kind is not MatchKind.ALIGNED or not path_state.tree.active:
             return False
         opened = [frame for frame in path_to(path_state.tree, path_state.tree.active) if frame.opening]
-        if not opened or not (
-            self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)
-        ):
+        if not opened or not self.note_writer.may_add_note(request):
             return False
         frame, shown = opened[-1], context_entries(path_state)
         if frame.opening is not None and any(p.entry.id == frame.opening.turn for p in shown):

@@ -129,9 +129,7 @@ class InjectionNote:
 
     def __call__(self, placement: Placement) -> Placement:
         branches, request = placement.path_state.branches, placement.request
-        if not branches.pending_injections or not (
-            self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)
-        ):
+        if not branches.pending_injections or not self.note_writer.may_add_note(request):
             return placement
         words = render_pending_injections(branches, self.policy.nonce_of(placement.conversation))
         if not words:
@@ -153,7 +151,7 @@ class UserCommandNote:
         request, tree = placement.request, placement.path_state.tree
         if not tree.unannounced_commands or placement.mode != "active":
             return placement
-        if not (self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)):
+        if not self.note_writer.may_add_note(request):
             return placement
         words = commands_note(tree, self.policy.nonce_of(placement.conversation))
         announced = UserCommandsAnnounced(sha256(words.encode()).hexdigest()[:12])
@@ -211,7 +209,7 @@ class BlockNote:
         tree, request = placement.path_state.tree, placement.request
         if not tree.unannounced_frame or not placement.guides_model:
             return placement
-        if not (self.note_writer.takes_text_after_results(request.model) or ends_with_user_message(request.messages)):
+        if not self.note_writer.may_add_note(request):
             return placement
         path = path_to(tree, tree.active)
         frame = tree.unannounced_frame if tree.unannounced_frame in {each.id for each in path} else tree.active

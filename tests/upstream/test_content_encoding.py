@@ -11,7 +11,7 @@ import brotli
 import pytest
 
 from proxy.upstream import BrokenCoding, DecodedTooLarge, decode_body
-from proxy.upstream.content_coding import PACKED_PIECE_BYTES, PIECE_BYTES
+from proxy.upstream.content_encoding import PACKED_PIECE_BYTES, PIECE_BYTES
 
 RANDOM = random.Random(35).randbytes(2 * PIECE_BYTES + 5)
 PLAIN: dict[str, bytes] = {
