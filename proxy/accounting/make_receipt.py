@@ -68,6 +68,17 @@ SENT_BEFORE = KnownHistory()
 NOTHING_SENT = KnownHistory(begins=True, goes_on=False)
 
 
+class _SettledCost(msgspec.Struct, frozen=True):
+    """What a request came to, in USD. `failed`: the answer is an error; `came_to_nothing` also where it broke off."""
+
+    cost: float
+    saved: float
+    basis: Literal["reported", "estimated"]
+    failed: bool
+    came_to_nothing: bool
+    plan: PlanCost | None
+
+
 class RequestAccount:
     """One client request while it is under way: note every round as it leaves, settle once."""
 
@@ -214,21 +225,15 @@ class RequestAccount:
         """The receipt. `usage` is what the provider reported, one per round in order; missing ones count as None, and
         `unreported_outputs` has our tokens of their answers, by the number of the round. `bills` has what answers
         named as their cost (USD), by the same. `plan` is what pays for the request, where that is not by the token."""
-        sent, untouched, tariff, total = self._rounds, self._untouched, self._tariff, self.tokens_sent
-        rounds = len(sent)
+        rounds = len(self._rounds)
         for number, answer in unreported_outputs.items():
             if number < rounds:
-                sent[number] = msgspec.structs.replace(sent[number], answer=answer)
+                self._rounds[number] = msgspec.structs.replace(self._rounds[number], answer=answer)
         reported = (*usage, *[None] * rounds)[:rounds]
-        newest = sent[-1].use if rounds else _NO_CACHE_USE
-        last = newest.total
         self._accountant.record_reported_usage(self._key, reported)
         answered = self._answered_rounds(reported)
         self._accountant.record_borrowed_heads(self._key, answered)
-        told = all(usage and usage.input for _, usage in answered)  # no prompt is 0 tokens: that says nothing
-        basis: Literal["reported", "estimated"] = (
-            "reported" if told and self._accountant.reports_cached_tokens(self._key) else "estimated"
-        )
+        basis = self._basis_of(answered)
         failed = max(outcome.upstream_status, outcome.client_status) >= 400
         lost = failed and self._last_round_is_free(outcome, reported)
         self._bills = [bills.get(number) for number in range(rounds) if number not in self._refused_rounds]
@@ -242,18 +247,30 @@ class RequestAccount:
             # A step of the cache, or counts that are a little off, may make the latter look cheaper.
             saved = min(saved, 0.0)
         weighed = self._plan_cost(plan, billed, basis, saves_nothing=saves_nothing, failed=failed) if plan else None
+        settled = _SettledCost(cost, saved, basis, failed=failed, came_to_nothing=came_to_nothing, plan=weighed)
+        return self._receipt(outcome, reported, settled)
+
+    def _basis_of(self, answered: Iterable[BilledRound]) -> Literal["reported", "estimated"]:
+        is_told = all(usage and usage.input for _, usage in answered)  # no prompt is 0 tokens: that says nothing
+        return "reported" if is_told and self._accountant.reports_cached_tokens(self._key) else "estimated"
+
+    def _receipt(self, outcome: RequestOutcome, reported: tuple[Usage | None, ...], settled: _SettledCost) -> Receipt:
+        sent, untouched, tariff, total = self._rounds, self._untouched, self._tariff, self.tokens_sent
+        rounds, factor = len(sent), self._price_factor or 1.0
+        newest = sent[-1].use if rounds else _NO_CACHE_USE
+        last = newest.total
         fixed = _use_of_beginning(untouched, self._fixed)
+        cost_fixed = factor * _cost_of_use(fixed, tariff.for_input(last))
+        cost, cost_untouched = settled.cost, settled.cost + settled.saved
         added_tools, added_texts, added_traces = self._added
         tokens_saved = self.tokens_in - total if rounds else 0
-        if came_to_nothing:
-            tokens_saved = min(tokens_saved, 0)
         return Receipt(
             **msgspec.structs.asdict(outcome),
             rounds=rounds,
             tokens_in=self.tokens_in,
             tokens_sent=total,
             tokens_last=last,
-            tokens_saved=tokens_saved,
+            tokens_saved=min(tokens_saved, 0) if settled.came_to_nothing else tokens_saved,
             fixed_in=self._fixed,
             fixed_sent=self._fixed * rounds,
             own_tools=added_tools,
@@ -265,22 +282,20 @@ class RequestAccount:
             usage=_sum_usages(reported),
             usage_by_round=reported,
             cost=cost,
-            cost_untouched=cost + saved,
-            saved=saved,
-            cost_rereads=0.0 if came_to_nothing or not rounds else self._cost_of_rereads(cost + saved),
-            basis=basis,
+            cost_untouched=cost_untouched,
+            saved=settled.saved,
+            cost_rereads=0.0 if settled.came_to_nothing or not rounds else self._cost_of_rereads(cost_untouched),
+            basis=settled.basis,
             priced=tariff.known or self._price_factor is not None,
             output_priced=tariff.output is not None or self._price_factor is not None,
-            price_factor=self._price_factor or 1.0,
+            price_factor=factor,
             billed=any(amount is not None for amount in self._bills),
             tariffs_as_of=tariff.as_of,
             fixed_untouched=fixed,
             fixed_once=fixed if newest == untouched else _use_of_beginning(newest, self._fixed),
-            cost_fixed=0.0
-            if failed or not rounds
-            else min((self._price_factor or 1.0) * _cost_of_use(fixed, tariff.for_input(last)), cost, cost + saved),
+            cost_fixed=0.0 if settled.failed or not rounds else min(cost_fixed, cost, cost_untouched),
             counter=self._accountant.counter,
-            plan=weighed,
+            plan=settled.plan,
         )
 
     def _cost_of_rereads(self, untouched: float) -> float:

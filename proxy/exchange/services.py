@@ -96,20 +96,7 @@ def learned_traits(process: AppServices, services: Iterable[Services]) -> list[L
 def build_services(process: AppServices, dialect: Dialect) -> Services:
     config, counter = process.config, process.counter
     writer = DialectComposer(dialect, counter.count)
-    toolkit = Toolkit(
-        composer=writer,
-        count_tokens=counter.count,
-        nonce_of=process.nonce_of,
-        settings=tool_settings(config),
-        prices_of=config.prices_of,
-        response_ids_in=partial(response_ids_of, dialect),
-        round_to_store=partial(round_to_store, dialect),
-        context_form_for=partial(context_form_for, config, dialect),
-        block_format_for=partial(block_format_for, config),
-        window_tokens_of=lambda model, conversation: process.window_of(model, conversation).known_tokens,
-        subagent_rules=lambda: subagent_rules_of(process.live_settings.subagent),
-        configure=process.live_settings.try_change,
-    )
+    toolkit = _build_toolkit(process, dialect, writer)
     policy = build_policy(process, dialect, writer, toolkit)
     note_writer = NoteWriter(config, process.conversation_cache, writer)
     message_delivery = MessageDelivery(
@@ -120,6 +107,28 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         partial(forbids_user_after_result, config),
     )
     notes = build_notes(note_writer, policy, config, process.metrics, message_delivery)
+    resolver = Resolver(
+        config,
+        process.live_settings,
+        process.conversation_cache,
+        dialect,
+        policy,
+        note_writer,
+        notes,
+        process.new_id,
+        Holdout(config.holdout, process.secret),
+        tuple(note for note in notes if isinstance(note, RereadCounter)),
+    )
+    recorder = Recorder(
+        process.store,
+        process.accountant,
+        dialect,
+        process.now,
+        process.metrics,
+        process.event_bus,
+        process.deferred_tasks,
+        counts_usage=config.tenancy != "single",
+    )
     return Services(
         config=config,
         dialect=dialect,
@@ -127,29 +136,9 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         routes=process.routes,
         counter=counter,
         composer=writer,
-        resolver=Resolver(
-            config,
-            process.live_settings,
-            process.conversation_cache,
-            dialect,
-            policy,
-            note_writer,
-            notes,
-            process.new_id,
-            Holdout(config.holdout, process.secret),
-            tuple(note for note in notes if isinstance(note, RereadCounter)),
-        ),
+        resolver=resolver,
         toolkit=toolkit,
-        recorder=Recorder(
-            process.store,
-            process.accountant,
-            dialect,
-            process.now,
-            process.metrics,
-            process.event_bus,
-            process.deferred_tasks,
-            counts_usage=process.config.tenancy != "single",
-        ),
+        recorder=recorder,
         parse_cache=ParseCache(process.parsed_slices, dialect.name),
         count_memoized=policy.count_memoized,
         now=process.now,
@@ -162,6 +151,24 @@ def build_services(process: AppServices, dialect: Dialect) -> Services:
         cache_keep_alive=process.cache_keep_alive,
         frame_embedder=process.frame_embedder,
         learned_forms=process.learned_forms,
+    )
+
+
+def _build_toolkit(process: AppServices, dialect: Dialect, writer: DialectComposer) -> Toolkit:
+    config = process.config
+    return Toolkit(
+        composer=writer,
+        count_tokens=process.counter.count,
+        nonce_of=process.nonce_of,
+        settings=tool_settings(config),
+        prices_of=config.prices_of,
+        response_ids_in=partial(response_ids_of, dialect),
+        round_to_store=partial(round_to_store, dialect),
+        context_form_for=partial(context_form_for, config, dialect),
+        block_format_for=partial(block_format_for, config),
+        window_tokens_of=lambda model, conversation: process.window_of(model, conversation).known_tokens,
+        subagent_rules=lambda: subagent_rules_of(process.live_settings.subagent),
+        configure=process.live_settings.try_change,
     )
 
 

@@ -40,9 +40,9 @@ def render_metrics(metrics: Metrics, store: Health, cached: int, started: int) -
 class _MetricsCollector(Collector):
     """The library's interface for numbers that it did not count itself."""
 
-    def __init__(self, metrics: Metrics, compaction_input: ProcessState) -> None:
+    def __init__(self, metrics: Metrics, state: ProcessState) -> None:
         self._metrics = metrics
-        self._state = compaction_input
+        self._state = state
 
     def collect(self) -> Iterator[Metric]:
         yield from _request_families(self._metrics)
@@ -72,78 +72,41 @@ def _request_families(metrics: Metrics) -> Iterator[Metric]:
         (*_MODEL_LABELS, "form"),
         metrics.forms.items(),
     )
-    yield _counter(
-        "spans",
-        "Spans for the OpenTelemetry receiver, sent or lost",
-        ("outcome",),
-        (((outcome,), count) for outcome, count in metrics.spans.items()),
-    )
+    yield _counts("spans", "Spans for the OpenTelemetry receiver, sent or lost", "outcome", metrics.spans)
     yield _gauge("open_requests", "Requests being answered, streams among them", metrics.open_requests)
 
 
 def _token_and_cost_families(metrics: Metrics) -> Iterator[Metric]:
     """Our estimates, and the provider's reported numbers beside them."""
-    told = metrics.sums.items()
-    kinds = {"in": "tokens_in", "sent": "tokens_sent", "own": "tokens_own"}
+    sums = metrics.sums.items()
     yield _counter(
         "tokens",
         "Tokens as counted here: in from clients, sent upstream, and of those our own",
         (*_MODEL_LABELS, "kind"),
-        _values_by_kind(told, kinds),
+        _values_by_kind(sums, {"in": "tokens_in", "sent": "tokens_sent", "own": "tokens_own"}),
     )
     yield _counter(
         "reported_tokens",
         "Tokens as providers reported them; input contains cached and written",
         (*_MODEL_LABELS, "kind"),
-        _values_by_kind(told, {kind: kind for kind in ("input", "cached", "written", "output")}),
+        _values_by_kind(sums, {kind: kind for kind in ("input", "cached", "written", "output")}),
     )
-    yield _sum_gauge(
-        "saved_tokens", "Tokens in less tokens sent; falls where the proxy cost more", told, "tokens_saved"
-    )
-    yield _counter("cost_usd", "What requests cost", _MODEL_LABELS, _values_of_field(told, "cost"))
-    yield _counter(
-        "cost_untouched_usd",
-        "What they would have cost without the proxy",
-        _MODEL_LABELS,
-        _values_of_field(told, "untouched"),
-    )
-    yield _sum_gauge("saved_usd", "The difference; falls where the proxy cost more", told, "saved")
-    yield _counter("rounds", "Requests to providers", _MODEL_LABELS, _values_of_field(told, "rounds"))
-    yield _counter(
-        "hidden_rounds",
-        "Of these, rounds that clients did not ask for",
-        _MODEL_LABELS,
-        _values_of_field(told, "hidden_rounds"),
-    )
-    yield _counter(
-        "tries", "Of these, rounds that were refused and asked again", _MODEL_LABELS, _values_of_field(told, "tries")
-    )
+    for family, name, description, field in _SUMS:
+        yield family(name, description, _MODEL_LABELS, [(key, getattr(each, field)) for key, each in sums])
 
 
 def _frame_families(metrics: Metrics) -> Iterator[Metric]:
-    yield _counter("stack_calls", "Stack calls of models", ("tool",), _values_by_name(metrics.calls))
+    yield _counts("stack_calls", "Stack calls of models", "tool", metrics.calls)
     yield _counter("recalls", "Of these, calls that asked for something back", (), [((), metrics.recalls)])
-    yield _counter("regrets", "Files read again that had left the line", ("tool",), _values_by_name(metrics.rereads))
-    yield _counter(
-        "frame_events", "What was decided about frames and lines", ("event",), _values_by_name(metrics.events)
-    )
+    yield _counts("regrets", "Files read again that had left the line", "tool", metrics.rereads)
+    yield _counts("frame_events", "What was decided about frames and lines", "event", metrics.events)
     decisions = [((kind, "done" if done else "not_now"), count) for (kind, done), count in metrics.decisions.items()]
     yield _counter("gate_decisions", "What the cost gate was asked, and answered", ("kind", "outcome"), decisions)
-    yield _counter(
-        "summaries", "Folded spans by what came of summarising them", ("outcome",), _values_by_name(metrics.summaries)
-    )
-    yield _counter(
-        "cache_pings",
-        "Pings to keep the provider's prompt cache, by what came of them",
-        ("outcome",),
-        _values_by_name(metrics.cache_pings),
-    )
-    yield _counter(
-        "messages",
-        "What people said into running conversations, by what became of it",
-        ("event",),
-        _values_by_name(metrics.messages),
-    )
+    yield _counts("summaries", "Folded spans by what came of summarising them", "outcome", metrics.summaries)
+    pings = "Pings to keep the provider's prompt cache, by what came of them"
+    yield _counts("cache_pings", pings, "outcome", metrics.cache_pings)
+    said = "What people said into running conversations, by what became of it"
+    yield _counts("messages", said, "event", metrics.messages)
 
 
 def _time_families(metrics: Metrics) -> Iterator[Metric]:
@@ -164,9 +127,9 @@ def _recent_families(metrics: Metrics) -> Iterator[Metric]:
     yield _gauge("bypass_alarm", "1 where more than 1 in 100 recent requests went around", share > MAX_BYPASS_SHARE)
 
 
-def _process_families(metrics: Metrics, compaction_input: ProcessState) -> Iterator[Metric]:
-    store = compaction_input.store
-    yield _gauge("shelf_conversations", "Conversations in memory", compaction_input.cached_conversations)
+def _process_families(metrics: Metrics, state: ProcessState) -> Iterator[Metric]:
+    store = state.store
+    yield _gauge("shelf_conversations", "Conversations in memory", state.cached_conversations)
     yield _gauge("store_ok", "1 while records are written", store.ok)
     yield _labelled_gauge(
         "store_trouble", "Why they are not", ("reason",), [((store.reason,), 1)] if store.reason else []
@@ -177,32 +140,31 @@ def _process_families(metrics: Metrics, compaction_input: ProcessState) -> Itera
     exhausted = [((), metrics.descriptor_exhaustions)]
     yield _counter("descriptors_exhausted", "Times that no file descriptor was left", (), exhausted)
     yield _counter("log_dropped_lines", "Lines of the log that nobody took", (), [((), metrics.dropped_log_lines())])
-    yield _gauge("start_time_seconds", "When this process began, since the epoch", compaction_input.started_at / 1000)
+    yield _gauge("start_time_seconds", "When this process began, since the epoch", state.started_at / 1000)
     yield _labelled_gauge("build_info", "The version that runs", ("version",), [((__version__,), 1)])
 
 
 # --------------------------------------------------------------------------------------------------------------- forms
-def _counter(name: str, description: str, labels: tuple[str, ...], rows: LabelledValues) -> Metric:
-    family = CounterMetricFamily(f"callstack_{name}", description, labels=labels)
+def _family(family: CounterMetricFamily | GaugeMetricFamily, rows: LabelledValues) -> Metric:
     for values, number in rows:
         family.add_metric(values, number)
     return family
+
+
+def _counter(name: str, description: str, labels: tuple[str, ...], rows: LabelledValues) -> Metric:
+    return _family(CounterMetricFamily(f"callstack_{name}", description, labels=labels), rows)
 
 
 def _labelled_gauge(name: str, description: str, labels: tuple[str, ...], rows: LabelledValues) -> Metric:
-    family = GaugeMetricFamily(f"callstack_{name}", description, labels=labels)
-    for values, number in rows:
-        family.add_metric(values, number)
-    return family
+    return _family(GaugeMetricFamily(f"callstack_{name}", description, labels=labels), rows)
+
+
+def _counts(name: str, description: str, label: str, counts: dict[str, int]) -> Metric:
+    return _counter(name, description, (label,), _values_by_name(counts))
 
 
 def _gauge(name: str, description: str, number: float) -> Metric:
     return _labelled_gauge(name, description, (), [((), number)])
-
-
-def _sum_gauge(name: str, description: str, sums: Iterable[tuple[tuple[str, str], ModelTotals]], field: str) -> Metric:
-    """A sum that may fall is not a counter."""
-    return _labelled_gauge(name, description, _MODEL_LABELS, _values_of_field(sums, field))
 
 
 def _histogram(name: str, description: str, histogram: Histogram) -> Metric:
@@ -217,9 +179,17 @@ def _values_by_name(counts: dict[str, int]) -> LabelledValues:
     return [((name,), count) for name, count in counts.items()]
 
 
-def _values_of_field(told: Iterable[tuple[tuple[str, str], ModelTotals]], field: str) -> LabelledValues:
-    return [(key, getattr(sums, field)) for key, sums in told]
-
-
 def _values_by_kind(told: Iterable[tuple[tuple[str, str], ModelTotals]], kinds: dict[str, str]) -> LabelledValues:
     return [((*key, kind), getattr(sums, field)) for key, sums in told for kind, field in kinds.items()]
+
+
+_SUMS = (
+    (_labelled_gauge, "saved_tokens", "Tokens in less tokens sent; falls where the proxy cost more", "tokens_saved"),
+    (_counter, "cost_usd", "What requests cost", "cost"),
+    (_counter, "cost_untouched_usd", "What they would have cost without the proxy", "untouched"),
+    (_labelled_gauge, "saved_usd", "The difference; falls where the proxy cost more", "saved"),
+    (_counter, "rounds", "Requests to providers", "rounds"),
+    (_counter, "hidden_rounds", "Of these, rounds that clients did not ask for", "hidden_rounds"),
+    (_counter, "tries", "Of these, rounds that were refused and asked again", "tries"),
+)
+"""Figures by upstream and model, each a field of `ModelTotals`. A sum that may fall is not a counter."""

@@ -137,87 +137,130 @@ def facts_of(
     returned in it: their steps count, and their facts are told of them; a check of theirs that ended otherwise is told
     here too. `path` are entries around the span, whose files may have the names of files in it; `texts` (by default
     the span's own) tell what stands around its edits."""
-    changed: dict[str, str] = {}
-    read_paths: dict[str, None] = {}
-    commands: dict[str, str] = {}
-    decisions: dict[str, None] = {}
-    errors: dict[ObservedError, int] = {}
-    """With the number of commands that had been run then."""
-    worked: set[str] = set()
-    said: list[str] = []
-    told_steps: list[str] = []
-    edits: list[str] = []
-    lists_plan = False
-    steps = 0
     own = tuple(path_entries)
     in_order = [(number, step, observe(step, names)) for number, step in _steps_in_order(own, inside)]
     reports = any(file.reported for _, _, observed in in_order for file in observed.files)
-    before = changes_before(own, path, names) if reports else {}
     own_paths = (file.path for _, _, observed in in_order for file in observed.files)
     shared_names = telling_names((*own_paths, *(file.path for _, file in iter_touched_files(path, names))))
-    texts = texts or FileTexts([step for _, step, _ in in_order], names)
-    tree, checks_made = _WorkTree(shared_names), _ChecksMade(names, shared_names, texts)
+    told = _ToldSteps(
+        names,
+        shared_names,
+        texts or FileTexts([step for _, step, _ in in_order], names),
+        changes_before(own, path, names) if reports else {},
+    )
     changes = [
         (at, file.path) for at, (*_, seen) in enumerate(in_order) for file in seen.files if file.action != "read"
     ]
     for at, (number, step, observed) in enumerate(in_order):
-        away = tree.are_changes_away
-        commands_run = observe_commands(step, names, away=True) if away else observed.commands
-        steps += tells_of_work(step, names)
-        now_working = _programs_that_worked(step, names)
-        worked |= now_working
-        errors = {
+        commands_run = told.add(step, observed)
+        if number is None:
+            told.add_inner(step, observed, commands_run)
+        else:
+            shown = _without_edits_made_later(step, [path for when, path in changes if when >= at], names)
+            told.add_own(step, shown, observed, commands_run, is_first=not number)
+    return told.facts()
+
+
+class _ToldSteps:
+    """What the steps so far tell, each fact in its newest state."""
+
+    def __init__(
+        self, names: ToolRoles, shared_names: Mapping[str, str], texts: FileTexts, before: Mapping[str, str]
+    ) -> None:
+        self._names = names
+        self._shared_names = shared_names
+        self._before = before
+        """`changes_before` of the span."""
+        self._changed: dict[str, str] = {}
+        self._read_paths: dict[str, None] = {}
+        self._commands: dict[str, str] = {}
+        self._decisions: dict[str, None] = {}
+        self._errors: dict[ObservedError, int] = {}
+        """With the number of commands that had been run then."""
+        self._worked: set[str] = set()
+        self._said: list[str] = []
+        self._told_steps: list[str] = []
+        self._edits: list[str] = []
+        self._lists_plan = False
+        self._steps = 0
+        self._tree = _WorkTree(shared_names)
+        self._checks_made = _ChecksMade(names, shared_names, texts)
+
+    def add(self, step: Step, observed: StepObservations) -> Sequence[CommandRun]:
+        """Count a step, of the span or of a frame inside it; returns the commands that it ran."""
+        away = self._tree.are_changes_away
+        commands_run = observe_commands(step, self._names, away=True) if away else observed.commands
+        self._steps += tells_of_work(step, self._names)
+        now_working = _programs_that_worked(step, self._names)
+        self._worked |= now_working
+        self._errors = {
             error: runs_before
-            for error, runs_before in errors.items()
+            for error, runs_before in self._errors.items()
             if not (error.command in now_working or _is_mended(error, observed, commands_run))
         }
-        if number is None:
-            checks_made.add_inner(step, observed, commands_run, told_steps, edits)
-            commands |= {run.command: run.outcome for run in commands_run if run.command in commands}
-            continue
-        lists_plan = lists_plan or any(isinstance(change, PlanReplaced) for change in observed.plan)
-        said.append(announced_part(step.assistant_text) if not number and _ticks_off(observed) else step.assistant_text)
-        shown = _without_edits_made_later(step, [path for when, path in changes if when >= at], names)
-        _add_step(told_steps, step_line(shown, names, away=away, names=shared_names))
-        checks_made.add_own(step, edits, away=away)
-        for file in without_earlier_changes(observed.files, before):
+        return commands_run
+
+    def add_inner(self, step: Step, observed: StepObservations, commands_run: Sequence[CommandRun]) -> None:
+        """Tell what a step of a frame inside changes of what was told."""
+        self._checks_made.add_inner(step, observed, commands_run, self._told_steps, self._edits)
+        self._commands |= {run.command: run.outcome for run in commands_run if run.command in self._commands}
+
+    def add_own(
+        self,
+        step: Step,
+        shown: Step,
+        observed: StepObservations,
+        commands_run: Sequence[CommandRun],
+        *,
+        is_first: bool,
+    ) -> None:
+        """Tell a step of the span; `shown` is what of it is told as done."""
+        away = self._tree.are_changes_away
+        self._lists_plan = self._lists_plan or any(isinstance(change, PlanReplaced) for change in observed.plan)
+        ticks_off_first = is_first and _ticks_off(observed)
+        self._said.append(announced_part(step.assistant_text) if ticks_off_first else step.assistant_text)
+        _add_step(self._told_steps, step_line(shown, self._names, away=away, names=self._shared_names))
+        self._checks_made.add_own(step, self._edits, away=away)
+        self._add_files(observed.files)
+        for move, result in tree_moves_of(step, self._names):
+            self._tree.moves(move, result, self._changed, self._edits)
+        for run in commands_run:
+            command = f"{run.command} (changes stashed)" if run.kind and run.on_stash else run.command
+            self._commands.pop(command, None)
+            self._commands[command] = run.outcome
+        self._decisions.update(dict.fromkeys((*observed.decisions, *refusals_of(step, self._names))))
+        if not any(run.on_stash for run in commands_run):
+            self._errors |= dict.fromkeys(observed.errors, len(self._checks_made.runs))
+
+    def _add_files(self, files: Sequence[ObservedFile]) -> None:
+        changed = self._changed
+        for file in without_earlier_changes(files, self._before):
             if file.action == "read":
-                read_paths.pop(file.path, None)
-                read_paths[file.path] = None
+                self._read_paths.pop(file.path, None)
+                self._read_paths[file.path] = None
             else:
                 how = file.action if file.is_certain else _how_by_command(file, changed.get(file.path))
                 changed[file.path] = _merge_change_kind(changed.pop(file.path, None), how)
-                tree.uncommitted.add(file.path)
-        for move, result in tree_moves_of(step, names):
-            tree.moves(move, result, changed, edits)
-        for run in commands_run:
-            command = f"{run.command} (changes stashed)" if run.kind and run.on_stash else run.command
-            commands.pop(command, None)
-            commands[command] = run.outcome
-        decisions.update(dict.fromkeys((*observed.decisions, *refusals_of(step, names))))
-        if not any(run.on_stash for run in commands_run):
-            errors |= dict.fromkeys(observed.errors, len(checks_made.runs))
-    changed, read_paths = _each_file_once(_without_folders_made_anew(changed), read_paths)
-    return SpanFacts(
-        tuple(f"{path} ({how})" if how in MARKED_CHANGES else path for path, how in changed.items()),
-        tuple(path for path in read_paths if path not in changed),
-        tuple(f"{command}: {state}" if state != "unknown" else command for command, state in commands.items()),
-        tuple(decisions),
-        tuple(
-            dict.fromkeys(
-                f"{error.told} ({ending})" if (ending := checks_made.ending_of(error, runs_before)) else error.told
-                for error, runs_before in errors.items()
-            )
-        ),
-        steps,
-        tuple(dict.fromkeys(text.strip() for text in said if text.strip())),
-        tuple(told_steps),
-        tuple(edits),
-        lists_plan,
-        checks_made.outcomes,
-        shared_names,
-        frozenset(worked),
-    )
+                self._tree.uncommitted.add(file.path)
+
+    def facts(self) -> SpanFacts:
+        changed, read_paths = _each_file_once(_without_folders_made_anew(self._changed), self._read_paths)
+        endings = ((error.told, self._checks_made.ending_of(error, runs)) for error, runs in self._errors.items())
+        return SpanFacts(
+            tuple(f"{path} ({how})" if how in MARKED_CHANGES else path for path, how in changed.items()),
+            tuple(path for path in read_paths if path not in changed),
+            tuple(f"{run}: {state}" if state != "unknown" else run for run, state in self._commands.items()),
+            tuple(self._decisions),
+            tuple(dict.fromkeys(f"{error} ({ending})" if ending else error for error, ending in endings)),
+            self._steps,
+            tuple(dict.fromkeys(text.strip() for text in self._said if text.strip())),
+            tuple(self._told_steps),
+            tuple(self._edits),
+            self._lists_plan,
+            self._checks_made.outcomes,
+            self._shared_names,
+            frozenset(self._worked),
+        )
 
 
 def _without_edits_made_later(step: Step, changed: Sequence[str], names: ToolRoles) -> Step:

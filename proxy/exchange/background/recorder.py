@@ -532,41 +532,17 @@ def _event_text(event: LedgerEvent) -> str:
     return f"{event.kind} {event.subject.partition('/')[0]}".rstrip()
 
 
-_TEXT_FIELDS = (
-    "id",
-    "conversation",
-    "thread",
-    "frame",
-    "model",
-    "upstream",
-    "mode",
-    "status",
-    "reason",
-    "finish_reason",
-)
+_IDS = ("id", "conversation", "thread", "frame", "model", "upstream", "mode", "status", "reason")
+_TEXT_FIELDS = (*_IDS, "finish_reason")
+_ALWAYS_LOGGED = (*_IDS, "client_status", "upstream_status", "finish_reason", "stream")
 _OPTIONAL_FIELDS = ("recalls", "would_send", "lost_reasoning")
 _get_text_fields = attrgetter(*_TEXT_FIELDS)
+_get_always_logged = attrgetter(*_ALWAYS_LOGGED)
 
 
 def _log_fields(outcome: RequestOutcome, calls: Mapping[str, int], tries: int) -> LogFields:
     """Ids, figures and names of ours; rare fields only when they apply."""
-    fields = LogFields(
-        {
-            "id": outcome.id,
-            "conversation": outcome.conversation,
-            "thread": outcome.thread,
-            "frame": outcome.frame,
-            "model": outcome.model,
-            "upstream": outcome.upstream,
-            "mode": outcome.mode,
-            "status": outcome.status,
-            "reason": outcome.reason,
-            "client_status": outcome.client_status,
-            "upstream_status": outcome.upstream_status,
-            "finish_reason": outcome.finish_reason,
-            "stream": outcome.stream,
-        }
-    )
+    fields = LogFields(zip(_ALWAYS_LOGGED, _get_always_logged(outcome), strict=True))
     if isinstance(outcome, Receipt):
         fields["rounds"] = outcome.rounds
     fields["hidden_calls"] = outcome.hidden_calls

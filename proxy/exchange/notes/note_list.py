@@ -16,8 +16,7 @@ from proxy.exchange.notes.situation import (
 )
 from proxy.exchange.notes.suggestions import SuggestionNote
 from proxy.exchange.notes.tool_descriptions import ToolDescriptionNote
-from proxy.exchange.notes.warnings import FailingFrameBlocker, LoopWarning
-from proxy.exchange.notes.window_pressure_note import PressureWarning
+from proxy.exchange.notes.warnings import FailingFrameBlocker, LoopWarning, PressureWarning
 from proxy.exchange.thread.context_policy import ContextPolicy
 from proxy.telemetry import Metrics
 

@@ -1,4 +1,5 @@
-"""Warns a model of loops, refuses looping calls with `loops: block`, and ends failing frames at level `auto`.
+"""Warns a model of loops and of a context window that fills up, refuses looping calls with `loops: block`, and ends
+failing frames at level `auto`.
 
 A frame is ended as blocked when the same task in it failed again and again. That happens only when the user speaks
 after an ended turn, so no call group is cut. Only frames that the model pushed are ended, never the root.
@@ -12,7 +13,18 @@ from functools import cached_property
 from msgspec.structs import replace
 
 from proxy.config import Config
-from proxy.core.frames import Frame, Loop, LoopDetected, PathState, Status, Tree, as_ledger_event, children
+from proxy.core.compaction import WindowLimits, count_context_tokens, pressure_change, pressure_note
+from proxy.core.frames import (
+    ContextPressureWarned,
+    Frame,
+    Loop,
+    LoopDetected,
+    PathState,
+    Status,
+    Tree,
+    as_ledger_event,
+    children,
+)
 from proxy.core.ledger import Call, Entry, EntryKind, Ledger, ShouldRefuse
 from proxy.core.observers import ToolRoles, ends_with_user_message
 from proxy.core.policy import (
@@ -27,6 +39,10 @@ from proxy.core.tools import frame_tools
 from proxy.exchange.notes.base import NoteWriter
 from proxy.exchange.thread.context_policy import ContextPolicy
 from proxy.exchange.thread.placement import Placement
+
+MIN_CHECKED_SHARE = 0.5
+"""Share of the bound below which a client's request is not counted more closely: what we add is far less than the
+rest."""
 
 
 @dataclass(frozen=True)
@@ -128,3 +144,38 @@ def loop_refusal(placement: Placement, path_state: PathState, names: ToolRoles, 
     return (
         (lambda name, arguments: call_signature(Call("", name, arguments), names) in signatures) if signatures else None
     )
+
+
+@dataclass(frozen=True)
+class PressureWarning:
+    """Warns when a request fills the window beyond `pressure_warning`, and not again while it stays above: only where
+    the window's size is known, from its tariff, the configuration, or a provider's refusal."""
+
+    note_writer: NoteWriter
+    policy: ContextPolicy
+    config: Config
+
+    def __call__(self, placement: Placement) -> Placement:
+        request, waking = placement.request, placement.path_state.tree.wake_state
+        takes = self.config.pressure_warning > 0 and self.note_writer.takes_text_after_results(request.model)
+        if not placement.guides_model or not takes or waking is None:
+            return placement
+        window = self.policy.window_of(request.model, placement.conversation)
+        room = WindowLimits(window.tokens, window.limit, self.config.pressure_warning)
+        if not window.is_binding or (
+            request.tokens < MIN_CHECKED_SHARE * room.warning_tokens
+            and not placement.path_state.tree.is_pressure_warned
+        ):
+            return placement
+        ours = sum(map(self.policy.count_memoized, (waking.tools, waking.guidance, waking.appended)))
+        tools = request.tools_tokens + request.loaded_tokens(request.messages)
+        fixed = sum(m.tokens for m in request.head) + tools + ours
+        event = pressure_change(
+            placement.path_state, fixed + count_context_tokens(placement.path_state, self.policy.count_memoized), room
+        )
+        if event is None:
+            return placement
+        placement = self.note_writer.record_events(placement, [event])
+        if not isinstance(event, ContextPressureWarned):
+            return placement
+        return self.note_writer.add_note(placement, pressure_note(event, self.policy.nonce_of(placement.conversation)))

@@ -77,38 +77,25 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
 ) -> str:
     """The trace of `messages` (oldest first) of `frame`, within `trace_budget`, give or take a token.
 
-    `results` are summaries that a model wrote. Without them the frame's own results are used (failed frames, plan
-    items, frames started by a person or stopped in place), or lines marked as results; results of `earlier` follow. The
-    closing message of a request stands behind its trace, and is not told once more. `part` means that the frame goes
-    on. `known` are names still visible elsewhere. `earlier` is the text of the replaced traces, of `earlier_tokens`.
-    `planned` are open plan items that the removed messages listed, `items` what came of those that ended in them:
-    beside the closing message of a request their texts are told as said. `noted` is added in full, beyond the budget.
-    `broken` are lines about what did not work here and has not been mended. `begun_by` titles the user's message above
-    the trace, where another one titles the frame. `orders` are messages of the user that stay behind the trace while
-    work for them is in the trace; without a word of it that work would look undone. `read_again` are files that were
-    read again behind what is removed. `written` are texts that its edits left in files, oldest first: the newest are
-    told word for word, beyond the budget, because most edits change what an earlier one wrote.
-    """
+    `results` are summaries that a model wrote. `part`: the frame goes on. `known` are names still visible elsewhere.
+    `earlier` is the text of the replaced traces, of `earlier_tokens`. `planned` are open plan items that the removed
+    messages listed, `items` what came of those that ended in them. `noted` is added in full, beyond the budget, and so
+    are the newest of `written`, the texts that edits left in files (oldest first). `broken` are lines about what did
+    not work here and has not been mended. `begun_by` titles the user's message above the trace, where another one
+    titles the frame. `orders` are messages of the user that stay behind the trace while work for them is in it; without
+    a word of it that work would look undone. `read_again` are files that were read again behind what is removed."""
     previous = _without_repeats(parse_traces(earlier), noted)
     facts = merge_facts(previous.facts, facts)
     around = _TraceEnvelope(frame, parent_title, nonce, facts.steps, part, begun_by, tuple(orders))
     bare = count(around.to_xml(dict.fromkeys(TRACE_SECTIONS, NO_CONTENT)))
     budget = trace_budget(messages, bare - count(around.covers), earlier_tokens)
-    failed = frame.status is Status.FAILED
-    is_item = frame.origin == "plan"
-    own_results = (
-        frame.results.strip() if failed or frame.was_stopped_in_place or is_item or frame.origin == USER_ORIGIN else ""
-    )
-    marked = marked_results(m.text for m in messages if m.role == "assistant")
-    closes = frame.origin in ("request", "root") and not part
-    before = "\n".join(filter(None, (previous.results, *(() if closes else items))))
     texts = written_section(written, count)
     sources = SectionSources(
-        results=results.strip() or _with_earlier_results(own_results or marked, before),
+        results=results.strip() or _results_without_model(frame, messages, previous, items, is_part=part),
         # A call that lists the whole plan ended this item, and stands behind it.
-        planned=() if is_item and facts.lists_plan and not part else tuple(planned),
+        planned=() if frame.origin == "plan" and facts.lists_plan and not part else tuple(planned),
         facts=facts,
-        failed=failed,
+        failed=frame.status is Status.FAILED,
         broken=tuple(broken),
         read_again=tuple(read_again),
         goes_on=part,
@@ -126,17 +113,26 @@ def trace_text(  # noqa: PLR0913  a trace is these values; each has one source a
     if texts:
         parts[WRITTEN_SECTION] = texts
         budget += count(texts)
-    shown = around.to_xml(parts)
-    others = _words_of_calls(messages) | passing_names(messages)
-    ranked = (name for name in rank_names(messages, known) if name not in others)
-    candidates = _interleave(previous.names, ranked)
+    names = _names_to_tell(messages, previous, known)
     kept_names = min(count(" ".join(previous.names)) + MIN_SECTION_TOKENS, int(MAX_TRACE_TOKENS * NAMES_SHARE))
     name_tokens = max(MIN_NAMES_TOKENS, int((budget - bare) * NAMES_SHARE), kept_names if previous.names else 0)
+    shown = around.to_xml(parts)
     name_limit = min(budget, count(shown) + name_tokens) - count(_EMPTY_NAMES)
-    numbers = _own_numbers(messages).union(filter(_is_long_number, previous.names))
-    cleaned = dict.fromkeys(filter(None, (name if name in numbers else clean_name(name) for name in candidates)))
-    names = _names_that_fit(cleaned, shown, name_limit, count)
-    return around.to_xml({**parts, NAMES_SECTION: _names_by_file(names, messages, facts.shared_names)})
+    fitting = _names_that_fit(names, shown, name_limit, count)
+    return around.to_xml({**parts, NAMES_SECTION: _names_by_file(fitting, messages, facts.shared_names)})
+
+
+def _results_without_model(
+    frame: Frame, messages: Iterable[Message], previous: ParsedTrace, items: Sequence[str], *, is_part: bool
+) -> str:
+    """The results of a frame of which no model wrote a summary, then those of earlier traces."""
+    tells_own = frame.status is Status.FAILED or frame.was_stopped_in_place or frame.origin in ("plan", USER_ORIGIN)
+    own = frame.results.strip() if tells_own else ""
+    marked = marked_results(m.text for m in messages if m.role == "assistant")
+    # The closing message of a request stands behind its trace, and tells of its items.
+    closes = frame.origin in ("request", "root") and not is_part
+    before = "\n".join(filter(None, (previous.results, *(() if closes else items))))
+    return _with_earlier_results(own or marked, before)
 
 
 def _without_repeats(previous: ParsedTrace, noted: str) -> ParsedTrace:
@@ -267,6 +263,15 @@ def _with_whole_path(step: str, path: str, shared_name: str) -> str:
 
 
 _FILE_VERBS = frozenset({"read", "wrote", "edited", "deleted"})
+
+
+def _names_to_tell(messages: Sequence[Message], previous: ParsedTrace, known: Container[str]) -> Iterable[str]:
+    """Names of the work that are not `known`, the best first, with those of the earlier traces among them."""
+    others = _words_of_calls(messages) | passing_names(messages)
+    ranked = (name for name in rank_names(messages, known) if name not in others)
+    numbers = _own_numbers(messages).union(filter(_is_long_number, previous.names))
+    candidates = _interleave(previous.names, ranked)
+    return dict.fromkeys(filter(None, (name if name in numbers else clean_name(name) for name in candidates)))
 
 
 def _interleave(earlier: Iterable[str], new: Iterable[str]) -> Iterator[str]:
