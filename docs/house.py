@@ -410,8 +410,8 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 
 LIMITS = {
-    "lines of the engine": 66_990,
-    "modules of the engine": 340,
+    "lines of the engine": 66_970,
+    "modules of the engine": 339,
     "lines beside it": 32_180,
     "modules beside it": 216,
     "functions, p50 of lines": 7,
