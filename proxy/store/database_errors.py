@@ -99,8 +99,8 @@ def _error_code(caught: BaseException) -> str:
         return "store_busy"
     cause = caught.orig if isinstance(caught, DBAPIError) else caught
     number = getattr(cause, "sqlite_errorcode", None)
-    if number == sqlite3.SQLITE_IOERR_WRITE:
-        return "store_full"  # what a limit on the size of files gives; a disk that is broken looks the same
+    if number in (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE):
+        return "store_full"  # also what a limit on the size of files gives; a disk that is broken looks the same
     if number is not None:
         return CODE_BY_SQLITE_RESULT.get(number & 0xFF, "store_failed")
     state = getattr(cause, "sqlstate", None)

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import count
 from pathlib import Path
 
@@ -24,10 +24,10 @@ from sqlalchemy.exc import DBAPIError
 
 from proxy.core.ledger.ledger import LedgerEvent, Round
 from proxy.core.ledger.messages import ModelResponse
-from proxy.errors import StoreError
+from proxy.errors import BadRequest, StoreError
 from proxy.store.database_errors import as_store_error
 from proxy.store.interface import LedgerRecord, Record, RequestRecord
-from proxy.store.sql import SqlStore
+from proxy.store.sql import SqlStore, copy_store
 from proxy.store.writer import QueueLimits
 from tests.store.conftest import Making, locked, rows
 from tests.store.values import entry, opened, said
@@ -273,6 +273,57 @@ async def test_wherever_writing_breaks_off_the_store_is_whole_and_every_acknowle
     assert len(acknowledged) > SWEPT + 5, "the limit always came before the first write"
     for name in acknowledged:
         assert await store.load("a", name) is not None
+
+
+async def test_given_a_full_disk_when_the_log_is_checkpointed_then_what_was_acknowledged_is_there_and_it_recovers(
+    making: Making, path: Path
+) -> None:
+    """The log has room, and the file that it is copied into has none."""
+    store = await making()
+    await store.wait_until_durable(store.write("a", opened("before", entry("m1", text="x" * 4_000_000))))
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    log = path.with_name(f"{path.name}-wal")
+    acknowledged = {"before"}
+    with full_disk(path.stat().st_size + 50_000):
+        while not (code := await writing(store, name := f"c{len(acknowledged)}", text=f"{name} " * 4_000)):
+            acknowledged.add(name)
+        assert code == "store_full"
+        with closing(sqlite3.connect(path)) as other, pytest.raises(sqlite3.OperationalError, match=r"full|disk I/O"):
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        assert {c.id for c in await store.conversations("a", limit=1000)} == acknowledged
+
+    assert log.stat().st_size > 2_000_000, "it was never checkpointed"
+    await recovered(store)
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert {c.id for c in await store.conversations("a", limit=1000)} == {*acknowledged, "afterwards"}
+
+
+@pytest.mark.parametrize("room", [1, 20_000, 60_000, 1_000_000])
+async def test_given_a_full_disk_then_a_copy_that_fails_leaves_nothing_of_itself(
+    making: Making, path: Path, room: int
+) -> None:
+    store = await making()
+    await store.wait_until_durable(store.write("a", opened("large", entry("m1", text="x" * 2_000_000))))
+    await store.close()
+    target = path.parent / "elsewhere" / "copy.db"
+    with full_disk(room), pytest.raises(StoreError, match="the disk of the store is full") as refused:
+        copy_store(f"sqlite:{path}", f"sqlite:{target}", path.parent)
+
+    assert refused.value.code == "store_full"
+    assert list(target.parent.iterdir()) == []
+    assert copy_store(f"sqlite:{path}", f"sqlite:{target}", path.parent).conversations == 1
+    with pytest.raises(BadRequest, match="holds conversations already"):
+        copy_store(f"sqlite:{path}", f"sqlite:{target}", path.parent)
+    assert rows(target, "SELECT count(*) FROM conversations") == [(1,)]
+
+
+@pytest.mark.parametrize("number", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE])
+def test_each_way_of_sqlite_to_say_that_the_disk_is_full_is_told_as_that(number: int) -> None:
+    said = sqlite3.OperationalError("disk I/O error")
+    said.sqlite_errorcode = number
+
+    assert as_store_error(said).code == "store_full"
 
 
 def mark_written_by_a_later_sqlite(path: Path, version: bytes) -> None:

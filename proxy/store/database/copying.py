@@ -29,10 +29,13 @@ def copy_database(source: Database, target: Database) -> CopyResult:
     where rows are missing afterwards or a database fails; then the target is as it was."""
     try:
         counts = _copy_all(source, target)
-    except ProxyError:
-        raise
-    except Exception as caught:
-        raise as_store_error(caught) from caught
+    except BaseException as caught:
+        target.remove_if_begun()
+        if isinstance(caught, ProxyError) or not isinstance(caught, Exception):
+            raise
+        error = as_store_error(caught)
+        advice = f"nothing was copied to {target.location}; mend that, or name another place"
+        raise StoreError(f"{error}; {advice}", code=error.code) from caught
     finally:
         source.close()
         target.close()

@@ -68,6 +68,9 @@ class Database(ABC):
     @abstractmethod
     def close(self) -> None: ...
 
+    def remove_if_begun(self) -> None:  # noqa: B027 - a database on a server was there before
+        """Close, and delete what this object has created: what it was created for has failed."""
+
     @abstractmethod
     def begin_write(self, connection: Connection, tenants: Collection[str]) -> int:
         """Called first in every transaction that writes: until it ends, nobody else writes to these tenants (all, if

@@ -59,6 +59,7 @@ class SqliteFile(Database):
         self._opened_once = False
         self._identity: tuple[int, int] | None = None
         self._log_pages = 0
+        self._has_begun_file = False
 
     @property
     def location(self) -> str:
@@ -118,6 +119,12 @@ class SqliteFile(Database):
                 close()
             except Exception as caught:
                 self.notes.append(f"closing the store: {type(caught).__name__}")
+
+    def remove_if_begun(self) -> None:
+        self.close()
+        if self._has_begun_file:
+            for side in FILE_SUFFIXES:
+                self.path.with_name(self.path.name + side).unlink(missing_ok=True)
 
     def set_aside(self) -> None:
         """Rename the file and its companions, if allowed. Nothing is deleted."""
@@ -209,6 +216,7 @@ class SqliteFile(Database):
         if not os.path.lexists(self.path):
             with suppress(FileExistsError):  # another process was faster
                 _create_file(self.path)
+                self._has_begun_file = True
         found = self.path.lstat()
         if not stat.S_ISREG(found.st_mode):
             raise StoreError(f"{self.path} is not a regular file", code="store_unreachable")
