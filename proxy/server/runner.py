@@ -491,7 +491,7 @@ class _ClientConnection(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Overrides the library's plain text with the API's error shape and our status."""
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._discards:
             return
         if self._is_answering():
             # The request in front of it is being answered, and has its line: a second answer would land inside it.
@@ -505,27 +505,34 @@ class _ClientConnection(HttpToolsProtocol):
         text = json.dumps({"error": error}).encode()
         headers = [*self.told(code, status), (b"content-type", b"application/json"), (b"connection", b"close")]
         head = STATUS_LINE[status] + b"".join(name + b": " + value + b"\r\n" for name, value in headers)
-        self.transport.write(head + f"content-length: {len(text)}\r\n\r\n".encode() + text)
-        self._let_go()
-        self.transport.close()
+        self._end_with(head + f"content-length: {len(text)}\r\n\r\n".encode() + text)
 
     def _answer_unread(self, error: ProxyError) -> None:
-        """Refuse a request of which only the headers are read. A client that is still sending its body can read the
-        answer only if we take what comes for a moment."""
+        """Refuse a request of which only the headers are read."""
         spoken = dialect_at(self.url.partition(b"?")[0].decode("latin-1")) or OPENAI_CHAT
         text = spoken.error_body(error.status, str(error), error.code)
         told = [*self.told(error.code, error.status), (b"content-type", b"application/json"), (b"connection", b"close")]
         head = STATUS_LINE[error.status] + b"".join(name + b": " + value + b"\r\n" for name, value in told)
-        self.transport.write(head + f"content-length: {len(text)}\r\n\r\n".encode() + text)
-        self._let_go()
-        self.loop.call_later(_DISCARD_S, self.transport.close)
+        self._end_with(head + f"content-length: {len(text)}\r\n\r\n".encode() + text)
 
-    def _let_go(self) -> None:
-        """Keep nothing of a refused request until its connection ends: there may be a thousand of them."""
+    def _end_with(self, answer: bytes) -> None:
+        """End the connection with a refusal. A client that is still sending can read it only if we take what comes for
+        a moment. Nothing else is kept until then: there may be a thousand of them."""
+        self.transport.write(answer)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(_DISCARD_S, self.transport.close)
         self._discards = True
         self._received = b""
         self.headers = []
         self.parser = HttpRequestParser(self)
+        self._in_headers = self._in_body = False
+        self._stop_header_clock()
+        self._stop_body_clock()
+        if not getattr(self.cycle, "response_complete", True):  # whoever reads the body, or answers
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.flow.resume_reading()
 
     def _is_answering(self) -> bool:
         started = getattr(self.cycle, "response_started", False)  # the library has None here before the first request
