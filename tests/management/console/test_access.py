@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import Mock, patch
+from urllib.parse import urlencode
 
 import pytest
 
@@ -150,6 +154,25 @@ def test_signing_out_ends_the_session_for_a_copy_of_its_cookie_too(build: Buildi
     assert other.get("/console").status == 200
 
 
+def test_a_clock_that_jumps_opens_no_session_that_was_ended(build: Building) -> None:
+    """A12: while it is a year ahead somebody else signs out."""
+    site = build()
+    person, other = site.operator(), site.operator()
+    thief, late_thief = (Person(each.origin, dict(each.cookies)) for each in (person, other))
+    token = token_of(other)
+    person.send("/console", "/console/sign-out")
+    # A patch: the proxy runs in this process, and nobody may set the clock of the machine.
+    with patch("callstack_proxy.management.console.sessions.time", Mock(time=lambda: time.time() + 366 * 86_400)):
+        assert late_thief.get("/console").status == 401, "its days are over"
+        ahead = site.operator()
+        ahead.send("/console", "/console/sign-out")
+
+    assert thief.get("/console").status == 401
+    assert late_thief.get("/console").status == 200
+    assert other.post("/console/sign-out", {"token": token}).status == 303
+    assert late_thief.get("/console").status == 401
+
+
 def test_of_many_who_sign_out_at_once_none_stays_signed_in(build: Building) -> None:
     site = build()
     people = [site.operator() for _ in range(16)]
@@ -199,6 +222,76 @@ def test_a_page_of_another_site_reaches_nothing(build: Building, origin: str) ->
     assert person.get("/console", origin=origin).status == 403
     assert person.get("/console", **{"sec-fetch-site": "cross-site"}).status == 403
     assert ask(site.proxy.origin, method="GET", path="/console", headers={"host": "evil.example"}).status == 403
+
+
+FORGED = {
+    "another site": {"origin": "https://evil.example"},
+    "no origin that has a name": {"origin": "null"},
+    "another port": {"origin": "http://127.0.0.1:1"},
+    "another name of this machine": {"origin": "http://localhost"},
+    "an origin that begins like ours": {"origin": "{origin}.evil.example"},
+    "ours as the user of another": {"origin": "{origin}@evil.example"},
+    "two origins": {"origin": "{origin} https://evil.example"},
+    "an extension of the browser": {"origin": "chrome-extension://abc"},
+    "another application": {"origin": "vscode-webview://abc"},
+    "without an origin": {"sec-fetch-site": "cross-site"},
+}
+
+
+@pytest.mark.parametrize("forged", FORGED.values(), ids=FORGED.keys())
+def test_a_form_with_its_token_from_elsewhere_changes_nothing(build: Building, forged: dict[str, str]) -> None:
+    """Whoever has seen a page of ours, token and all, cannot send its form from a page of theirs."""
+    site = build()
+    person, before = site.operator(), state_of(site)
+    fields = {"text": "forged", "title": "forged", "mode": "off", "name": "forged", "token": token_of(person)}
+    headers = {name: value.format(origin=person.origin) for name, value in forged.items()}
+    managed = ("DELETE", "conversations/{conversation}"), ("PUT", "conversations/{conversation}/mode")
+
+    for form in FORMS:
+        assert person.post(f"/console/{form.format(**vars(site.ours))}", fields, **headers).status == 403, form
+    for method, path in managed:
+        asked = f"/stack/{path.format(**vars(site.ours))}"
+        assert ask(person.origin, {"mode": "off"}, method=method, path=asked, headers=headers).status == 403, path
+
+    is_as_it_was(site, person, before)
+
+
+OTHER_WAYS: dict[str, tuple[str, dict[str, str]]] = {
+    "GET": ("GET", {}),
+    "GET that would be a POST": ("GET", {"x-http-method-override": "POST", "x-method-override": "POST"}),
+    "HEAD": ("HEAD", {}),
+    "JSON said to be text": ("POST", {"content-type": "text/plain"}),
+    "no type": ("POST", {"content-type": ""}),
+}
+
+
+@pytest.mark.parametrize(("method", "headers"), OTHER_WAYS.values(), ids=OTHER_WAYS.keys())
+def test_a_form_is_no_address_and_no_other_kind_of_body(build: Building, method: str, headers: dict[str, str]) -> None:
+    """What a page of another site can make a browser send without asking: a token there counts for nothing."""
+    site = build()
+    person, before = site.operator(), state_of(site)
+    fields = {"text": "forged", "title": "forged", "mode": "off", "name": "forged", "token": token_of(person)}
+    body = json.dumps(fields).encode() if method == "POST" else None
+    cookies = {"cookie": "; ".join(f"{name}={value}" for name, value in person.cookies.items())}
+
+    for form in FORMS:
+        path = f"/console/{form.format(**vars(site.ours))}?{urlencode({**fields, '_method': 'POST'})}"
+        answer = ask(person.origin, body, method=method, path=path, headers=cookies | headers)
+        assert answer.status in (403, 404, 405), form
+
+    is_as_it_was(site, person, before)
+
+
+def state_of(site: Site) -> object:
+    return ask(site.proxy.origin, method="GET", path=f"/stack/conversations/{site.ours.conversation}").json
+
+
+def is_as_it_was(site: Site, person: Person, before: object) -> None:
+    page = person.get(f"/console/conversations/{site.ours.conversation}")
+    assert page.status == 200, "signed out"
+    assert b"forged" not in page.body
+    assert "forged" not in (site.proxy.data / "keys.json").read_text()
+    assert state_of(site) == before
 
 
 def test_every_answer_forbids_what_is_not_ours(build: Building) -> None:
