@@ -36,7 +36,16 @@ from proxy.core.ledger import (
     response_id_of,
     turn_id,
 )
-from proxy.core.matching import Match, MatchKind, lookup_keys, match_history, match_restarted, match_retry
+from proxy.core.matching import (
+    Match,
+    MatchKind,
+    answered_summary_request,
+    is_beginning,
+    lookup_keys,
+    match_history,
+    match_restarted,
+    match_retry,
+)
 from proxy.core.policy import FrameActivity
 from proxy.errors import StoreError
 from proxy.store.interface import AnchorRecord, Changes, LedgerRecord, Record, Store
@@ -284,7 +293,7 @@ class ConversationCache:
                 match_found = _match_compacted(
                     await self._load_candidates(asked, await self._read_session(asked)), asked.request
                 )
-        if match_found is None and asked.opens and not asked.hint:
+        if match_found is None and not asked.hint and is_beginning(asked.request.messages, ()):
             match_found = self._match_restarted(asked)
         return match_found or (None, Match(MatchKind.NEW))
 
@@ -360,7 +369,9 @@ class ConversationCache:
         """The newest cached conversation that the request opens with a summary of."""
         ours = (s for (owner, _), s in self._conversations.items() if owner == asked.tenant)
         held = [s for s in ours if not (about := s.ledger.conversation).hint and about.dialect == asked.dialect]
-        matches = ((s, match_restarted(s.ledger, asked.request)) for s in reversed(held[-MAX_CANDIDATES:]))
+        recent = held[: -MAX_CANDIDATES - 1 : -1]
+        summarized = [text for s in recent if (text := answered_summary_request(s.ledger, asked.request))]
+        matches = ((s, match_restarted(s.ledger, asked.request, summarized)) for s in recent)
         return next(((s, match) for s, match in matches if match), None)
 
     async def knows_anchor(self, tenant: str, hint: str, keys: Sequence[str]) -> bool:

@@ -8,10 +8,13 @@ begins with the bytes of the last line of that frame, and SQLite finds nothing w
 
 from __future__ import annotations
 
+import gc
 import http.client
 import os
 import random
+import socket
 import sqlite3
+import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -20,10 +23,11 @@ import pytest
 
 from llm_test_provider import Cut, ReceivedRequest, ScriptedProvider
 from llm_test_provider import ScriptedAnswer as Scripted
+from proxy.config.sources import load_config
 from tests import laws
 from tests.client_dialects import neutral
 from tests.crash.killable import KillableProxy
-from tests.harness import Answer, ClientHabits, Conversation, Stage
+from tests.harness import Answer, ClientHabits, Conversation, RunningProxy, Stage
 from tests.properties import disk
 from tests.properties.oracle import Op, Oracle
 from tests.properties.plays import Round, Words, as_answer
@@ -135,6 +139,30 @@ def test_an_agent_goes_on_after_every_kill_where_it_stood(stage: Stage, provider
 
     evidence = replace(stage.evidence(), kept=disk.texts(proxy.data))
     assert not (found := laws.breaches(evidence)), "\n".join(found)
+
+
+def test_a_client_leaves_no_socket_open_where_the_process_died_in_the_first_line(stage: Stage) -> None:
+    """One kill in a hundred comes there, and the warning ended the run long after it."""
+    proxy = RunningProxy(load_config({"upstreams.default.url": stage.provider.url, "data": stage.folder}), stage)
+    with socket.create_server(("127.0.0.1", 0)) as dying, ThreadPoolExecutor(1) as elsewhere:
+        stage.proxies.append(proxy)
+        proxy.next_port = lambda: int(dying.getsockname()[1])  # type: ignore[method-assign]
+
+        def dies() -> None:
+            connection = dying.accept()[0]
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1")
+
+        died = elsewhere.submit(dies)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            with pytest.raises(http.client.BadStatusLine):
+                proxy.post(b"{}")
+            died.result()
+            gc.collect()
+
+    assert [each for each in warned if each.category is ResourceWarning] == []
 
 
 def works_undisturbed(agent: Agent) -> None:

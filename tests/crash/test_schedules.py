@@ -1,6 +1,6 @@
 """Two replicas on one database through generated schedules of faults: pauses, kills, cut and slow links to the
-database, and a clock that is wrong. Agents work on meanwhile as clients behind a balancer do: what brings no whole
-answer is asked again, anywhere.
+database, clocks that are wrong and clocks that jump. Agents work on meanwhile as clients behind a balancer do: what
+brings no whole answer is asked again, anywhere.
 
 Whatever the schedule: the line of every conversation keeps its prefix, nothing that was acknowledged is lost, no frame
 is folded twice, and only a fault makes requests pass without context management, for a bounded time.
@@ -16,6 +16,7 @@ import os
 import random
 import re
 import signal
+import struct
 import threading
 import time
 from collections import Counter
@@ -23,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,12 +41,14 @@ from tests.properties import disk
 
 SEEDS = int(os.environ.get("CALLSTACK_SCHEDULES", "2"))
 AGENTS = 3
-FAULTS = 5
+FAULTS = 6
 GAP_S = (0.2, 0.8)
 FAULT_S = (0.3, 3.0)
 SLOW_S = (0.02, 0.1)
 """What a slow link adds to a round trip."""
 SKEWS_S = (-3600, -20, 3, 600)
+JUMPS_S = (-86_400, -3_600, -5, 5, 3_600, 86_400)
+"""By how much a clock jumps, forward or back, and back again at the end of the fault."""
 PATIENCE_S = 2.0
 """How long a client waits for an answer the first time; each time longer, as the proxy may just be slow."""
 PAUSE_S = 0.05
@@ -55,15 +59,34 @@ LOCKS_S = 2.0
 REST_S = 12.0
 """How long a replica may stand aside behind a fault of its own: its store was away for a while."""
 RESULTS = re.compile(r'<frame-results ref=\\?"([^"\\]*)')
-# What a process runs as it starts, of its own accord, where its folder is on the path.
-SKEWING = """
-import time
-from functools import partial
+# What a process runs as it starts, of its own accord, where its folder is on the path. Its clock is set by a file.
+WRONG_CLOCK = """
+import mmap, struct, time
+from pathlib import Path
 
+with Path(__file__).with_name("set_by").open("rb") as file:
+    set_by = mmap.mmap(file.fileno(), 8, access=mmap.ACCESS_READ)
 clock, clock_ns = time.time, time.time_ns
-time.time = lambda: clock() + {by}
-time.time_ns = lambda: clock_ns() + {by} * 10**9
+time.time = lambda: clock() + struct.unpack("q", set_by)[0]
+time.time_ns = lambda: clock_ns() + struct.unpack("q", set_by)[0] * 10**9
 """
+
+
+class ProcessClock:
+    """The clock of a process that is started with `environment`: wrong by `skew_s`, and by what it is set to later."""
+
+    def __init__(self, folder: Path, skew_s: int) -> None:
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(WRONG_CLOCK)
+        self._file = folder / "set_by"
+        self._file.write_bytes(bytes(8))
+        self._skew_s = skew_s
+        self.environment = {"PYTHONPATH": str(folder)}
+        self.jump(0)
+
+    def jump(self, by_s: int) -> None:
+        with self._file.open("r+b") as opened:  # in place: the process has it mapped
+            opened.write(struct.pack("q", self._skew_s + by_s))
 
 
 # ---------------------------------------------------------------------------------------------------------- the faults
@@ -80,12 +103,12 @@ class Fault:
 
 def schedule(chance: random.Random) -> list[Fault]:
     """One behind the other; each kind comes at least once, and a kill, which takes long to recover from, just once."""
-    kinds = ["pause", "kill", "cut", "slow", *chance.choices(["pause", "cut", "slow"], k=FAULTS - 4)]
+    kinds = ["pause", "kill", "cut", "slow", "jump", *chance.choices(["pause", "cut", "slow", "jump"], k=FAULTS - 5)]
     chance.shuffle(kinds)
     return [Fault(kind, chance.randrange(2), chance.uniform(*FAULT_S)) for kind in kinds]
 
 
-def befall(fault: Fault, chance: random.Random, proxy: KillableProxy, link: Link) -> None:
+def befall(fault: Fault, chance: random.Random, proxy: KillableProxy, link: Link, clock: ProcessClock) -> None:
     fault.began = time.monotonic()
     match fault.kind:
         case "pause":
@@ -103,6 +126,10 @@ def befall(fault: Fault, chance: random.Random, proxy: KillableProxy, link: Link
             link.round_trip_s = chance.uniform(*SLOW_S)
             time.sleep(fault.lasts_s)
             link.round_trip_s = 0.0
+        case "jump":
+            clock.jump(chance.choice(JUMPS_S))
+            time.sleep(fault.lasts_s)
+            clock.jump(0)
         case _:
             raise AssertionError(fault.kind)
     fault.ended = time.monotonic()
@@ -209,7 +236,7 @@ def test_through_any_schedule_of_faults_nothing_is_lost_doubled_or_moved(
     near = make_url(postgres.new_database())
     store = near.render_as_string(hide_password=False)
     stage.provider.when(lambda _: True, Model(), loop=True)
-    (stage.folder / "sitecustomize.py").write_text(SKEWING.format(by=chance.choice(SKEWS_S)))
+    clocks = [ProcessClock(stage.folder / f"clock{n}", skew) for n, skew in enumerate((0, chance.choice(SKEWS_S)))]
     faults = schedule(chance)
     with ExitStack() as links:
         assert near.port
@@ -217,9 +244,9 @@ def test_through_any_schedule_of_faults_nothing_is_lost_doubled_or_moved(
         replicas = []
         for number, link in enumerate(between):
             url = near.set(port=link.port).render_as_string(hide_password=False)
-            skewed = {"PYTHONPATH": str(stage.folder)} if number else None
             settings = {"store": url, "data": stage.folder / f"data{number}", "infer_requests": "false"}
-            replicas.append(KillableProxy(stage, skewed, wake_at_tokens=0, assembly_budget_ms=1000, **settings))
+            own = clocks[number].environment
+            replicas.append(KillableProxy(stage, own, wake_at_tokens=0, assembly_budget_ms=1000, **settings))
         with ThreadPoolExecutor(AGENTS) as pool:
             list(pool.map(KillableProxy.start, replicas))
             agents = [Agent(f"agent{n}", random.Random(f"{seed} {n}"), stage, replicas) for n in range(AGENTS)]
@@ -230,7 +257,8 @@ def test_through_any_schedule_of_faults_nothing_is_lost_doubled_or_moved(
             try:
                 for fault in faults:
                     time.sleep(chance.uniform(*GAP_S))
-                    befall(fault, chance, replicas[fault.replica], between[fault.replica])
+                    at = fault.replica
+                    befall(fault, chance, replicas[at], between[at], clocks[at])
                 time.sleep(GAP_S[1])
             finally:
                 enough.set()
@@ -291,4 +319,5 @@ def unexplained(attempts: list[Attempt], faults: list[Fault]) -> list[Attempt]:
         return fault.began <= attempt.ended and attempt.began <= lasts
 
     odd = [each for each in attempts if each.came_to not in ("", "full")]
-    return [each for each in odd if not any(is_explained(each, fault) for fault in faults)]
+    disturbing = [fault for fault in faults if fault.kind != "jump"]  # a wrong clock is no reason
+    return [each for each in odd if not any(is_explained(each, fault) for fault in disturbing)]

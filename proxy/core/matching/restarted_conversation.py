@@ -1,12 +1,15 @@
 """Recognises a new conversation that continues an old one from a summary, because the client compacted its history.
 
-Without a session name only content can tell: the same tools and system text, and one of two signs. Either the old
-conversation ended with a requested summary that the new one opens with. Or it was long enough to be compacted, and the
-long first message quotes its user verbatim and names hardly anything unknown to it. In doubt it is a new conversation:
-showing someone else's frames is worse than starting again.
+Without a session name only content can tell: the same tools and system text, and one of two signs. Either the new
+conversation holds a summary that was asked for at the end of the old one, or beside it in a request that quotes it
+whole. Or the old one was long enough to be compacted, and the long first message quotes its user verbatim and names
+hardly anything unknown to it. In doubt it is a new conversation: showing someone else's frames is worse than starting
+again.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from proxy.core.ledger import Entry, EntryKind, Ledger, Message, Request, visible_text
 from proxy.core.matching.match_result import Match, MatchKind
@@ -27,8 +30,9 @@ MIN_KNOWN_NAMES_SHARE = 0.6
 """Share of a summary's names that the old conversation must contain."""
 
 
-def match_restarted(ledger: Ledger, request: Request) -> Match | None:
-    """A match that continues the old conversation at its tip, if `request` opens with a summary of it."""
+def match_restarted(ledger: Ledger, request: Request, summary_requests: Sequence[str] = ()) -> Match | None:
+    """A match that continues the old conversation at its tip, if `request` opens with a summary of it.
+    `summary_requests` are those of other conversations whose answers `request` holds."""
     tip = ledger.newest_tip()
     thread = ledger.threads.get(tip.thread) if tip else None
     first_message = next((m.text for m in request.messages if m.role == "user"), "")
@@ -37,7 +41,7 @@ def match_restarted(ledger: Ledger, request: Request) -> Match | None:
         return None
     if thread.tool_names != request.tool_names or thread.system_hash != request.system_hash:
         return None
-    if _returns_summary(ledger, tip, request):
+    if answered_summary_request(ledger, request) or any(_quotes(asked, ledger, tip) for asked in summary_requests):
         return Match(MatchKind.COMPACTED, adopts=tip.id)
     if (
         len(text) < MIN_SUMMARY_CHARACTERS
@@ -53,15 +57,33 @@ def match_restarted(ledger: Ledger, request: Request) -> Match | None:
     return Match(MatchKind.COMPACTED, adopts=tip.id) if _shares_names(text, ledger) else None
 
 
-def _returns_summary(ledger: Ledger, tip: Entry, request: Request) -> bool:
-    """Whether `tip` answers a request for a summary, and a message of `request` contains all of it."""
-    question = ledger.entries.get(tip.parent) if tip.kind is EntryKind.TURN else None
-    if question is None or question.message is None or question.message.role != "user":
-        return False
-    summary = visible_text(ledger.rounds.get(tip.id, ())).strip()
-    if len(summary) < MIN_QUOTE_CHARACTERS or not any(summary in m.text for m in request.messages if m.role == "user"):
-        return False
-    return asks_for_summary(question.message.text)
+def answered_summary_request(ledger: Ledger, request: Request) -> str:
+    """The request for a summary that the newest turn answers, if a message of `request` contains all of the answer;
+    empty otherwise."""
+    tip = ledger.newest_tip()
+    question = ledger.entries.get(tip.parent) if tip and tip.kind is EntryKind.TURN else None
+    if tip is None or question is None or question.message is None or question.message.role != "user":
+        return ""
+    summary = _summary_in(visible_text(ledger.rounds.get(tip.id, ())))
+    if len(summary) < MIN_QUOTE_CHARACTERS or not any(summary in m.text for m in request.messages):
+        return ""
+    return question.message.text if asks_for_summary(question.message.text) else ""
+
+
+def _summary_in(answer: str) -> str:
+    """The summary without the tags and the preparation around it, which clients leave out (Claude Code)."""
+    inner, is_tagged, _ = answer.partition("<summary>")[2].partition("</summary>")
+    return (inner if is_tagged else answer).strip()
+
+
+def _quotes(text: str, ledger: Ledger, tip: Entry) -> bool:
+    """Whether `text` tells all that the user said up to `tip`, and the newest answer there."""
+    path = ledger.path(tip.id)
+    user_texts = [e.message.text.strip() for e in path if e.message and e.message.role == "user"]
+    telling = [said for said in user_texts if len(said) >= MIN_QUOTE_CHARACTERS]
+    answers = (visible_text(ledger.rounds.get(e.id, ())).strip() for e in reversed(path))
+    newest = next((answer for answer in answers if answer), "")
+    return bool(telling) and newest in text and all(said in text for said in telling)
 
 
 def _tokens(ledger: Ledger, entry: Entry) -> int:
