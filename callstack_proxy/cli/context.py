@@ -203,9 +203,13 @@ def fetch_page(server: ServerInfo, path: str) -> str:
 
 
 def read_server_file(data: Path) -> ServerInfo | None:
-    """The file as it is, whether or not that proxy still runs."""
+    """The file as it is, whether or not that proxy still runs. One that another user wrote names whatever that user
+    likes, so only the superuser, who looks after others' proxies, reads it."""
     try:
-        return ServerInfo(**json.loads((data / SERVER_FILE).read_text(encoding="utf-8")))
+        with (data / SERVER_FILE).open(encoding="utf-8") as file:
+            if os.fstat(file.fileno()).st_uid not in (os.geteuid(), 0) and os.geteuid():
+                return None
+            return ServerInfo(**json.load(file))
     except (OSError, ValueError, TypeError):
         return None
 

@@ -20,11 +20,13 @@ import pytest
 
 from callstack_proxy.cli import context
 from callstack_proxy.cli.context import (
+    SERVER_FILE,
     ServerInfo,
     fetch_page,
     find_running_proxy,
     hold_presence,
     holds_presence,
+    read_server_file,
     send_request,
     write_server_file,
 )
@@ -34,6 +36,7 @@ from callstack_proxy.cli.statusline.hook import hook_words
 from callstack_proxy.cli.wrap.shared_proxy import not_started_words
 from llm_test_provider import ScriptedProvider
 from proxy.errors import ProxyError
+from proxy.operator_token import proof_of
 from tests.wire.proxied import TOKEN, ServedProxy
 
 pytestmark = pytest.mark.rows("X-59")
@@ -44,6 +47,8 @@ class Squatter:
 
     def __init__(self, relay: str = "", host: str = "127.0.0.1", port: int = 0) -> None:
         self.got: list[dict[str, str]] = []
+        self.recorded = "0" * 64
+        """What it answers to every challenge where it asks nobody."""
         squatter = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -51,7 +56,7 @@ class Squatter:
 
             def do_GET(self) -> None:
                 squatter.got.append({name.lower(): value for name, value in self.headers.items()})
-                proof = squatter.proof_from(self.path, relay) if relay else "0" * 64
+                proof = squatter.proof_from(self.path, relay) if relay else squatter.recorded
                 body = b'{"requests": []}'
                 self.send_response(200)
                 self.send_header("content-length", str(len(body)))
@@ -112,6 +117,31 @@ def test_no_token_goes_to_another_program(squatter: Squatter) -> None:
     with pytest.raises(NotProven):
         send_request(info(squatter.url), "GET", "/stack/requests", None, 10)
     assert [TOKEN in json.dumps(headers) for headers in squatter.got] == [False]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only the superuser can give a file away")
+def test_the_note_of_another_user_names_no_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever made the data directory first could name a program that knows its own token."""
+    ours = info("http://127.0.0.1:1")
+    write_server_file(tmp_path, ours)
+    os.chown(tmp_path / SERVER_FILE, 65534, 65534)
+    assert read_server_file(tmp_path) == ours, "the superuser looks after others' proxies"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)  # a patch: this process would not get its rights back
+
+    assert read_server_file(tmp_path) is None
+    os.chown(tmp_path / SERVER_FILE, 0, 0)
+    assert read_server_file(tmp_path) == ours
+
+
+def test_a_proof_that_was_recorded_at_the_same_address_is_none(squatter: Squatter) -> None:
+    """Of a proxy that ran there until it was killed: each command asks with a challenge of its own."""
+    port = int(squatter.url.rpartition(":")[2])
+    squatter.recorded = proof_of(TOKEN, "an earlier challenge", "127.0.0.1", port)
+
+    for _ in range(2):
+        with pytest.raises(NotProven):
+            send_request(info(squatter.url), "GET", "/stack/requests?limit=1", None, 10)
+    assert not [got for got in squatter.got if TOKEN in got.values()]
 
 
 def test_a_proof_from_another_port_is_none(real: ServedProxy) -> None:
