@@ -67,6 +67,7 @@ from callstack_proxy.management.views import (
     requests,
     resume_view,
     seen_files_view,
+    waiting_or_quiet,
 )
 from proxy.accounting import GateDecision, Receipt, Tariff, TokenCounter
 from proxy.config import Config
@@ -101,6 +102,10 @@ def parse_as_of(as_of: str) -> int | None:
         raise typer.BadParameter(str(error)) from None
 
 
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
 # --------------------------------------------------------------------------------------------------------------- tree
 def tree(
     conversation: ConversationArgument = "",
@@ -126,7 +131,7 @@ async def _print_tree(config: Config, reference: str, moment_ms: int | None, *, 
         if as_json:
             print_json({"conversation": row, "state": conversations.tree_state_view(ledger, path_state)})
             return
-        state = "waiting" if row["awake"] else "passed on"
+        state = waiting_or_quiet(row["last_active"], moment_ms or _now_ms()) if row["awake"] else "passed on"
         mode = f", mode {row['mode']}" if row["mode"] else ""
         print_line(f"{row['id']}  {pluralize(row['requests'], 'request')}, {state}{mode}", "cyan")
         if row["plan"] or row["plan_part"]:
@@ -405,7 +410,7 @@ def explain(
 async def _load_explanation(config: Config, reference: str) -> ExplanationView:
     async with opened_store(config) as store:
         ledger = await find_by_id.find_ledger(store, None, reference)
-        path_state, now = conversations.path_state_of(ledger, names=config.observed_tools), time.time_ns() // 1_000_000
+        path_state, now = conversations.path_state_of(ledger, names=config.observed_tools), _now_ms()
         return explanation_view(ledger, path_state, config, now, TokenCounter().count)
 
 

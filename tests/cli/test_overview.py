@@ -1,5 +1,6 @@
 """The first screen of help, the groups of commands, the names of before, and what an unknown name is answered."""
 
+import gc
 import os
 import pty
 import shlex
@@ -95,6 +96,12 @@ def test_bash_completes_a_command(shell: Shell, tmp_path: Path) -> None:
     done = subprocess.run(words, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
 
     assert sorted(done.stdout.split()) == ["replay", "report"]
+
+
+def test_garbage_is_collected_once_a_command_was_imported() -> None:
+    _load("tree")
+
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("name", COMMANDS)

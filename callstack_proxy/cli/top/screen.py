@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from callstack_proxy.cli.output import escape_unsafe, one_line, pluralize
-from callstack_proxy.management.views import ConversationRow
+from callstack_proxy.management.views import ConversationRow, waiting_or_quiet
 from proxy.core.text import cell_width, cut_at_word
 
 LIST_SHARE = 0.35
@@ -63,7 +63,9 @@ def _balance(rows: Sequence[ConversationRow]) -> str:
 
 
 def _row_text(row: ConversationRow, now: int) -> str:
-    state = "working" if now - row["last_active"] < WORKING_MS else "waiting" if row["awake"] else "passed on"
+    state = waiting_or_quiet(row["last_active"], now) if row["awake"] else "passed on"
+    if now - row["last_active"] < WORKING_MS:
+        state = "working"
     percent = "" if row["saved_percent"] is None else f"{row['saved_percent']:.0f}"
     money = "plan" if row["plan"] else f"{row['saved']:.4f}"
     figures = f"{row['requests']:>10,}{row['frames']:>8,}{money:>10}{percent:>6}"

@@ -27,6 +27,7 @@ from callstack_proxy.management.views import (
     only_of_client,
     search_frames,
     tells_standing,
+    waiting_or_quiet,
 )
 from proxy.accounting import Receipt
 from proxy.auth import name_of_tenant
@@ -44,7 +45,7 @@ SORTS = {
     "lost": "most lost first",
     "requests": "most requests first",
 }
-STATES = ("all", "working", "waiting", "too short", "passed on", "failed", "stopped")
+STATES = ("all", "working", "waiting", "quiet", "too short", "passed on", "failed", "stopped")
 PASSED_ON = frozenset({"asleep", "off", "shadow", "bypass", "stateless", "side"})
 MAX_TITLES_SEARCHED = 100
 """The most recently active conversations of those that could be shown, since a title is read from the conversation."""
@@ -220,7 +221,9 @@ def _chosen(
         return standings[each.id]
 
     found = [
-        each for each in known if chosen.state in ("all", state_of(each, standing(each).newest, each.id in working))
+        each
+        for each in known
+        if chosen.state in ("all", state_of(each, standing(each).newest, standing(each).last, each.id in working))
     ]
     keys = {
         "recent": lambda each: -standing(each).last,
@@ -231,16 +234,17 @@ def _chosen(
     return sorted(found, key=keys[chosen.sort])
 
 
-def state_of(conversation: Conversation, newest: Receipt | None, is_working: bool) -> str:  # noqa: FBT001
-    """One of `STATES`. `newest` is the request that tells how the conversation stands."""
+def state_of(conversation: Conversation, newest: Receipt | None, last: int, is_working: bool) -> str:  # noqa: FBT001
+    """One of `STATES`. `newest` is the request that tells how the conversation stands; `last`, in ms since the epoch,
+    is when it was last active."""
     if conversation.is_stopped:
         return "stopped"
     if is_working:
         return "working"
     if newest is None or newest.status not in (*PASSED_ON, "error"):
-        return "waiting"
+        return waiting_or_quiet(last, now_ms())
     if newest.status == "error":
-        return "failed" if tells_standing(newest) else "waiting"
+        return "failed" if tells_standing(newest) else waiting_or_quiet(last, now_ms())
     return "too short" if is_too_short(newest) else "passed on"
 
 
@@ -261,7 +265,7 @@ async def _listed(visitor: Visitor, conversation: Conversation, working: frozens
         client_of(sums.newest) if sums.newest and sums.newest.client else "",
         sums.newest.model if sums.newest else "",
         name_of_tenant(tenant) if shows_person else "",
-        state_of(conversation, sums.newest, conversation.id in working),
+        state_of(conversation, sums.newest, sums.last_active, conversation.id in working),
         help_begins(sums.newest, context.config.wake_at_tokens),
     )
 

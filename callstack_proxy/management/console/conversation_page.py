@@ -105,11 +105,14 @@ async def show(request: Request) -> Response:
         newest = list(reversed(steps if shows_all else steps[-ROWS_IN_TABLE:]))
         price = input_price(context.config, newest[0].receipt) if newest else 0.0
         facts = sentence_facts(ledger, path_state.tree, price)
+        about = {step.number: about_request(ledger, step.entry) for step in newest}
         return {
             "columns": columns_of(steps),
             "newest": newest,
-            "about": {step.number: about_request(ledger, step.entry) for step in newest},
-            "told_of": {step.number: request_sentence(step.receipt, facts) for step in newest},
+            "about": about,
+            "told_of": {
+                step.number: request_sentence(step.receipt, facts, in_list=bool(about[step.number])) for step in newest
+            },
             "causes": money_causes(without_plan_prices(step.receipt) for step in steps),
         }
 

@@ -93,6 +93,7 @@ from callstack_proxy.management.views.too_short import (
     is_too_short,
     newest_telling,
     tells_standing,
+    waiting_or_quiet,
 )
 from callstack_proxy.management.views.totals import (
     LoadedReceipts,

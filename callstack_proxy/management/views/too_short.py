@@ -14,6 +14,14 @@ LENGTH_REASONS = frozenset({"", "small", "no_gain", "in_loop"})
 SMALLEST_TOKENS = 4_000
 """About so many tokens a request has where our smallest offer of tools is small beside it (`docs/how-it-works.md`)."""
 
+QUIET_MS = 3_600_000
+"""An agent that has asked for nothing for so long has finished, or was left: nothing waits for anybody."""
+
+
+def waiting_or_quiet(last_active: int, now: int) -> str:
+    """The word for a conversation that we help in and in which nothing is under way. Both are ms since the epoch."""
+    return "quiet" if now - last_active >= QUIET_MS else "waiting"
+
 
 def tells_standing(receipt: Receipt) -> bool:
     """Whether a request tells how its conversation stands: not one of ours, a question beside the work, or one that was

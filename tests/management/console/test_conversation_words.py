@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
+from callstack_proxy.management.api import now_ms
 from callstack_proxy.management.console.conversation_list_page import STATES, standings_of, state_of
 from callstack_proxy.management.console.parts.body_diff import WordChange, word_changes
 from callstack_proxy.management.console.parts.call_markup import MAX_TEXT, shown_call
@@ -14,6 +15,7 @@ from callstack_proxy.management.console.rendering import status_words
 from callstack_proxy.management.console.running import call_words
 from callstack_proxy.management.views import help_begins
 from callstack_proxy.management.views.conversations import task_title_of
+from callstack_proxy.management.views.too_short import QUIET_MS
 from proxy.accounting import GateDecision, Receipt
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.frames import Frame, PathState, Status, Tree
@@ -94,6 +96,22 @@ def test_a_request_says_in_a_sentence_what_we_did_and_why(changes: dict[str, obj
 
 
 @pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"tokens_last": 2_000, "own_texts": 500}, ""),
+        ({}, ""),
+        ({"tokens_last": 2_000, "decisions": (LATER,)},
+         "220 more could leave, but that would cost more than it saves now."),
+        ({"tokens_last": 2_000, "saved": -0.004}, "This request cost $0.0040 more than without us."),
+        ({"decisions": (COLD,)}, "Put away 9.0k tokens, because the window is nearly full."),
+    ],
+)  # fmt: skip
+def test_a_row_does_not_repeat_what_was_put_away_before_it(changes: dict[str, object], sentence: str) -> None:
+    receipt = structs.replace(asleep(9_000, "", status="full"), **changes)
+    assert request_sentence(receipt, FACTS, in_list=True) == sentence
+
+
+@pytest.mark.parametrize(
     ("tokens", "returns", "mark"),
     [
         ({"sent": 5}, False, "in context"),
@@ -170,7 +188,10 @@ def test_what_sleeps_for_another_reason_than_its_length_is_not_called_short() ->
 def test_a_conversation_stands_as_its_newest_request_tells(receipts: list[Receipt], state: str) -> None:
     standings = standings_of(structs.replace(each, conversation="c") for each in receipts)
     assert state in STATES
-    assert state_of(Conversation("c", "t"), standings["c"].newest if receipts else None, is_working=False) == state
+    conversation, newest = Conversation("c", "t"), standings["c"].newest if receipts else None
+    assert state_of(conversation, newest, now_ms(), is_working=False) == state
+    old = {"waiting": "quiet"}.get(state, state)
+    assert state_of(conversation, newest, now_ms() - QUIET_MS, is_working=False) == old
 
 
 @pytest.mark.parametrize(

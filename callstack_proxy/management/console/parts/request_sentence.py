@@ -50,8 +50,9 @@ def sentence_facts(ledger: Ledger, tree: Tree, input_price: float) -> SentenceFa
     return SentenceFacts({frame.id: frame.title for frame in frames}, messages, returning, input_price)
 
 
-def request_sentence(receipt: Receipt, facts: SentenceFacts) -> str:
-    """With a capital and a full stop."""
+def request_sentence(receipt: Receipt, facts: SentenceFacts, *, in_list: bool = False) -> str:
+    """With a capital and a full stop. In a list without what was put away earlier, which all rows would repeat: empty
+    where nothing happened."""
     if receipt.status == "error":
         how = "broken off" if receipt.reason in BROKEN_OFF else "failed"
         return as_sentence(f"{how}: {reason_meaning(receipt.reason)}" if receipt.reason else how)
@@ -59,10 +60,11 @@ def request_sentence(receipt: Receipt, facts: SentenceFacts) -> str:
         return as_sentence(outcome_meaning(receipt.status, receipt.reason))
     done = [*_changes(receipt, facts)]
     if not done:
-        done = [_unchanged(receipt, facts)]
+        done = [_unchanged(receipt, in_list=in_list)]
     if receipt.recalls:
         done.append(f"the model asked for {_count(receipt.recalls, 'text')} that had been put away, and got it")
-    return as_sentence("; ".join(filter(None, [*done, _loss(receipt)])))
+    words = "; ".join(filter(None, [*done, _loss(receipt)]))
+    return as_sentence(words) if words else ""
 
 
 def _changes(receipt: Receipt, facts: SentenceFacts) -> Iterable[str]:
@@ -103,16 +105,16 @@ def _why(receipt: Receipt, decisions: list[GateDecision], facts: SentenceFacts) 
     return f": saves about {_money(tokens * facts.input_price)} {over}"
 
 
-def _unchanged(receipt: Receipt, facts: SentenceFacts) -> str:
+def _unchanged(receipt: Receipt, *, in_list: bool) -> str:
     """Why nothing more was put away, where something could have been."""
     away = receipt.tokens_in - (receipt.tokens_last - receipt.own_tools - receipt.own_texts)
     done = f"sent without {format_short_tokens(away)} tokens put away earlier" if away >= MIN_AWAY_TOKENS else ""
     asked = [each for each in receipt.decisions if not each.done and each.removed]
     if not asked:
-        return done or "nothing was put away: no finished work is in it that could leave"
+        return "" if in_list else done or "nothing was put away: no finished work is in it that could leave"
     size = f"{format_short_tokens(asked[-1].removed)} {'more' if done else 'tokens'}"
     kept = f"{size} could leave, but {_later(asked[-1])}"
-    return f"{done}; {kept}" if done else kept
+    return f"{done}; {kept}" if done and not in_list else kept
 
 
 def _later(decision: GateDecision) -> str:
