@@ -17,16 +17,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from proxy.accounting.tariff import (
-    HOUR,
-    MINUTE,
-    AfterTool,
-    Appendable,
-    ReasoningBinding,
-    RoleOrder,
-    Tariff,
-    ThinkingInLoop,
-)
+from proxy.accounting.tariff import HOUR, MINUTE, ModelTraits, Tariff
 
 log = logging.getLogger(__name__)
 MODELS_FILE = Path(__file__).with_name("models.toml")
@@ -55,8 +46,9 @@ class PriceChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
     cached: float
 
 
-class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A row of the file; its head explains the fields. Prices are USD per million tokens."""
+class ModelFacts(ModelTraits, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A row of the file; its head explains the fields. Prices are USD per million tokens. Every row says what its
+    model holds."""
 
     names: tuple[str, ...]
     source: str
@@ -67,20 +59,12 @@ class ModelFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     minimum: int
     window: int
     max_output: int
-    step: int = 1
-    writes: dict[str, float] = {}
+    writes: dict[str, float] = msgspec.field(default_factory=dict)
     lifetime: int = 0
     stands_for: tuple[str, ...] = ()
     band: PriceBand | None = None
     later: PriceChange | None = None
     note: str = ""
-    binding: ReasoningBinding = "none"
-    thinking_in_loop: ThinkingInLoop = "optional"
-    required: tuple[str, ...] = ()
-    append: tuple[Appendable, ...] = ()
-    after_tool: AfterTool = "message"
-    roles: RoleOrder = "any"
-    most_tools: int = 128
 
 
 class FactsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,6 +133,7 @@ def tariff_of_facts(fact: ModelFacts, today: date) -> Tariff:
     write = _multiple(lifetimes[0][1], fact.input) if lifetimes else 1.0
     long = lifetimes[-1] if len(lifetimes) > 1 else None
     band = fact.band
+    traits = {name: getattr(fact, name) for name in ModelTraits.__struct_fields__}
     return Tariff(
         names=fact.names,
         input=priced.input,
@@ -156,24 +141,14 @@ def tariff_of_facts(fact: ModelFacts, today: date) -> Tariff:
         read=_multiple(priced.cached, priced.input),
         write=write,
         long_write=_multiple(long[1], fact.input) if long else 2.0,
-        minimum=fact.minimum,
-        step=fact.step,
         ttl_s=lifetimes[0][0] if lifetimes else fact.lifetime,
         long_ttl_s=long[0] if long else HOUR,
-        window=fact.window,
-        max_output=fact.max_output,
         long_context=band.above if band else 0,
         long_input=_multiple(band.input, fact.input) if band else 2.0,
         long_output=_multiple(band.output, fact.output) if band and fact.output else 1.5,
-        binding=fact.binding,
-        thinking_in_loop=fact.thinking_in_loop,
-        required=fact.required,
-        after_tool=fact.after_tool,
-        append=fact.append,
-        roles=fact.roles,
-        most_tools=fact.most_tools,
         as_of=fact.checked.isoformat(),
         read_at=fact.source,
+        **traits,
     )
 
 

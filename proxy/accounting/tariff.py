@@ -23,33 +23,14 @@ ThinkingInLoop = Literal["required", "optional"]
 Appendable = Literal["system", "tools"]
 
 
-class Tariff(msgspec.Struct, frozen=True):
-    """One row. `names` are lower-case globs without provider and date.
+class ModelTraits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model holds and takes, whatever it costs. `minimum`: a shorter prefix, in tokens, is not cached; cached
+    tokens are a multiple of `step`. `window` and `max_output` are tokens."""
 
-    Prices are USD per million tokens; `read` and `write` are multiples of the input price for cached and for newly
-    cached tokens. `minimum`: a shorter prefix, in tokens, is not cached; cached tokens are a multiple of `step`; a
-    prefix lives `ttl_s` seconds since its last use. `window` and `max_output` are tokens.
-    """
-
-    names: tuple[str, ...]
-    input: float
-    output: float | None = None
-    """None: not found in our sources; output then costs nothing in any sum, and receipts say so."""
-    read: float = 0.1
-    write: float = 1.0
     minimum: int = 1024
     step: int = 1
-    ttl_s: int = 5 * MINUTE
-    long_write: float = 2.0
-    """As `write`, for a cache that shall live `long_ttl_s`, where the provider sells two lifetimes."""
-    long_ttl_s: int = HOUR
     window: int = 128_000
     max_output: int = 32_000
-    long_context: int = 0
-    """A request with more tokens of input than this costs `long_input` times as much for all of it, cached tokens
-    included, and its answer `long_output` times; 0 where every request costs the same."""
-    long_input: float = 2.0
-    long_output: float = 1.5
     binding: ReasoningBinding = "none"
     thinking_in_loop: ThinkingInLoop = "optional"
     """`required`: inside a tool loop the last assistant message must open with its reasoning."""
@@ -61,6 +42,30 @@ class Tariff(msgspec.Struct, frozen=True):
     roles: RoleOrder = "any"
     most_tools: int = 128
     """Most tools that a request may offer; 0 where there is no such limit."""
+
+
+class Tariff(ModelTraits, frozen=True):
+    """One row. `names` are lower-case globs without provider and date.
+
+    Prices are USD per million tokens; `read` and `write` are multiples of the input price for cached and for newly
+    cached tokens. A cached prefix lives `ttl_s` seconds since its last use.
+    """
+
+    names: tuple[str, ...]
+    input: float
+    output: float | None = None
+    """None: not found in our sources; output then costs nothing in any sum, and receipts say so."""
+    read: float = 0.1
+    write: float = 1.0
+    ttl_s: int = 5 * MINUTE
+    long_write: float = 2.0
+    """As `write`, for a cache that shall live `long_ttl_s`, where the provider sells two lifetimes."""
+    long_ttl_s: int = HOUR
+    long_context: int = 0
+    """A request with more tokens of input than this costs `long_input` times as much for all of it, cached tokens
+    included, and its answer `long_output` times; 0 where every request costs the same."""
+    long_input: float = 2.0
+    long_output: float = 1.5
     known: bool = True
     """False: a declared price stands in for the one we do not know."""
     window_known: bool = True

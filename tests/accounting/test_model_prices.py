@@ -265,9 +265,9 @@ tariffs:
 """,
     )
     expected = Tariff(
-        ("house-*", "llama-3.1-70b"), 0.5, 1.5, 0.25, 1.1, 512, 16, 120, 3.0, 7200, 65_536, 8192, 40_000, 3.0, 1.25,
-        "drop", "required", ("reasoning_content",), "suffix", ("system",), most_tools=64, as_of="2026-10-31",
-        source="tariffs.house",
+        ("house-*", "llama-3.1-70b"), 0.5, 1.5, 0.25, 1.1, 120, 3.0, 7200, 40_000, 3.0, 1.25, minimum=512, step=16,
+        window=65_536, max_output=8192, binding="drop", thinking_in_loop="required", required=("reasoning_content",),
+        after_tool="suffix", append=("system",), most_tools=64, as_of="2026-10-31", source="tariffs.house",
     )  # fmt: skip
 
     assert config.tariff_of("house-7") == expected
