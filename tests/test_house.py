@@ -179,7 +179,12 @@ class Row(TypedDict):
     fifth: int
     sixth: int
 
-class Other(TypedDict):
+class Named(TypedDict):
+    """Another is made from it."""
+
+    name: str
+
+class Other(Named):
     """The same."""
 
     first: int
