@@ -56,6 +56,7 @@ async def test_a_store_from_before_is_found_with_all_that_is_in_it(making: Makin
     new = await making()
 
     assert await found(new, "public limit.py") == ["c1"]
+    assert (await new.search_finished_frames("a", "public limit.py")).whole
     assert await found(new, "handbook", "b") == ["c2"]
     new.write("a", worked("c3", "Limiter of another kind"))
     assert sorted(await found(new, "limiter")) == ["c1", "c3"]
