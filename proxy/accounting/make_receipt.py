@@ -40,6 +40,7 @@ from proxy.accounting.untouched_run import (
     scaled_use,
 )
 from proxy.core.ledger import Usage
+from proxy.core.memo import keep_newest
 
 MILLION = 1_000_000
 _NO_CACHE_USE = CacheUse()
@@ -490,10 +491,9 @@ class LearnedPrices:
     def learn(self, key: CacheKey, told: float, listed: float) -> None:
         """Older bills count less with each new one. USD."""
         place = key[1:]
-        before = self._sums.pop(place, (0.0, 0.0))
-        self._sums[place] = (BILL_MEMORY * before[0] + told, BILL_MEMORY * before[1] + listed)
-        if len(self._sums) > MAX_BILLED_MODELS:
-            self._sums.popitem(last=False)
+        before = self._sums.get(place, (0.0, 0.0))
+        both = (BILL_MEMORY * before[0] + told, BILL_MEMORY * before[1] + listed)
+        keep_newest(self._sums, place, both, MAX_BILLED_MODELS)
 
     def factor(self, key: CacheKey) -> float | None:
         """What bills come to as a multiple of list prices; None where none is known."""
@@ -531,10 +531,7 @@ class Accountant:
     def meets_first(self, tenant: str, conversation: str) -> bool:
         """Whether this process has had no request of the conversation yet."""
         known = (tenant, conversation) in self._conversations
-        self._conversations[tenant, conversation] = None
-        self._conversations.move_to_end((tenant, conversation))
-        if len(self._conversations) > MAX_CONVERSATIONS:
-            self._conversations.popitem(last=False)
+        keep_newest(self._conversations, (tenant, conversation), None, MAX_CONVERSATIONS)
         return not known
 
     def record_reported_usage(self, key: CacheKey, reported: Iterable[Usage | None]) -> None:
@@ -545,20 +542,14 @@ class Accountant:
 
     def record_cache_reported(self, key: CacheKey, *, writes: bool = False) -> None:
         """The provider told of cached tokens, with `writes` of written ones."""
-        self._reporting[key] = writes or self._reporting.get(key, False)
-        self._reporting.move_to_end(key)
-        if len(self._reporting) > MAX_CONVERSATIONS:
-            self._reporting.popitem(last=False)
+        keep_newest(self._reporting, key, writes or self._reporting.get(key, False), MAX_CONVERSATIONS)
 
     def record_borrowed_heads(self, key: CacheKey, answered: Iterable[BilledRound]) -> None:
         """What the newest conversation found is believed whose head only others had sent: some providers keep a cache
         for each conversation, or answer on machines that share none."""
         for sent, usage in answered:
             if sent.borrows_head and usage and usage.input:
-                self._sharing_heads[key] = usage.cached > 0
-                self._sharing_heads.move_to_end(key)
-                if len(self._sharing_heads) > MAX_CONVERSATIONS:
-                    self._sharing_heads.popitem(last=False)
+                keep_newest(self._sharing_heads, key, usage.cached > 0, MAX_CONVERSATIONS)
 
     def shares_heads(self, key: CacheKey) -> bool:
         """Whether a new conversation finds the head of another one in the provider's cache: not until one did."""

@@ -1,11 +1,12 @@
 """Caches results of pure functions of strings, so that no client can fill the memory. `memoize` is for short ones, such
 as paths, hosts and model names: longer arguments are computed each time. `TextCache` is for texts of messages, and
-bounded by their characters; `RecentCache` is for anything that has a size. `late_pattern` compiles a regular expression
-once it is needed."""
+bounded by their characters; `RecentCache` is for anything that has a size; `keep_newest` bounds a dictionary by its
+length. `late_pattern` compiles a regular expression once it is needed."""
 
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache, wraps
 from typing import Generic, ParamSpec, TypeVar, cast
@@ -37,6 +38,14 @@ def memoize(
         return wrapper
 
     return decorate
+
+
+def keep_newest(known: OrderedDict[Key, Value], key: Key, value: Value, most: int) -> None:
+    """Set a value as the newest of `known`, whose oldest leaves where there are more than `most`."""
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > most:
+        known.popitem(last=False)
 
 
 class RecentCache(Generic[Key, Value]):

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec.structs import replace
 
 from proxy.core.ledger import Message, Request, RequestSlice, deferred_tools_in, digest_of_tools, without_deferred_tools
+from proxy.core.memo import keep_newest
 from proxy.dialects import raw_json
 
 MAX_BODIES = 32
@@ -363,11 +364,7 @@ class ParseCache:
         return OfferedTools((yield reader) if len(offered) >= HEAVY_BYTES else reader(), 0)
 
     def keep_tools(self, offered: bytes, tools: OfferedTools) -> None:
-        key = digest_of_tools(offered)
-        self._tools[key] = tools
-        self._tools.move_to_end(key)
-        if len(self._tools) > MAX_TOOL_ARRAYS:
-            self._tools.popitem(last=False)
+        keep_newest(self._tools, digest_of_tools(offered), tools, MAX_TOOL_ARRAYS)
 
     def system_hash(self, head: Sequence[Message], hashed: Callable[[Sequence[Message]], str]) -> str:
         """What `hashed` makes of the texts of `head`, less the space around each, which are equal where the identities
@@ -376,9 +373,8 @@ class ParseCache:
         key = tuple([m.identity for m in head])
         found = self._system_hashes.get(key)
         if found is None:
-            found = self._system_hashes[key] = hashed(head)
-            if len(self._system_hashes) > MAX_SYSTEM_HASHES:
-                self._system_hashes.popitem(last=False)
+            found = hashed(head)
+            keep_newest(self._system_hashes, key, found, MAX_SYSTEM_HASHES)
         return found
 
 

@@ -11,19 +11,17 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
 from proxy.accounting import Tariff
 from proxy.core.ledger import Usage
+from proxy.core.memo import keep_newest
 from proxy.upstream import overflow_errors
 from proxy.upstream.learned_traits import LearnedTrait, TraitKind
 
 log = logging.getLogger(__name__)
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 MAX_OUTPUT_RESERVE = 32_000
 """Most tokens that are kept free for the answer."""
@@ -125,8 +123,8 @@ class ContextWindows:
         if usage is None or not usage.input or tokens < MIN_RATIO_TOKENS:
             return
         least, most = RATIO_RANGE
-        self._ratios[upstream, model, conversation] = min(max(usage.input / tokens, least), most)
-        _evict_oldest(self._ratios, (upstream, model, conversation))
+        ratio = min(max(usage.input / tokens, least), most)
+        keep_newest(self._ratios, (upstream, model, conversation), ratio, MAX_REMEMBERED_MODELS)
         learned = self._learned_for(upstream, model)
         learned.largest_passed = max(learned.largest_passed, usage.input)
         if learned.tokens and usage.input >= learned.tokens:
@@ -147,8 +145,7 @@ class ContextWindows:
             self._learn(learned, size, "size", REFUSED_SIZE_TTL_S)
         else:
             return
-        self._refused_conversations[upstream, model, conversation] = None
-        _evict_oldest(self._refused_conversations, (upstream, model, conversation))
+        keep_newest(self._refused_conversations, (upstream, model, conversation), None, MAX_REMEMBERED_MODELS)
         log.info("window learned", extra={"upstream": upstream, "model": model[:80], "tokens": learned.tokens})
 
     def traits(self, now: int) -> Iterator[LearnedTrait]:
@@ -168,22 +165,14 @@ class ContextWindows:
         return bool(learned.tokens) and self._clock() < learned.valid_until
 
     def _learned_for(self, upstream: str, model: str) -> _LearnedWindow:
-        learned = self._learned.setdefault((upstream, model), _LearnedWindow())
-        _evict_oldest(self._learned, (upstream, model))
+        learned = self._learned.get((upstream, model)) or _LearnedWindow()
+        keep_newest(self._learned, (upstream, model), learned, MAX_REMEMBERED_MODELS)
         return learned
 
     def _warn(self, model: str, window: int) -> None:
         if model in self._warned:
             self._warned.move_to_end(model)
             return
-        self._warned[model] = None
-        _evict_oldest(self._warned, model)
+        keep_newest(self._warned, model, None, MAX_REMEMBERED_MODELS)
         extra = {"model": model[:80], "tokens": window}
         log.warning("no tariff for this model; its window is assumed", extra=extra)
-
-
-def _evict_oldest(kept: OrderedDict[K, V], newest: K) -> None:
-    """Remove the least recently used; `newest` was used now."""
-    kept.move_to_end(newest)
-    if len(kept) > MAX_REMEMBERED_MODELS:
-        kept.popitem(last=False)

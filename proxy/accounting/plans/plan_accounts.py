@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -26,6 +25,7 @@ from proxy.accounting.plans.plan_weights import (
 )
 from proxy.accounting.plans.plan_window import Headers, WindowReading, window_minutes
 from proxy.accounting.tariff import Tariff
+from proxy.core.memo import keep_newest
 
 CLAUDE_LOGIN = b"sk-ant-oat"
 """How the login tokens of Claude's plans begin; an API key begins with `sk-ant-api`."""
@@ -47,7 +47,6 @@ MAX_KEPT_CREDENTIALS = 8
 """Of one account, the newest: login tokens are replaced within hours."""
 AnsweredRound = tuple[ListUse | None, Sequence[WindowReading]]
 """What a round used, None where its answer did not say, and what it told of windows."""
-Kept = TypeVar("Kept")
 
 
 class PlanWindow(msgspec.Struct, frozen=True, gc=False):
@@ -173,9 +172,9 @@ class PlanAccounts:
         if not credential or not any(readings for _, readings in rounds):
             return ""
         name = _hashed(organization) if organization else credential
-        _keep(self._names, credential, name)
+        keep_newest(self._names, credential, name, MAX_ACCOUNTS)
         account = self._accounts.get(name) or _Account()
-        _keep(self._accounts, name, account)
+        keep_newest(self._accounts, name, account, MAX_ACCOUNTS)
         fitted = [account.learn(use, readings) for use, readings in rounds]
         return name if any(fitted) else ""
 
@@ -188,9 +187,9 @@ class PlanAccounts:
         """Put back what was stored; an account of which this process has heard stays as it is."""
         if account in self._accounts:
             return
-        _keep(self._accounts, account, _Account(kept))
+        keep_newest(self._accounts, account, _Account(kept), MAX_ACCOUNTS)
         for credential in kept.credentials:
-            _keep(self._names, credential, account)
+            keep_newest(self._names, credential, account, MAX_ACCOUNTS)
 
     def state(self, account: str) -> PlanState:
         known = self._accounts.get(account)
@@ -227,10 +226,3 @@ def _credential(told: Mapping[bytes, bytes]) -> str:
 
 def _hashed(name: bytes) -> str:
     return sha256(name).hexdigest()[:32]
-
-
-def _keep(kept: OrderedDict[str, Kept], name: str, value: Kept) -> None:
-    kept[name] = value
-    kept.move_to_end(name)
-    if len(kept) > MAX_ACCOUNTS:
-        kept.popitem(last=False)

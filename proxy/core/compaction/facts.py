@@ -25,6 +25,7 @@ from proxy.core.frames import (
     derive_compaction,
     descendants,
     direct_path,
+    file_name_of,
     frame_id_of,
     is_same_file,
     one_spelling,
@@ -460,7 +461,7 @@ class _WorkTree:
         for path in [path for path in changed if path in tracked]:
             del changed[path]
             changed[path] = UNDONE
-        names = {self._shared_names.get(path) or path.replace("\\", "/").rpartition("/")[2] for path in tracked}
+        names = {self._shared_names.get(path) or file_name_of(path) for path in tracked}
         for at in range(self._committed_edits, until):
             if edits[at].partition(":")[0].partition(",")[0] in names and not edits[at].endswith(UNDONE_LATER):
                 edits[at] += UNDONE_LATER

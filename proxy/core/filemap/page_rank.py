@@ -17,6 +17,7 @@ import msgspec
 
 from proxy.core.filemap.contents import SeenFile
 from proxy.core.filemap.symbols import Definition, FileSymbols
+from proxy.core.frames import file_name_of
 
 DAMPING = 0.85
 ITERATIONS = 30
@@ -81,7 +82,7 @@ def mentioned_paths(text: str, files: Sequence[SeenFile], symbols: Sequence[File
     """Paths of files that a text names, by file name or by a definition."""
     words_in_text = set(_WORDS.findall(text))
     for file, file_symbols in zip(files, symbols, strict=True):
-        name = file.path.replace("\\", "/").rpartition("/")[2]
+        name = file_name_of(file.path)
         stem = name.partition(".")[0]
         by_file = name in text or (len(stem) >= MIN_NAME_LENGTH and stem in words_in_text)
         if by_file or any(d.name in words_in_text for d in file_symbols.definitions if _is_distinctive(d.name)):

@@ -28,7 +28,14 @@ from proxy.core.frames.results import (
     results_of_item,
     title_of,
 )
-from proxy.core.frames.same_paths import direct_path, is_same_file, one_spelling, telling_names, temporary_among
+from proxy.core.frames.same_paths import (
+    direct_path,
+    file_name_of,
+    is_same_file,
+    one_spelling,
+    telling_names,
+    temporary_among,
+)
 from proxy.core.frames.suggestion_log import POP, PUSH, AutonomySettings, Suggestion, SuggestionCounts, SuggestionState
 from proxy.core.frames.tasks import STATUSES, lesson_of, newest_failed_attempt, task_of
 from proxy.core.frames.tree import (

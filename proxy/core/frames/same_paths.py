@@ -8,8 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 _ABSOLUTE = re.compile(r"/|~/|[A-Za-z]:/")
-
-
 _INDIRECT = re.compile(r"(?:^|/)\.{1,2}(?:/|$)|[^:]//")
 _ADDRESS = re.compile(r"\w[\w+.-]+://")
 
@@ -21,6 +19,11 @@ def direct_path(path: str) -> str:
         return path
     direct = posixpath.normpath(plain)
     return direct.replace("/", "\\") if "\\" in path and "/" not in path else direct
+
+
+def file_name_of(path: str) -> str:
+    """The last part of a path, with slashes of either kind; empty for a folder that ends with one."""
+    return path.replace("\\", "/").rpartition("/")[2]
 
 
 def is_same_file(one: str, other: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames import CHANGED
+from proxy.core.frames import CHANGED, file_name_of
 from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of, was_left_out
 from proxy.core.observers.command_outcomes import CommandOutcome
 from proxy.core.observers.commands import observe_commands
@@ -80,11 +80,7 @@ class ObservedError(msgspec.Struct, frozen=True):
     @property
     def told(self) -> str:
         """The line behind the file or the program that it is about, if it does not begin so itself."""
-        about = (
-            ""
-            if self.kind
-            else self.path.replace("\\", "/").rpartition("/")[2] or " ".join(self.command.split(" ")[:2])
-        )
+        about = "" if self.kind else file_name_of(self.path) or " ".join(self.command.split(" ")[:2])
         return self.line if self.line.startswith(f"{about}:") or not about else f"{about}: {self.line}"
 
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.definitions import language_of, place_of
-from proxy.core.frames import direct_path, is_same_file
+from proxy.core.frames import direct_path, file_name_of, is_same_file
 from proxy.core.observers.call_outcomes import (
     call_failed,
     is_refused_by_user,
@@ -144,7 +144,7 @@ def _shown_command(run: CommandRun, execution: ToolExecution) -> str:
 
 
 def _file_name(path: str, names: Mapping[str, str] = NO_NAMES) -> str:
-    return names.get(path) or path.replace("\\", "/").rstrip("/").rpartition("/")[2] or path
+    return names.get(path) or file_name_of(path.rstrip("/\\")) or path
 
 
 def _argument_of(execution: ToolExecution, tool_roles: ToolRoles, names: Mapping[str, str] = NO_NAMES) -> str:

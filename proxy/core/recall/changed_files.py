@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames import READ, PathEntry, is_same_file
+from proxy.core.frames import READ, PathEntry, file_name_of, is_same_file
 from proxy.core.ledger import Call, Ledger, OpenCalls
 from proxy.core.observers import (
     FileAction,
@@ -61,7 +61,7 @@ def mark_changed_files(
         return tuple(pieces)
     by_name: dict[str, list[FileChange]] = {}
     for change in changes:
-        by_name.setdefault(_file_name(change.path), []).append(change)
+        by_name.setdefault(file_name_of(change.path.rstrip("/\\")), []).append(change)
     return tuple(_marked(piece, ledger, by_name, tool_roles) for piece in pieces)
 
 
@@ -72,7 +72,7 @@ def _marked(
     if call is None or entry is None or call.is_stack_call:
         return piece
     for path, note in _files_in(piece, call, by_name, tool_roles):
-        for change in reversed(by_name.get(_file_name(path), ())):
+        for change in reversed(by_name.get(file_name_of(path.rstrip("/\\")), ())):
             if change.seq <= entry.seq:
                 break
             if change.call is not call and is_same_file(change.path, path):
@@ -87,7 +87,3 @@ def _files_in(piece: StoredPiece, call: Call, names: Iterable[str], tool_roles: 
             yield touched.path, READ_BEFORE if touched.how == READ else WRITTEN_BEFORE
     if tool_roles.role_of(call.name) is ToolRole.SHELL and not piece.is_call_arguments:
         yield from ((name, READ_BEFORE) for name in names if name in call.arguments)
-
-
-def _file_name(path: str) -> str:
-    return path.replace("\\", "/").rstrip("/").rpartition("/")[2]

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.context import context_entries
-from proxy.core.frames import READ, PathEntry, PathState, decode_event, is_same_file, reduce, replay
+from proxy.core.frames import READ, PathEntry, PathState, decode_event, file_name_of, is_same_file, reduce, replay
 from proxy.core.ledger import Call, Entry, EntryKind, Ledger, visible_calls
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolExecution, ToolRoles, call_failed, files_touched_by, message_of
 from proxy.core.recall.stored_texts import all_path_entries, pieces_of, split_by_visibility
@@ -59,7 +59,7 @@ class _FileRead(msgspec.Struct, frozen=True):
     @property
     def file_name(self) -> str:
         """The last part of the path: the key under which reads of one file are grouped."""
-        return self.path.replace("\\", "/").rpartition("/")[2]
+        return file_name_of(self.path)
 
     def covers(self, other: _FileRead) -> bool:
         part_is_known = self.part in ("", other.part) or _is_within(other.lines, self.lines)

@@ -29,6 +29,7 @@ from proxy.accounting import (
 )
 from proxy.config import CacheKeepAliveSettings
 from proxy.core.ledger import Usage
+from proxy.core.memo import keep_newest
 from proxy.dialects import Dialect, usage_of
 from proxy.errors import ProxyError, UpstreamUnreachable
 from proxy.exchange.background.own_requests import OwnRequest, OwnRequests, Place, read_bounded
@@ -139,9 +140,8 @@ class CacheKeepAlive:
 
     def add_to_balance(self, tenant: str, conversation: str, saved: float) -> None:
         """`saved` is USD, negative for a loss."""
-        self._balances[tenant, conversation] = self._balances.pop((tenant, conversation), 0.0) + saved
-        if len(self._balances) > MAX_BALANCES:
-            self._balances.popitem(last=False)
+        balance = self._balances.get((tenant, conversation), 0.0) + saved
+        keep_newest(self._balances, (tenant, conversation), balance, MAX_BALANCES)
 
     def begin_pause(self, request: SentRequest, receipt: Receipt) -> None:
         """An answer has ended well. Never raises and never waits."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from proxy.config import SubagentSettings
 from proxy.config.runtime import LiveSettings
+from proxy.core.memo import keep_newest
 from proxy.errors import StoreError
 from proxy.exchange.thread import attach_subagent
 from proxy.store import ConversationCache
@@ -45,10 +46,7 @@ class IdleTracker:
 
     def start_resting(self, tenant: str, conversation: str, parent: str = "") -> None:
         rest = RestingConversation(tenant, conversation, parent)
-        self._resting_since[rest] = self._clock()
-        self._resting_since.move_to_end(rest)
-        if len(self._resting_since) > MAX_RESTING:
-            self._resting_since.popitem(last=False)
+        keep_newest(self._resting_since, rest, self._clock(), MAX_RESTING)
 
     def take_idle(self) -> list[RestingConversation]:
         """Those that became idle since the last call, the longest resting first."""

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from proxy.config import Config
 from proxy.core.frames import SuggestionMade
+from proxy.core.memo import keep_newest
 from proxy.core.observers import ToolRoles
 from proxy.core.policy import (
     AutonomyInput,
@@ -86,7 +87,6 @@ def read_frame_activity(placement: Placement, tool_roles: ToolRoles) -> FrameAct
     """The activity of the active frame. What was read before is continued."""
     readings = placement.cached_conversation.readings
     key = (placement.thread, placement.path_state.tree.active_frame.owner)
-    reading = readings[key] = read_activity(placement.path_state, tool_roles, readings.pop(key, None))
-    if len(readings) > MAX_CACHED_FRAMES:
-        readings.popitem(last=False)
+    reading = read_activity(placement.path_state, tool_roles, readings.pop(key, None))
+    keep_newest(readings, key, reading, MAX_CACHED_FRAMES)
     return reading

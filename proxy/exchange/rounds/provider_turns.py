@@ -7,6 +7,8 @@ from collections import OrderedDict
 
 import msgspec
 
+from proxy.core.memo import keep_newest
+
 MAX_CACHED_BYTES = 16 << 20
 MAX_REFUSALS = 10
 """Refusals in a row after which a provider is not asked for a while: it may have no such requests."""
@@ -60,10 +62,8 @@ class ProviderTurns:
             self._bytes -= gone.size
 
     def note_refusal(self, owner: Owner, now: float) -> None:
-        count, _ = self._refusals.pop(owner, (0, 0.0))
-        self._refusals[owner] = count + 1, now
-        while len(self._refusals) > MAX_OWNERS:
-            self._refusals.popitem(last=False)
+        count, _ = self._refusals.get(owner, (0, 0.0))
+        keep_newest(self._refusals, owner, (count + 1, now), MAX_OWNERS)
 
     def refuses(self, owner: Owner, now: float) -> bool:
         count, since = self._refusals.get(owner, (0, 0.0))

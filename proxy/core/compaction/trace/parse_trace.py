@@ -8,7 +8,7 @@ import msgspec
 
 from proxy.core.compaction.trace.sections import EMPTY_SECTIONS, MORE_PATTERN, NAMES_SECTION, PARAGRAPH, TRACE_SECTIONS
 from proxy.core.compaction.trace.span_facts import READ_AGAIN, STEPS_LEFT_OUT, SpanFacts, merge_facts
-from proxy.core.frames import CHANGED_TEMPORARY
+from proxy.core.frames import CHANGED_TEMPORARY, file_name_of
 from proxy.core.text import unescape_own_tags
 
 _OLD_SECTIONS = ("progress", "commands", "names")
@@ -85,7 +85,7 @@ def _facts_of_step(told: str) -> SpanFacts:
     """The facts that the line of a single step tells."""
     verb, _, rest = told.partition(" ")
     path = re.split(r"[,:] ", rest, maxsplit=1)[0]
-    name = path.replace("\\", "/").rpartition("/")[2]
+    name = file_name_of(path)
     if verb == "edited" and path != rest:
         return SpanFacts((path,), steps=1, told_steps=(f"edited {name}",), edits=(rest.replace(path, name, 1),))
     if verb == "read" and path == rest:

@@ -22,7 +22,14 @@ from proxy.core.compaction.trace.span_facts import (
     SpanFacts,
     item_path,
 )
-from proxy.core.frames import CHANGED_TEMPORARY, one_spelling, outcome_part, telling_names, temporary_among
+from proxy.core.frames import (
+    CHANGED_TEMPORARY,
+    file_name_of,
+    one_spelling,
+    outcome_part,
+    telling_names,
+    temporary_among,
+)
 from proxy.core.observers import WrittenText
 from proxy.core.text import GAP_MARKER, CountTokens, cut_for_display, cut_middle, escape_own_tags, remove_illegal_xml
 
@@ -193,7 +200,7 @@ def written_section(written: Sequence[WrittenText], count: CountTokens) -> str:
     there is room for more. One that would be escaped is none."""
     room, fitting = MAX_WRITTEN_TOKENS, list[tuple[str, str]]()
     temporary = temporary_among(each.path for each in written)
-    names = {each.path: each.path.replace("\\", "/").rpartition("/")[2] for each in written}
+    names = {each.path: file_name_of(each.path) for each in written}
     names |= telling_names(names)
     by_need = sorted(written, key=lambda each: each.path not in temporary)
     for each in reversed(by_need):

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.frames import one_spelling
+from proxy.core.frames import file_name_of, one_spelling
 from proxy.core.observers import with_later_outcome
 from proxy.core.text import cut_for_display
 
@@ -75,7 +75,7 @@ def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
 def _errors_left(errors: Iterable[str], later: SpanFacts) -> Iterator[str]:
     """Errors with what a later part says of them: without those that were mended, refused edits (`cart.py: no such
     text`) of files that it changed, and errors of programs (`git commit: hook failed`) that worked in it."""
-    changed = {item_path(item).replace("\\", "/").rpartition("/")[2] for item in later.changed}
+    changed = {file_name_of(item_path(item)) for item in later.changed}
     mended = changed | later.worked
     left = (error for error in errors if error.partition(": ")[0] not in mended and not MENDED.search(error))
     return (with_later_outcome(error, later.outcomes) for error in left)

@@ -23,7 +23,7 @@ from proxy.core.compaction.trace.sections import (
     written_section,
 )
 from proxy.core.compaction.trace.span_facts import READ_AGAIN, SpanFacts, item_path, merge_facts
-from proxy.core.frames import USER_ORIGIN, Frame, Status, marked_results, outcome_part
+from proxy.core.frames import USER_ORIGIN, Frame, Status, file_name_of, marked_results, outcome_part
 from proxy.core.ledger import Message
 from proxy.core.observers import (
     WrittenText,
@@ -257,7 +257,7 @@ def _with_whole_path(step: str, path: str, shared_name: str) -> str:
     """The step with the path of the only file that it read or changed; empty where a command changed that, whose line
     may spell the path in its own way. `shared_name`: how the file is told if another has its name too."""
     verb, _, rest = step.partition(" ")
-    name = shared_name or path.replace("\\", "/").rpartition("/")[2]
+    name = shared_name or file_name_of(path)
     is_named = verb in _FILE_VERBS and rest.startswith(name) and rest[len(name) : len(name) + 1] in ("", ",", ":")
     return f"{verb} {path}{rest[len(name) :]}" if is_named else ""
 
@@ -336,7 +336,7 @@ def _names_by_file(names: Sequence[str], messages: Iterable[Message], shared_nam
         for call in message.calls:
             if touched := files_touched_by(call):
                 whole = touched[0].path
-                path = calls[call.id] = shared_names.get(whole) or whole.replace("\\", "/").rpartition("/")[2]
+                path = calls[call.id] = shared_names.get(whole) or file_name_of(whole)
                 file_of = dict.fromkeys(wanted & names_in_arguments(call), path) | file_of
         if path := calls.get(message.answers, ""):
             file_of = dict.fromkeys(wanted & set(map(clean_name, names_in_messages((message,)))), path) | file_of
