@@ -89,8 +89,7 @@ def cache_pieces(request: Request) -> PromptChain:
 
 
 def _head_piece(request: Request) -> tuple[bytes, int]:
-    tokens = sum(message.tokens for message in request.head) + request.tools_tokens
-    return f"{request.system_hash}{request.tools_hash}".encode(), tokens
+    return f"{request.system_hash}{request.tools_hash}".encode(), request.fixed_tokens
 
 
 def cached_parts(request: Request) -> Iterator[PromptPart]:

@@ -150,7 +150,12 @@ def join_whole(items: Sequence[str], limit: int) -> str:
         if room < 0:
             break
         shown.append(cut_for_display(item, limit))
-    more = [f"+{len(items) - len(shown)} more"] if len(items) > len(shown) else []
+    return join_shown(shown, len(items))
+
+
+def join_shown(shown: Sequence[str], total: int) -> str:
+    """Those that are shown of `total`, with commas, and how many more there are."""
+    more = [f"+{total - len(shown)} more"] if len(shown) < total else []
     return ", ".join([*shown, *more])
 
 

@@ -212,7 +212,7 @@ class Resolver:
             if found.cached is None:
                 return self._effective_mode(parsed, asked_mode, ""), None
             ledger = found.cached.ledger
-            tip = ledger.entries[match.path[-1].id if match.path else match.adopts]
+            tip = ledger.entries[match.newest_known or match.adopts]
             mode = self._effective_mode(parsed, asked_mode, ledger.conversation.chosen_mode)
             path_state = found.cached.path_state(tip.id)
             return mode, Placement(
@@ -282,7 +282,7 @@ class Resolver:
 
     def _side_placement(self, parsed: ParsedRequest, cached: CachedConversation, match: Match) -> Placement:
         """A side request is answered beside the thread; nothing of it is kept on the path."""
-        tip = match.path[-1].id if match.path else match.adopts
+        tip = match.newest_known or match.adopts
         path_state = cached.path_state(tip)
         asked_mode, conversation = _mode_from_header(parsed.headers), cached.ledger.conversation
         return Placement(

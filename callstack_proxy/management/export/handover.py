@@ -126,9 +126,7 @@ def _open_work_section(export_input: ExportInput) -> Iterator[str]:
 
 
 def _last_answer(export_input: ExportInput) -> str:
-    messages = (
-        p.round.spoken.message if p.round else p.entry.message for p in reversed(export_input.path_state.entries)
-    )
+    messages = (path_entry.message for path_entry in reversed(export_input.path_state.entries))
     return next((m.text for m in messages if m and m.role == "assistant" and m.text.strip()), "")
 
 

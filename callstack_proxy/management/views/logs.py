@@ -43,7 +43,7 @@ def call_states_of(path: Iterable[PathEntry]) -> Mapping[MessagePosition, tuple[
     states_by_position: dict[MessagePosition, list[CallState]] = {}
     pending: dict[str, deque[tuple[MessagePosition, int]]] = defaultdict(deque)
     for path_entry in path:
-        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        message = path_entry.message
         if message is None:
             continue
         if message.answers:
@@ -126,7 +126,7 @@ def _collect_items(
         states = call_states_of(path_state.entries)
         for path_entry in entries_of(path_state):
             position = message_position_of(path_entry)
-            message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+            message = path_entry.message
             if message is not None and (path_entry.entry.seq, position[1]) not in items:
                 item = log_item_of(path_entry, message, states.get(position, ()), current=position in current, raw=raw)
                 items[path_entry.entry.seq, position[1]] = {

@@ -166,8 +166,8 @@ def _push(command_context: CommandContext, command: PushCommand) -> CommandResul
     _refuse_if_root_ended(tree)
     if command.parent and (parent := _find_frame(tree, command.parent)).id != tree.active:
         raise NotAllowed(
-            f"A frame begins under the active one, which is {_frame_label(tree.as_shown.active_frame)}. Plan it under "
-            f"{_frame_label(parent)} and activate it, or leave the parent away."
+            f"A frame begins under the active one, which is {tree.as_shown.active_frame.label}. Plan it under "
+            f"{parent.label} and activate it, or leave the parent away."
         )
     return _result_of(command_context, frame_tools.push(command_context.tool_context, _plan_arguments(command.step)))
 
@@ -180,8 +180,8 @@ def _activate(command_context: CommandContext, command: ActivateCommand) -> Comm
         return _result_of(command_context, frame_tools.activate(command_context.tool_context, {"frame": frame.id}))
     if frame.parent != tree.active:
         raise NotAllowed(
-            f"{_frame_label(frame)} failed; another attempt begins beside it, under {frame.parent}. "
-            f"The active frame is {_frame_label(tree.as_shown.active_frame)}: pop it first."
+            f"{frame.label} failed; another attempt begins beside it, under {frame.parent}. "
+            f"The active frame is {tree.as_shown.active_frame.label}: pop it first."
         )
     return _result_of(
         command_context,
@@ -213,7 +213,7 @@ def _plan_arguments(step: FrameSpec) -> dict[str, Any]:
 def _rename(command_context: CommandContext, command: RenameCommand) -> CommandResult:
     frame = _find_frame(command_context.tree, command.frame)
     if not command.title and not command.criteria:
-        raise NotAllowed(f"Say what is to change of {_frame_label(frame)}: its title, its criteria, or both.")
+        raise NotAllowed(f"Say what is to change of {frame.label}: its title, its criteria, or both.")
     return _result_of(
         command_context,
         plan_tools.plan(
@@ -281,12 +281,12 @@ def _refuse_if_busy(command_context: CommandContext, frames: Sequence[Frame]) ->
         return
     if not _is_idle(command_context):
         raise NotAllowed(
-            f"The agent is at work in {_frame_label(called)}, which it opened itself. Wait until it has answered, then "
+            f"The agent is at work in {called.label}, which it opened itself. Wait until it has answered, then "
             "do this again; or tell the agent to end the frame."
         )
     if command_context.forbids_user_after_result:
         raise NotAllowed(
-            f"The agent opened {_frame_label(called)} itself, and its model cannot go on behind a frame that somebody "
+            f"The agent opened {called.label} itself, and its model cannot go on behind a frame that somebody "
             "else ended. Tell the agent to end it."
         )
 
@@ -323,7 +323,7 @@ def _result_of(command_context: CommandContext, tool_result: ToolResult) -> Comm
 def _active_frame_text(tree: Tree) -> str:
     if tree.root.status in RETURN_STATUSES:
         return _next_message_text(tree.root)
-    return f"Active: {_frame_label(tree.as_shown.active_frame)}."
+    return f"Active: {tree.as_shown.active_frame.label}."
 
 
 def _next_message_text(root: Frame) -> str:
@@ -358,11 +358,11 @@ def _event_lines(tree: Tree, after: Tree, event: FrameEvent) -> Iterator[str]:
         case FrameReplanned():
             yield f"Changed: {_with_criteria(after.frames[event.frame])}"
         case FramePopped():
-            yield f"Ended as {event.status}: {_frame_label(after.frames[event.frame])}."
+            yield f"Ended as {event.status}: {after.frames[event.frame].label}."
         case FrameInvalidated():
-            yield f"Invalidated: {_frame_label(after.frames[event.frame])}. Reason: {cut_for_display(event.reason)}"
+            yield f"Invalidated: {after.frames[event.frame].label}. Reason: {cut_for_display(event.reason)}"
             if event.cascade:
-                invalidated = "; ".join(_frame_label(after.frames[frame]) for frame in event.cascade)
+                invalidated = "; ".join(after.frames[frame].label for frame in event.cascade)
                 yield f"Invalidated with it: {invalidated}."
         case _:
             return
@@ -380,11 +380,7 @@ def _earlier_attempt_lines(tree: Tree, frame: Frame) -> Iterator[str]:
 def _with_criteria(frame: Frame) -> str:
     criteria = frame.criteria.strip()
     done_when = f" Done when: {criteria[:MAX_CRITERIA_CHARACTERS]}" if criteria != frame.title.strip() else ""
-    return f"{_frame_label(frame)}.{done_when}"
-
-
-def _frame_label(frame: Frame) -> str:
-    return f"{frame.id} ({cut_for_display(frame.title)})"
+    return f"{frame.label}.{done_when}"
 
 
 def _find_frame(tree: Tree, reference: str) -> Frame:
@@ -404,10 +400,10 @@ def commands_note(tree: Tree, nonce: str) -> str:
 
 def _next_step_lines(tree: Tree) -> Iterator[str]:
     """The active frame and the next planned ones."""
-    yield f"The active frame is {_frame_label(tree.as_shown.active_frame)}."
+    yield f"The active frame is {tree.as_shown.active_frame.label}."
     waiting = [frame for frame in children(tree, tree.active) if frame.status is Status.PLANNED]
     if waiting:
-        named = "; ".join(map(_frame_label, waiting[:MAX_PLANNED_IN_NOTE]))
+        named = "; ".join(frame.label for frame in waiting[:MAX_PLANNED_IN_NOTE])
         more = f"; +{len(waiting) - MAX_PLANNED_IN_NOTE} more" if len(waiting) > MAX_PLANNED_IN_NOTE else ""
         yield f"Planned under it, in this order: {named}{more}."
         yield f"Work through them one by one: activate each, the first is {waiting[0].id}."

@@ -37,7 +37,7 @@ from proxy.core.compaction.segments import (
     FoldRules,
     Segment,
     TokensByPlace,
-    is_assistant,
+    newest_answer_position,
     original_tokens,
     outermost_finished,
     reasoning_tokens,
@@ -139,7 +139,7 @@ def _still_uses_what_it_read(path_state: PathState, context: Sequence[PathEntry]
     if positions_of_user(path_state.newest_client_entries):
         before = context[said[-2] if len(said) > 1 else 0 :]
         return not any(may_have_side_effects(e, tool_roles) for step in steps_of(before) for e in step.executions)
-    last = next((i for i in range(len(context) - 1, -1, -1) if is_assistant(context[i])), len(context))
+    last = newest_answer_position(context)
     executions = [execution for step in steps_of(context[last:]) for execution in step.executions]
     return bool(executions) and not any(runs_program(execution, tool_roles) for execution in executions)
 

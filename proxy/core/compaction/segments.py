@@ -83,7 +83,7 @@ class TokensByPlace(msgspec.Struct, frozen=True, dict=True):
 
     @classmethod
     def measure(cls, path_state: PathState, context: Sequence[PathEntry], composer: MessageComposer) -> TokensByPlace:
-        last = next((i for i in range(len(context) - 1, -1, -1) if is_assistant(context[i])), len(context))
+        last = newest_answer_position(context)
         tokens = [0] * (2 * len(context) + 1)
         tokens[1::2] = [
             tokens_in_context(path_state, path_entry, lambda text: _composed_tokens(text, composer))
@@ -320,7 +320,7 @@ def _pinned_entries(path_state: PathState, context: Sequence[PathEntry]) -> froz
     tree = path_state.tree
     path = path_to(tree, tree.active) if tree.active else ()
     opened = {frame.opening.turn for frame in path if frame.opening}
-    last = next((i for i in range(len(context) - 1, -1, -1) if is_assistant(context[i])), len(context))
+    last = newest_answer_position(context)
     newest = {p.entry.id for p in context[last:]}
     return frozenset(opened | newest) | recently_recalled_entries(context)
 
@@ -355,6 +355,11 @@ def _is_beside_calls(path_entry: PathEntry) -> bool:
 def is_assistant(path_entry: PathEntry) -> bool:
     message = message_of(path_entry)
     return message is not None and message.role == "assistant"
+
+
+def newest_answer_position(context: Sequence[PathEntry]) -> int:
+    """Where the assistant's newest message stands; behind the end if there is none."""
+    return next((i for i in range(len(context) - 1, -1, -1) if is_assistant(context[i])), len(context))
 
 
 def is_user(path_entry: PathEntry) -> bool:

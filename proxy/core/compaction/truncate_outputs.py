@@ -138,7 +138,7 @@ def _unread_calls(path_state: PathState) -> OpenCalls[str]:
     """The calls whose results are unread, as the names of their tools."""
     calls = OpenCalls[str]()
     for path_entry in reversed(path_state.entries):
-        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        message = path_entry.message
         if message is not None and message.role == "assistant":
             calls.add((call.id, call.name) for call in message.calls)
             break
@@ -244,7 +244,7 @@ def old_tool_outputs(path_state: PathState, in_context: Container[str]) -> list[
     calls = OpenCalls[Call]()
     outputs: list[ToolOutput] = []
     for path_entry in _entries_before_newest(path_state):
-        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        message = path_entry.message
         if message is not None:
             calls.add((c.id, c) for c in message.calls)
             call = calls.find(message.answers) if message.answers else None

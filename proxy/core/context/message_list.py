@@ -209,7 +209,7 @@ def _muted_answer(path_state: PathState, path_entry: PathEntry) -> Message | Non
     """An answer whose reasoning has to be left out."""
     if path_entry.entry.id not in path_state.tree.without_reasoning:
         return None
-    said = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+    said = path_entry.message
     return said if said is not None and said.role == "assistant" else None
 
 
@@ -231,7 +231,7 @@ def _said_on_path(path_state: PathState, units: Iterable[ContextItem]) -> Iterat
     """What was said on a path, the messages of `units` as they are there."""
     shown = {unit.entry: unit.message for unit in units if unit.entry}
     for path_entry in path_state.entries:
-        said = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        said = path_entry.message
         yield said if path_entry.round else shown.get(path_entry.path_id, said)
 
 
@@ -272,7 +272,7 @@ def answers_with_stale_reasoning(
         (number for number, (old, new) in enumerate(pairs) if old.wire != new.wire), len(before.messages)
     )
     changed = {id(m) for m in after.messages[first_change:]}
-    spoken = ((p.entry.id, p.round.spoken.message if p.round else p.entry.message) for p in path_state.entries)
+    spoken = ((p.entry.id, p.message) for p in path_state.entries)
     answers = ((entry, m) for entry, m in spoken if m and id(m) in changed and m.role == "assistant")
     return tuple(dict.fromkeys(entry for entry, m in answers if composer.without_reasoning(m) is not m))
 
@@ -496,7 +496,7 @@ def _visible_parent_entries(
     shown: list[PathEntry] = []
     answered: set[str] = set()
     for path_entry in above:
-        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        message = path_entry.message
         if message and message.role == "assistant":
             answered = {c.id for c in message.calls} if id(path_entry) in wanted else set()
         if id(path_entry) in wanted or _is_user_or_instruction(path_entry) or (message and message.answers in answered):
@@ -513,7 +513,7 @@ def _text_alone(path_entry: PathEntry, done: Round, composer: MessageComposer) -
 
 
 def _links_of(path_entry: PathEntry) -> tuple[str, ...]:
-    message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+    message = path_entry.message
     return message.links if message else ()
 
 

@@ -25,6 +25,7 @@ from proxy.core.text import (
     cut_for_display,
     element,
     escape_xml,
+    join_shown,
     remove_illegal_xml,
     text_element,
     truncate_to_tokens,
@@ -344,7 +345,7 @@ def _sibling_statuses(view: FrameSurroundings) -> list[str]:
     labels = {"completed": Status.COMPLETED, "in-progress": Status.IN_PROGRESS, "pending": Status.PLANNED}
     status = element("sibling-status", {name: str(counted[frame_status]) for name, frame_status in labels.items()})
     open_beside = [
-        f"{f.id} ({cut_for_display(f.title)})"
+        f.label
         for f in family
         if f.status is Status.IN_PROGRESS and f.id != view.frame.id and f.origin not in ("subagent", "request")
     ]
@@ -396,8 +397,8 @@ def artifacts_element(artifacts: Sequence[str], budget: int, count: CountTokens)
     if not artifacts:
         return ""
     kept = _count_fitting([f"{escape_xml(a)}, " for a in artifacts], budget - WRAPPER_TOKENS, count)
-    more = [f"+{len(artifacts) - kept} more"] if kept < len(artifacts) else []
-    return text_element("artifacts", ", ".join([*artifacts[:kept], *more])) if budget > WRAPPER_TOKENS else ""
+    listed = join_shown(artifacts[:kept], len(artifacts))
+    return text_element("artifacts", listed) if budget > WRAPPER_TOKENS else ""
 
 
 def _decisions_element(decisions: Sequence[str], budget: int, count: CountTokens) -> str:

@@ -45,6 +45,11 @@ class PathEntry(msgspec.Struct, frozen=True, gc=False):
     inner_calls: tuple[str, ...] = ()
     inner_owner: str = ""
 
+    @property
+    def message(self) -> Message | None:
+        """The message that the entry has in the context."""
+        return self.round.spoken.message if self.round else self.entry.message
+
     def owner_of_call(self, call: str) -> str:
         return self.inner_owner if call in self.inner_calls else self.owner
 
@@ -88,7 +93,7 @@ class PathState(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _loading_entries(self) -> frozenset[int]:
         """The Python ids of the entries that loaded tools: the client believes these loaded, whatever frame it was."""
-        groups = groups_that_load(list(map(_message_of, self.entries)))
+        groups = groups_that_load([path_entry.message for path_entry in self.entries])
         return frozenset(id(self.entries[position]) for group in groups for position in group.positions)
 
     def loads_tools(self, path_entry: PathEntry) -> bool:
@@ -393,12 +398,8 @@ def _overlays_at(ledger: Ledger, entry: Entry, *, older: bool) -> Sequence[Entry
     return overlays
 
 
-def _message_of(path_entry: PathEntry) -> Message | None:
-    return path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
-
-
 def _role_of(path_entry: PathEntry) -> str:
-    message = _message_of(path_entry)
+    message = path_entry.message
     return message.role if message else ""
 
 
@@ -485,5 +486,5 @@ class _CallOwners:
 
 
 def _calls_of(path_entry: PathEntry) -> Sequence[Call]:
-    message = _message_of(path_entry)
+    message = path_entry.message
     return message.calls if message else ()

@@ -22,6 +22,7 @@ from proxy.core.text import (
     cut_for_display,
     element,
     escape_xml,
+    join_shown,
     prose_element,
     remove_illegal_xml,
     truncate_to_tokens,
@@ -132,7 +133,7 @@ def _next_step_advice(tree: Tree, frame: Frame, status: Status) -> str:
     others = [f for f in children(tree, parent.id) if f.id != frame.id]
     waiting = [f for f in others if f.status is Status.PLANNED and not f.is_inferred]
     if status is Status.FAILED and waiting and not frame.is_inferred:
-        named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in waiting)
+        named = ", ".join(f.label for f in waiting)
         return prose_element("next", REPLAN_ADVICE.format(frame=frame.id, named=named))
     if following := next_planned_text(tree, frame):
         return prose_element("next", following)
@@ -179,8 +180,7 @@ def _files(paths: Sequence[str], count: CountTokens) -> str:
             if remaining_tokens < 0:
                 break
             shown.append(path)
-        more = [f"+{len(named) - len(shown)} more"] if len(shown) < len(named) else []
-        groups += [f"{how}: {', '.join([*shown, *more])}"] if named else []
+        groups += [f"{how}: {join_shown(shown, len(named))}"] if named else []
     return "; ".join(groups)
 
 

@@ -19,6 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.frames.suggestion_log import SuggestionState
+from proxy.core.text import cut_for_display
 
 
 class Status(StrEnum):
@@ -135,6 +136,11 @@ class Frame(msgspec.Struct, frozen=True):
     def is_inferred(self) -> bool:
         """Inferred from the client's messages, which may end it as well."""
         return self.origin in INFERRED_ORIGINS
+
+    @property
+    def label(self) -> str:
+        """`f7 (Its title)`."""
+        return f"{self.id} ({cut_for_display(self.title)})"
 
     @property
     def status_text(self) -> str:

@@ -176,6 +176,11 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         message_tokens: int = sum(map(attrgetter("tokens"), (*self.head, *self.messages)))
         return message_tokens + self.tools_tokens + self.loaded_tokens(self.messages)
 
+    @property
+    def fixed_tokens(self) -> int:
+        """Of the head and of the tools that stand before the messages."""
+        return sum([message.tokens for message in self.head]) + self.tools_tokens
+
     def loaded_tokens(self, messages: Iterable[Message]) -> int:
         """Tokens of the deferred tools that these messages load, beyond the tokens of the messages."""
         return sum(self.loaded_tokens_by_message(messages).values()) if self.deferred_tools else 0

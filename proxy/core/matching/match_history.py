@@ -149,14 +149,14 @@ def _match_score(ledger: Ledger, found: Match, request: Request) -> tuple[int, i
     known = [e.id for e in found.path[: last + 1]] + [a for a in found.aliases[: max(0, last + 1 - found.depth)] if a]
     newest = max((r.created for i in known for r in ledger.rounds.get(i, ())), default=0)
     exact = min(found.depth if found.exact < 0 else found.exact, last + 1)
-    similarity = thread_similarity(ledger, ledger.entries[found.path[-1].id if found.path else found.adopts], request)
+    similarity = thread_similarity(ledger, ledger.entries[found.newest_known or found.adopts], request)
     return (len(known) * 2 + exact, similarity, newest)
 
 
 # -------------------------------------------------------------------------------------------------------------- grow
 def new_entries(ledger: Ledger, request: Request, found: Match, thread: str, now: int) -> tuple[Entry, ...]:
     """The entries that `request` adds behind `found`, oldest first. The caller adds them to the ledger."""
-    parent = found.path[-1].id if found.path else ""
+    parent = found.newest_known
     entries: list[Entry] = []
     for index, message in enumerate(request.messages[found.depth :]):
         alias = found.aliases[index] if index < len(found.aliases) else ""
@@ -223,7 +223,7 @@ def _resembles(request: Request, thread: Thread) -> bool:
 def thread_of_request(ledger: Ledger, request: Request, found: Match) -> Thread | None:
     """The thread that `request` is compared with: that of the newest entry it shares, or an earlier one on that path
     with its system text or its tools. None if it shares nothing."""
-    tip = found.adopts or (found.path[-1].id if found.path else "")
+    tip = found.adopts or found.newest_known
     newest = ledger.threads.get(ledger.entries[tip].thread) if tip else None
     if newest is None or _resembles(request, newest):
         return newest

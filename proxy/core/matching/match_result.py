@@ -37,5 +37,10 @@ class Match(msgspec.Struct, frozen=True):
     call_ids: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     @property
+    def newest_known(self) -> str:
+        """The id of the last entry of `path`; empty if nothing is known."""
+        return self.path[-1].id if self.path else ""
+
+    @property
     def depth(self) -> int:
         return len(self.path)

@@ -106,7 +106,7 @@ def message_texts_of(path_state: PathState) -> list[MessageText]:
     """The texts of a path, in order, without the last user messages: these may be the instruction behind a quote."""
     texts: list[MessageText] = []
     for path_entry in path_state.entries:
-        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        message = path_entry.message
         if message is None or path_entry.entry.is_overlay:
             continue
         texts.append(MessageText(message.role, message.text))

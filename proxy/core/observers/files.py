@@ -111,7 +111,7 @@ def iter_touched_files(
     may be reused, so a result belongs to the newest call before it."""
     waiting = OpenCalls[tuple[PathEntry, Call]]()
     for path_entry in path_entries:
-        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        message = path_entry.message
         if message is None:
             continue
         if message.answers and (answered := waiting.take(message.answers)):

@@ -97,7 +97,7 @@ _ROUND = attrgetter("round")
 
 def message_of(path_entry: PathEntry) -> Message | None:
     """The message that the entry has in the context."""
-    return path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+    return path_entry.message
 
 
 def is_closing_message(path_entries: Sequence[PathEntry], position: int) -> bool:

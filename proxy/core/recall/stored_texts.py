@@ -102,7 +102,7 @@ def pieces_of(
     pieces: list[StoredPiece] = []
     calls = OpenCalls[Call]()
     for path_entry in path_entries:
-        message = path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
+        message = path_entry.message
         if message is None or path_entry.entry.kind is EntryKind.OVERLAY:
             continue
         pieces += _pieces_of_message(path_state, path_entry, message, calls, names)

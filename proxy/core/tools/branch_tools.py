@@ -252,9 +252,7 @@ def _copy_messages(branch_state: PathState, numbers: Sequence[int], source: str)
 def _copy_results(branch_state: PathState, reference: str, source: str) -> CopiedText:
     frame = find_frame(branch_state.tree, reference)
     if frame is None or not frame.results:
-        known = ", ".join(
-            f"{f.id} ({cut_for_display(f.title)})" for f in branch_state.tree.frames.values() if f.results
-        )
+        known = ", ".join(f.label for f in branch_state.tree.frames.values() if f.results)
         raise NotAllowed(
             f"No frame {cut_for_display(reference, 40)!r} on {source!r} has results. With results: {known or 'none'}.",
             code="no_results",

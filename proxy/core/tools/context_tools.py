@@ -276,7 +276,7 @@ def clear_block_cache(tool_context: ToolContext, arguments: Mapping[str, Any]) -
         if reference
         else list(holders)
     )
-    named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in stale_frames)
+    named = ", ".join(f.label for f in stale_frames)
     answer = (
         f"What you were told of {named} is written anew with the next request that finds nothing of your context in "
         "the provider's cache, or that changes what stands before it anyway. That breaks the prefix: done now, all "
@@ -287,7 +287,7 @@ def clear_block_cache(tool_context: ToolContext, arguments: Mapping[str, Any]) -
 
 def _require_block_holder(holders: tuple[Frame, ...], frame: Frame) -> Frame:
     if frame not in holders:
-        named = ", ".join(f"{f.id} ({cut_for_display(f.title)})" for f in holders)
+        named = ", ".join(f.label for f in holders)
         raise ToolError(f"Error: no block of {frame.id} stands in your context. There are those of {named}.")
     return frame
 

@@ -123,8 +123,7 @@ def render_status(tree: Tree) -> str:
     if orphans:
         lines.append("Orphans (their parent is unknown):")
         lines += [line for frame in orphans for line in _status_lines(tree, frame, 1)]
-    current = tree.active_frame
-    active = f"Active: {current.id} ({cut_for_display(current.title)})"
+    active = f"Active: {tree.active_frame.label}"
     return "\n".join([*lines, active])
 
 

@@ -55,7 +55,7 @@ from proxy.core.recall import (
     search_closest,
     split_by_visibility,
 )
-from proxy.core.text import cut_for_display, join_whole
+from proxy.core.text import cut_for_display, join_shown, join_whole
 from proxy.core.tools.base import (
     CrossConversationHits,
     Tool,
@@ -401,9 +401,7 @@ def _copies_note(hits: SearchHits) -> str:
 
 def _entries_named(pieces: Sequence[StoredPiece]) -> str:
     named = dict.fromkeys(p.entry_ref if p.ref == p.entry_ref else f"{p.entry_ref} in {p.ref}" for p in pieces)
-    listed = list(named)[:MAX_OLDER_SHOWN]
-    more = [f"+{len(named) - len(listed)} more"] if len(named) > len(listed) else []
-    return ", ".join([*listed, *more])
+    return join_shown(list(named)[:MAX_OLDER_SHOWN], len(named))
 
 
 def _other_conversations_note(others: CrossConversationHits) -> str:

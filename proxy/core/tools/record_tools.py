@@ -104,7 +104,7 @@ def _sections(tool_context: ToolContext, frame: Frame, words: str, facts: SpanFa
 def _result_text(frame: Frame, *, shortened: bool) -> str:
     cut = f" Your note was cut to {MAX_NOTE_TOKENS} tokens." if shortened else ""
     return (
-        f"A summary of {frame.id} ({cut_for_display(frame.title)}) up to this turn is kept.{cut} The frame goes on "
+        f"A summary of {frame.label} up to this turn is kept.{cut} The frame goes on "
         "and your context stays as it is. When that work has to leave it, this summary stands for it, and stack_recall "
         "gives the rest back."
     )

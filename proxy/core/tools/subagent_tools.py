@@ -50,9 +50,7 @@ def complete_subagent(tool_context: ToolContext, arguments: Mapping[str, Any]) -
         )
     frame = tracked_subagent(tool_context.tree, reference)
     event = subagent_end_event(frame, status, summary)
-    answer = (
-        f"Subagent {frame.id} ({cut_for_display(frame.title)}) is {event.status}. A result that still comes is yours"
-    )
+    answer = f"Subagent {frame.label} is {event.status}. A result that still comes is yours"
     return ToolResult(f"{answer} to read, and changes this no more.", (event,))
 
 

@@ -489,7 +489,7 @@ def _message_pieces(request: Request, context_messages: Sequence[Message]) -> Pr
 
 def _head_piece(request: Request, guidance: str, tool_array: str, added_tokens: int) -> tuple[str, int]:
     identity = _head_identity(request.system_hash, _names_in_front(request), guidance, tool_array)
-    return identity, sum([m.tokens for m in request.head]) + request.tools_tokens + added_tokens
+    return identity, request.fixed_tokens + added_tokens
 
 
 def _names_in_front(request: Request) -> tuple[str, ...]:

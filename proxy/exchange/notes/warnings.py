@@ -168,8 +168,7 @@ class PressureWarning:
         ):
             return placement
         ours = sum(map(self.policy.count_memoized, (waking.tools, waking.guidance, waking.appended)))
-        tools = request.tools_tokens + request.loaded_tokens(request.messages)
-        fixed = sum(m.tokens for m in request.head) + tools + ours
+        fixed = request.fixed_tokens + request.loaded_tokens(request.messages) + ours
         event = pressure_change(
             placement.path_state, fixed + count_context_tokens(placement.path_state, self.policy.count_memoized), room
         )

@@ -126,7 +126,7 @@ class ContextFitter:
     def request_tokens(self, turn: Turn, context: Context) -> int:
         """Tokens of a request with this context: head, tools and messages."""
         request = self.forms.with_offered_tools(turn, self.request).request
-        fixed = sum(m.tokens for m in request.head) + request.tools_tokens
+        fixed = request.fixed_tokens
         loaded = request.loaded_tokens(context.messages)
         return fixed + loaded + sum(self.stack_tokens(turn)) + context.tokens
 

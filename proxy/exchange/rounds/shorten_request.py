@@ -54,7 +54,7 @@ async def shorten_request(services: Services, route: Route, overlong: OversizedR
         int(request.tokens * KEPT_WINDOW_SHARE),
         shortened_prompt_tokens(window) if window.is_binding else request.tokens,
     )
-    room -= sum(m.tokens for m in request.head) + request.tools_tokens
+    room -= request.fixed_tokens
     kept_messages = (
         drop_oldest_messages(request.messages, room, dialect.holds_compaction) if overlong.can_shorten_history else None
     )

@@ -84,7 +84,7 @@ def _find_divergence(ledger: Ledger, match: Match, request: Request) -> tuple[st
 
 
 def thread_of_tip(ledger: Ledger, match: Match) -> Thread | None:
-    tip = match.adopts or (match.path[-1].id if match.path else "")
+    tip = match.adopts or match.newest_known
     return ledger.threads.get(ledger.entries[tip].thread) if tip else None
 
 

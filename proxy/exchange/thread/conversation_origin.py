@@ -131,7 +131,7 @@ def fork_point(cached: CachedConversation, match: Match, request: Request) -> Or
     """The conversation that a fork left, and the last entry they share. Its directive is the prompt of the call that
     began it, if it was told that, else the first words that the user has for it alone."""
     ledger = cached.ledger
-    leaves = Origin(ledger.conversation.id, match.path[-1].id if match.path else "")
+    leaves = Origin(ledger.conversation.id, match.newest_known)
     user_texts = {at: m.text for at, m in enumerate(request.messages) if at >= match.depth and m.role == "user"}
     user_texts = {at: text for at, text in user_texts.items() if text.strip()}
     if not user_texts:

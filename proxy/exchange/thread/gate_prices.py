@@ -50,7 +50,7 @@ def costs_more_for_length(tariff: Tariff, here: PolicyInput, count: CountTokens)
 
 def tokens_around_messages(request: Request) -> int:
     """Of system text and tools, also of the tools that the messages load."""
-    return sum(m.tokens for m in request.head) + request.tools_tokens + request.loaded_tokens(request.messages)
+    return request.fixed_tokens + request.loaded_tokens(request.messages)
 
 
 def tariff_in_use(tariff: Tariff, usages: list[Usage]) -> Tariff:

@@ -31,7 +31,15 @@ from proxy.core.frames import (
     temporary_among,
 )
 from proxy.core.observers import WrittenText
-from proxy.core.text import GAP_MARKER, CountTokens, cut_for_display, cut_middle, escape_own_tags, remove_illegal_xml
+from proxy.core.text import (
+    GAP_MARKER,
+    CountTokens,
+    cut_for_display,
+    cut_middle,
+    escape_own_tags,
+    join_shown,
+    remove_illegal_xml,
+)
 
 RESULTS_SHARE = 0.20
 SAID_SHARE = 0.35
@@ -315,8 +323,7 @@ def _paths_that_fit(paths: Sequence[str], budget: int, count: CountTokens) -> st
     kept = _newest_items(paths, budget, count)
     if len(kept) < FILES_ALWAYS_TOLD:
         kept = paths[-FILES_ALWAYS_TOLD:]
-    more = [f"+{len(paths) - len(kept)} more"] if len(kept) < len(paths) else []
-    return ", ".join([*kept, *more])
+    return join_shown(kept, len(paths))
 
 
 def _list_section(items: Iterable[str], budget: int, count: CountTokens) -> str:
