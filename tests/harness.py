@@ -262,8 +262,12 @@ class RunningProxy:
         """A request whose answer is read, or left, by the caller."""
         connection = http.client.HTTPConnection("127.0.0.1", self.next_port(), timeout=WAIT_S)
         own = {"content-type": "application/json", **self.tongue.headers}
-        connection.request("POST", self.tongue.path, body, {**own, **headers})
-        return connection, connection.getresponse()
+        try:
+            connection.request("POST", self.tongue.path, body, {**own, **headers})
+            return connection, connection.getresponse()
+        except BaseException:  # the library closes it where the connection broke, and not where half a line had come
+            connection.close()
+            raise
 
     @contextmanager
     def sent(self, body: bytes) -> Iterator[socket.socket]:

@@ -3,7 +3,7 @@
 A person comes with the link that `callstack serve` prints, or with a client key. The cookie names the tenant and the
 day on which it ends, signed with the store's secret, so it outlasts a restart. The signature covers the hash of the
 client key: revoking the key ends its sessions. Signing out ends one, also for whoever has a copy of its cookie: the
-ended ones stand in a file until they would have ended by themselves. No key and no code stands in a cookie, which a
+ended ones stand in a file. No key and no code stands in a cookie, which a
 browser also sends to other ports of the same host.
 """
 
@@ -15,6 +15,7 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,8 @@ from proxy.errors import InvalidConfiguration, Unauthorized
 from proxy.operator_token import console_code
 
 SESSION_DAYS = 30
+MAX_ENDED = 10_000
+"""Ended sessions that are remembered. None goes by the clock: set forward and back, it would open them again."""
 
 
 class _Claims(msgspec.Struct, array_like=True, frozen=True):
@@ -55,10 +58,10 @@ class EndedSessions:
 
     def add(self, session: str, ends: int) -> None:
         """Raises InvalidConfiguration if the file cannot be written."""
-        now = time.time()
         with change_file(self._place, "the ended sessions of the console"):
             ended = _read_ended(self._place) if self._place.exists() else {}
-            replace_file(self._place, {each: at for each, at in ended.items() if at > now} | {session: ends})
+            newest = sorted((ended | {session: ends}).items(), key=itemgetter(1))[-MAX_ENDED:]
+            replace_file(self._place, dict(newest))
 
 
 def _read_ended(file: Path) -> dict[str, int]:
