@@ -593,6 +593,39 @@ def test_the_clients_compaction_under_a_session_keeps_the_frames(
     assert chat.proxy.statuses(answer.headers["x-stack-conversation"])["Auth"] == "completed"
 
 
+TASK = "Add a login to the page of settings."
+
+
+@pytest.mark.rows("X-06", "S1-70b", "S1-100")
+@pytest.mark.parametrize("role", ["assistant", "user"])
+def test_who_begins_anew_with_a_summary_that_another_agent_made_keeps_the_frames(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation, role: str
+) -> None:
+    """X-06, CLIENTS 6 (opencode), without a session: the summary is asked for under another system text and without
+    tools, in one message that tells the whole conversation. A second conversation stands beside it."""
+    beside = stage.chat(chat.proxy)
+    provider.will(does(push("Auth", "login works")), says("I have begun the login."), says("Nothing is begun here."))
+    chat.says(TASK)
+    beside.says("Add a logout to the page of settings.")
+    maker = stage.chat(chat.proxy, system="You are a context summarization agent.", tools=())
+    provider.will(says("<summary>\nThe login is begun; the form is next.\n</summary>"))
+    told = f"[User]: {TASK}\n\n[Assistant]: I have begun the login."
+    summary = maker.says(f"<conversation>\n{told}\n</conversation>\n\nSummarize the conversation above.").text
+    if role == "user":  # as Claude Code and Codex tell it, without the tags
+        summary = f"The conversation was compacted.\n\nSummary:\n{summary[10:-11]}\n\nGo on."
+    chat.history = [
+        {"role": "user", "content": "What did we do so far?"},
+        {"role": role, "content": summary},
+        {"role": "user", "content": "Continue."},
+    ]
+    provider.will(says("On it."))
+    stage.excuse()
+
+    found = chat.asks().headers["x-stack-conversation"]
+
+    assert chat.proxy.statuses(found) == {TASK: "in_progress", "Auth": "in_progress"}
+
+
 def begun_anew(first: str, role: str, *titles: str) -> list[dict[str, Any]]:
     """A history that its client compacted: the words it always begins with, and a summary."""
     summary = f"A summary of all that was done so far: {', '.join(titles) or 'nothing'} was begun."

@@ -82,9 +82,10 @@ def asked_for(summary: str = TOLD, order: str = ASKS) -> GrowingConversation:
 
 @pytest.mark.rows("X-06", "S1-70b")
 @pytest.mark.parametrize("opens", [TOLD, f"Where we are:\n\n{TOLD}\n\nGo on."])
-def test_the_summary_that_was_asked_for_begins_a_history_of_any_length(opens: str) -> None:
-    """X-06: the words of the answer, in the first message of the user's."""
-    watched = asked_for()
+@pytest.mark.parametrize("answer", [TOLD, f"<analysis>It was read.</analysis>\n<summary>\n{TOLD}\n</summary>"])
+def test_the_summary_that_was_asked_for_begins_a_history_of_any_length(opens: str, answer: str) -> None:
+    """X-06: the words of the answer, in the first message of the user's. Clients leave out its tags (Claude Code)."""
+    watched = asked_for(answer)
     found = match_restarted(watched.ledger, opening(opens))
 
     assert found is not None
