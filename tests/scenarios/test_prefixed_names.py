@@ -125,6 +125,34 @@ def test_a_spelling_that_the_client_offers_is_the_clients(stage: Stage, provider
     assert [told for told, _ in asked.calls] == [name]
 
 
+BARE = (("recall", "stack_recall"), ("Recall", "stack_recall"), ("functions.recall", "stack_recall"), ("Stack", "stack"))
+
+
+@pytest.mark.parametrize(("name", "own_name"), BARE)
+def test_a_bare_name_of_ours_is_ours_where_the_client_has_none_of_that_name(
+    stage: Stage, provider: ScriptedProvider, name: str, own_name: str
+) -> None:
+    chat = stage.chat()
+    provider.will(does(call(name, op="recall", ref="f1"), bash("pwd")), says("Done."))
+
+    asked = chat.says("look")
+    answer = chat.returns("/srv")
+
+    assert ([name for name, _ in asked.calls], answer.calls, answer.text) == (["bash"], [], "Done.")
+    assert [made.name for made in provider.received[-1].calls] == [own_name, "bash"]
+    assert "nothing is stored under 'f1'" in str(provider.received[-1].results)
+
+
+@pytest.mark.parametrize("name", ["recall", "Stack", "recall_memory", "openstack", "mcp__memory__recall"])
+def test_a_tool_of_the_clients_that_is_called_like_ours_is_the_clients(
+    stage: Stage, provider: ScriptedProvider, name: str
+) -> None:
+    chat = stage.chat(tools=("bash", name) if name in ("recall", "Stack") else ("bash",))
+    provider.will(does(call(name, ref="f1")), says("Done."))
+
+    assert [called for called, _ in chat.says("look").calls] == [name]
+
+
 PARALLEL = "multi_tool_use.parallel"
 
 

@@ -58,6 +58,7 @@ from proxy.core.ledger.ledger import (
     without_thinking,
 )
 from proxy.core.ledger.messages import (
+    BARE_RECALL,
     DELIVERY_FIELDS,
     INSTRUCTION_ROLES,
     NAMESPACE_PREFIXES,
@@ -80,6 +81,7 @@ from proxy.core.ledger.messages import (
     is_stack_tool,
     name_in_namespace,
     without_deferred_tools,
+    without_namespace,
 )
 from proxy.core.ledger.open_calls import OpenCalls
 from proxy.core.ledger.queued_messages import (

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from proxy.core.ledger.ledger import ROUND_SEPARATOR
 from proxy.core.ledger.messages import (
+    BARE_RECALL,
     NAMESPACE_PREFIXES,
     PARALLEL_TOOL,
     STACK_PREFIX,
@@ -239,7 +240,8 @@ def _is_client_tool_name(name: str) -> bool:
     """Whether this start of a name cannot become one of ours."""
     if not name or any(prefix.startswith(name) for prefix in (*NAMESPACE_PREFIXES, PARALLEL_TOOL)):
         return False
-    return not STACK_PREFIX.startswith(without_namespace(name).lower()) and not _BEGUN_AS_OURS.search(name)
+    bare = without_namespace(name).lower()
+    return not (STACK_PREFIX.startswith(bare) or BARE_RECALL.startswith(bare) or _BEGUN_AS_OURS.search(name))
 
 
 # ------------------------------------------------------------------------------------------------------------- events

@@ -43,6 +43,8 @@ NAMESPACE_PREFIXES = ("functions.", "functions:", "default_api.", "default_api:"
 (GPT-5 and gpt-oss, Gemini)."""
 PARALLEL_TOOL = "multi_tool_use.parallel"
 """A tool that nobody offers and that models of OpenAI call at times: its arguments hold the calls that are meant."""
+BARE_RECALL = "recall"
+"""What models call `stack_recall` at times. It is the client's where that has a tool of this name."""
 
 
 _OURS_AMONG_MARKS = re.compile(

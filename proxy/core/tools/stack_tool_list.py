@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.ledger import PARALLEL_TOOL, STACK_PREFIX, Call, Request
+from proxy.core.ledger import BARE_RECALL, PARALLEL_TOOL, STACK_PREFIX, Call, Request, without_namespace
 from proxy.core.observers import decode_json_or_text
 from proxy.core.text import truncate_to_tokens
 from proxy.core.tools import (
@@ -135,19 +135,25 @@ _DISPATCHER_DEFINITION = _definition(
 
 
 def tool_meant(request: Request, name: str, arguments: str) -> str:
-    """The tool of ours that a call under another name means: spelled otherwise, with a prefix, or wrapped into a call
-    of several. Empty where the client has a tool of this name."""
+    """The tool of ours that a call under another name means: spelled otherwise, bare, with a prefix, or wrapped into a
+    call of several. Empty where the client has a tool of this name."""
     names = _RECIPIENT.findall(arguments) if name == PARALLEL_TOOL else [name]
-    meant = next((tool.name for said in names if (tool := _BY_SPELLING.get(_ANY_PREFIX.sub("", _squeezed(said))))), "")
+    meant = next(filter(None, map(_tool_named, names)), "")
     loaded = (tool.name for message in request.messages for tool in message.loaded_tools)
     return meant if meant and _squeezed(name) not in map(_squeezed, (*request.tool_names, *loaded)) else ""
+
+
+def _tool_named(name: str) -> str:
+    squeezed = _squeezed(without_namespace(name))
+    return _BARE_NAMES.get(squeezed) or _BY_SPELLING.get(_ANY_PREFIX.sub("", squeezed), "")
 
 
 def _squeezed(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-_BY_SPELLING = {_squeezed(tool.name): tool for tool in TOOLS}
+_BARE_NAMES = {BARE_RECALL: recall_tool.RECALL.name, DISPATCHER: DISPATCHER}
+_BY_SPELLING = {_squeezed(tool.name): tool.name for tool in TOOLS}
 _ANY_PREFIX = re.compile(".*(?=stack)")
 _RECIPIENT = re.compile(r'"recipient_name"\s*:\s*"([^"]*)"')
 
