@@ -125,7 +125,8 @@ def test_a_spelling_that_the_client_offers_is_the_clients(stage: Stage, provider
     assert [told for told, _ in asked.calls] == [name]
 
 
-BARE = (("recall", "stack_recall"), ("Recall", "stack_recall"), ("functions.recall", "stack_recall"), ("Stack", "stack"))
+RECALLS = ("recall", "Recall", "functions.recall")
+BARE = (*((name, "stack_recall") for name in RECALLS), ("Stack", "stack"))
 
 
 @pytest.mark.parametrize(("name", "own_name"), BARE)

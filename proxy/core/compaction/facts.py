@@ -73,6 +73,7 @@ from proxy.core.observers import (
     texts_in,
     tree_moves_of,
     was_missing,
+    what_failed,
     without_earlier_changes,
 )
 from proxy.core.text import CountTokens, cut_for_display, on_one_line, remove_illegal_xml
@@ -327,19 +328,20 @@ class _ChecksMade:
 
     def __init__(self, names: ToolRoles, shared_names: Mapping[str, str], texts: FileTexts) -> None:
         self.runs: list[CommandRun] = []
-        self._failed_behind_edit = ""
-        """The failed check that is told behind the newest edit."""
         self._names = names
         self._texts = texts
         self._shared_names = shared_names
-        self._is_unchecked = False
-        """Whether no check came behind the newest edit yet."""
+        self._behind_edit: CommandRun | None = None
+        """The check that is told behind the newest edit."""
+        self._failing: Sequence[str] = ()
+        """What failed in it, and has not passed since."""
+        self._failures: dict[CommandRun, Sequence[str]] = {}
         self._runs_before_change = 0
         """Runs before the newest change of files: whether what failed in them still did, nobody knows."""
 
     def add_own(self, step: Step, edits: list[str], *, away: bool) -> None:
-        """Count a step of the span, call by call: an edit is told with the first check behind it, of several in its
-        step with a test."""
+        """Count a step of the span, call by call: an edit is told with the first check behind it whose outcome is
+        known, of several in its step with a test."""
         checks: list[CommandRun] = []
         for execution in step.executions:
             part = Step("", (execution,))
@@ -349,7 +351,7 @@ class _ChecksMade:
                 away = move.leaves_away(result, away=away)
             if edited := edit_lines(part, self._names, self._shared_names, self._texts):
                 self._tell_check(checks, edits)
-                checks, self._is_unchecked, self._failed_behind_edit = [], True, ""
+                checks, self._behind_edit = [], None
                 edits += edited
             changes_files = any(file.action != "read" for file in observe_files(part, self._names))
             if changes_files or any(move.undone for move, _ in moves):
@@ -359,21 +361,27 @@ class _ChecksMade:
                 for run in runs
                 if run.kind and not (run.on_stash or run.behind_changes) and not was_missing(run, part)
             ]
+            self._failures |= {run: what_failed(part, run, self._names) for run in runs if _has_failed(run)}
             self.runs += runs
         self._tell_check(checks, edits)
 
     def _tell_check(self, checks: Sequence[CommandRun], edits: list[str]) -> None:
-        if checks and self._is_unchecked:
-            check = next((run for run in checks if run.kind == "test"), checks[0])
-            edits[-1] += _check_text(check)
-            self._is_unchecked, self._failed_behind_edit = False, check.command if _has_failed(check) else ""
+        before, known = self._behind_edit, list(filter(_is_known, checks))
+        if edits and (known if before else checks) and not (before and _is_known(before)):
+            check = self._behind_edit = next((run for run in known or checks if run.kind == TEST), (known or checks)[0])
+            edits[-1] = edits[-1].removesuffix(_check_text(before) if before else "") + _check_text(check)
+            self._failing = self._failures.get(check, ())
+            checks = checks[checks.index(check) + 1 :]
         self._tell_passed_later(checks, edits)
 
     def _tell_passed_later(self, checks: Iterable[CommandRun], edits: list[str]) -> None:
-        failed = self._failed_behind_edit
-        if failed and any(run.outcome is CommandOutcome.OK and covers(run.command, failed) for run in checks):
+        passed = [run.command for run in checks if run.outcome is CommandOutcome.OK]
+        if not (self._behind_edit and self._failing and passed):
+            return
+        self._failing = [each for each in self._failing if not any(covers(command, each) for command in passed)]
+        told = _check_text(self._behind_edit)
+        if not self._failing and edits[-1].endswith(told):
             edits[-1] = f"{edits[-1].removesuffix(')')}{PASSED_LATER})"
-            self._failed_behind_edit = ""
 
     def add_inner(
         self,

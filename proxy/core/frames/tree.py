@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.frames.suggestion_log import SuggestionState
-from proxy.core.text import cut_for_display
+from proxy.core.text import cell_width, cut_for_display
 
 
 class Status(StrEnum):
@@ -469,7 +469,8 @@ def distinct_titles(tree: Tree, frames: Iterable[Frame], cut: Callable[[str], st
 
 def find_frame(tree: Tree, reference: str) -> Frame | None:
     """A frame by id, whole title (case does not count), start of an id, or part of a title; each must be unique, and a
-    start or a part has three letters. The whole title precedes the start of an id, which it may look like."""
+    start or a part has three letters, or two wide ones. The whole title precedes the start of an id, which it may look
+    like."""
     if reference in tree.frames:
         return tree.frames[reference]
     wanted = reference.strip().casefold()
@@ -477,6 +478,7 @@ def find_frame(tree: Tree, reference: str) -> Frame | None:
         return None
     shown = tree.as_shown.frames.values()
     by_title = frames_titled(tree, wanted)
-    by_id = [f for f in tree.frames.values() if len(wanted) > 2 and f.id.startswith(wanted)]
-    by_part = [tree.frames[f.id] for f in shown if len(wanted) > 2 and wanted in f.title.casefold()]
+    names_one = cell_width(wanted) > 2
+    by_id = [f for f in tree.frames.values() if names_one and f.id.startswith(wanted)]
+    by_part = [tree.frames[f.id] for f in shown if names_one and wanted in f.title.casefold()]
     return next((frames[0] for frames in (by_title, by_id, by_part) if len(frames) == 1), None)

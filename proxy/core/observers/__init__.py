@@ -20,7 +20,7 @@ from proxy.core.observers.commands import (
     was_missing,
 )
 from proxy.core.observers.effects import is_waiting, may_have_side_effects, programs_in, runs_program
-from proxy.core.observers.errors import ObservedError, resolution_of, with_later_outcome
+from proxy.core.observers.errors import ObservedError, has_passed_later, resolution_of, what_failed, with_later_outcome
 from proxy.core.observers.files import (
     FileAction,
     ObservedFile,

@@ -4,7 +4,7 @@ calls have no errors, whatever a file in them says."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from proxy.core.frames import CHANGED, file_name_of
 from proxy.core.observers.call_outcomes import call_failed, is_refused_by_user, output_of, was_left_out
 from proxy.core.observers.command_outcomes import CommandOutcome
-from proxy.core.observers.commands import observe_commands
+from proxy.core.observers.commands import CommandRun, observe_commands
 from proxy.core.observers.effects import programs_in
 from proxy.core.observers.files import files_touched_by
-from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES
+from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES, covers
 from proxy.core.observers.step import Step, ToolExecution, head_and_tail_of, lines_containing
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles
 from proxy.core.text import cut_for_display
@@ -39,6 +39,9 @@ _ERROR_LINE = re.compile(
 _FAILED_TEST = re.compile(r"---[ ]FAIL:|FAILED[ ]|[✘●][ ]?")
 """How a line begins that names a failed test."""
 _TEST_OF_PYTEST = re.compile(r"FAILED (\S+::\S+)")
+_NAMED_TEST = re.compile(rf"{_TEST_OF_PYTEST.pattern}|---[ ]FAIL:[ ](\S+)")
+_MORE_FAILED = "more failed test"
+_FAILED_COUNT = re.compile(r"\b(\d+) failed\b")
 _ERROR_WORDS = (
     "error",
     "exception",
@@ -75,7 +78,8 @@ class ObservedError(msgspec.Struct, frozen=True):
     @property
     def check(self) -> str:
         """The check that failed, with the test that the line names."""
-        return f"{self.command} {named[1]}" if (named := _TEST_OF_PYTEST.match(self.line)) else self.command
+        named = _NAMED_TEST.match(self.line)
+        return f"{self.command} {named[1] or named[2]}" if named else self.command
 
     @property
     def told(self) -> str:
@@ -99,9 +103,7 @@ def observe_errors(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tu
     others = [error for error in observed if not _FAILED_TEST.match(error.line)]
     chosen = {*[*tests, *others][:MAX_ERRORS_PER_STEP]}
     beyond = tests[MAX_ERRORS_PER_STEP:]
-    more = (
-        [replace(beyond[0], line=f"{len(beyond)} more failed test{'s' if len(beyond) > 1 else ''}")] if beyond else []
-    )
+    more = [replace(beyond[0], line=f"{len(beyond)} {_MORE_FAILED}{'s' if len(beyond) > 1 else ''}")] if beyond else []
     return (*(error for error in observed if error in chosen), *more)
 
 
@@ -115,14 +117,31 @@ def resolution_of(error: ObservedError, probes: Mapping[str, bool]) -> str:
     return f"a later {run} passed" if probes[error.kind] else f"the {run} {FAILED_AT_THE_END}"
 
 
+def what_failed(step: Step, check: CommandRun, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> Sequence[str]:
+    """The checks that have to pass for a failed one of the step to have passed: of each test that failed in it, where
+    it names all of them, else itself."""
+    errors = [error for error in observe_errors(step, tool_roles) if error.command == check.command]
+    tests = [error.check for error in errors if error.check != error.command]
+    counts = [int(number) for execution in step.executions for number in _FAILED_COUNT.findall(execution.result)]
+    are_all = not any(_MORE_FAILED in error.line for error in errors) and all(len(tests) == each for each in counts)
+    return tests if tests and are_all else (check.command,)
+
+
 def with_later_outcome(error: str, probes: Mapping[str, bool]) -> str:
     """An error as it was told in an earlier part, with what the last runs of a later one said; its own ending is no
-    longer true."""
+    longer true. A run that passed says nothing of a test that is named: it may have left that out."""
     ended = _ENDED_IN_PART.search(error)
     if ended is None:
         return error
     kind = next((kind for kind, run in _RUN_NAMES.items() if run == ended[1]), "")
-    return error[: ended.start()] + (f" (a later {ended[1]} passed)" if probes.get(kind) else "")
+    passed = probes.get(kind) and not _NAMED_TEST.match(error)
+    return error[: ended.start()] + (f" (a later {ended[1]} passed)" if passed else "")
+
+
+def has_passed_later(error: str, passed: Iterable[str]) -> bool:
+    """Whether one of these commands ran the test of pytest that an error names."""
+    named = _TEST_OF_PYTEST.match(error)
+    return named is not None and any(covers(command, f"pytest {named[1]}") for command in passed)
 
 
 _ENDED_IN_PART = re.compile(rf" \((?:still failing|(?:the ([a-z ]{{4,12}}) )?{FAILED_AT_THE_END})\)\Z")

@@ -225,6 +225,64 @@ def test_a_failed_test_is_mended_by_a_run_of_it_and_by_no_other(run: str, result
     assert facts.errors == ("FAILED tests/test_b.py::test_two - KeyError",)
 
 
+TWO_FAILED = "FAILED tests/test_a.py::test_one - assert 1\nFAILED tests/test_b.py::test_two - KeyError\n2 failed"
+GO_FAILED = "--- FAIL: TestOne (0.00s)\n    a_test.go:3: no\nFAIL\tshop\t0.1s\nFAIL"
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("first", "failed", "runs", "ending"),
+    [
+        (
+            "pytest -q",
+            TWO_FAILED,
+            ["pytest tests/test_a.py", "pytest tests/test_b.py::test_two"],
+            "failed, passed later",
+        ),
+        ("pytest -q", TWO_FAILED, ["pytest tests/test_a.py"], "failed"),
+        ("pytest -q", TWO_FAILED.replace("2 failed", "5 failed"), ["pytest tests"], "failed"),
+        ("pytest -q", "KeyError\n1 failed", ["pytest tests/test_a.py"], "failed"),
+        ("go test ./...", GO_FAILED, ["go test ./... -run TestOne"], "failed, passed later"),
+        ("go test ./...", GO_FAILED, ["go test ./... -run TestTwo"], "failed"),
+    ],
+)
+def test_the_check_of_an_edit_passed_later_where_each_test_that_failed_in_it_did(
+    first: str, failed: str, runs: list[str], ending: str
+) -> None:
+    passed = [([bash(run)], ["1 passed" if "pytest" in run else "ok  \tshop\t0.1s"]) for run in runs]
+
+    assert known(EDITED, ([bash(first)], [failed]), *passed).edits == (f"a.py: a -> b (then {first}: {ending})",)
+
+
+@pytest.mark.rows("S0-55")
+def test_an_edit_is_told_with_the_first_check_whose_outcome_is_known() -> None:
+    hidden, lint = ([bash("pytest -q > log")], [""]), ([bash("ruff check .")], ["All checks passed!"])
+
+    assert known(EDITED, hidden, lint, PASSING).edits == ("a.py: a -> b (then ruff check .: ok)",)
+    assert known(EDITED, hidden).edits == ("a.py: a -> b (then pytest -q was run)",)
+    assert known(EDITED, hidden, EDITED, PASSING).edits == (
+        "a.py: a -> b (then pytest -q was run)",
+        "a.py: a -> b (then pytest -q: ok)",
+    )
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    ("run", "errors"),
+    [
+        ("pytest -q", ()),
+        ("pytest tests/test_a.py", ("FAILED tests/test_b.py::test_two - KeyError",)),
+        ("make test", tuple(TWO_FAILED.splitlines()[:2])),
+    ],
+)
+def test_a_failed_test_of_an_earlier_part_is_mended_by_a_run_of_it_and_by_no_other(
+    run: str, errors: tuple[str, ...]
+) -> None:
+    failed = known(([bash("pytest -q")], [TWO_FAILED]))
+
+    assert merge_facts(failed, known(([bash(run)], ["2 passed\nExit code: 0"]))).errors == errors
+
+
 REFUSED = ([bash("git add -A && git commit -m one")], ["Pre-commit validation failed:\nRun the formatter."])
 COMMITTED = ([bash("git commit -q -m 'two: more'")], ["[main 12e2d10] two: more"])
 CRASHED = ([bash("node assets/build.js 2>&1")], ["Exit code 1\nError: Build failed with 1 error:"])

@@ -155,6 +155,15 @@ def test_a_whole_title_goes_before_an_id_that_begins_like_it() -> None:
     assert "id: fixture2" in ask(tool_context, "stack_frame_details", frameID="fixt")
 
 
+@pytest.mark.rows("S0-40")
+def test_two_wide_characters_of_a_title_name_a_frame_and_two_letters_do_not() -> None:
+    tool_context = desk_after(pushed("fabc2345"), popped("fabc2345"), pushed("fother22", title="导出订单为 CSV"))
+
+    assert "id: fother22" in ask(tool_context, "stack_frame_details", frameID="订单")
+    for part in ("单", "CS"):
+        assert ask(tool_context, "stack_frame_details", frameID=part).startswith("Error")
+
+
 @pytest.mark.rows("S1-109", "S0-40")
 @pytest.mark.parametrize("reference", ["fauth", "faut", "auth", "AUTH"])
 def test_details_are_found_by_id_its_beginning_or_title(reference: str) -> None:

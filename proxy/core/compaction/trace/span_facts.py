@@ -10,13 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.frames import file_name_of, one_spelling
-from proxy.core.observers import with_later_outcome
+from proxy.core.observers import has_passed_later, with_later_outcome
 from proxy.core.text import cut_for_display
 
 UNDONE_LATER = " (undone later)"
 """Behind an edit that git undid."""
-STEPS_LEFT_OUT = "(not all earlier steps are listed)"
-ERRORS_LEFT_OUT = "(not all errors are listed)"
 STEPS_LEFT_OUT = "(not all earlier steps are listed)"
 ERRORS_LEFT_OUT = "(not all errors are listed)"
 READ_AGAIN = " (read again later)"
@@ -77,7 +75,9 @@ def _errors_left(errors: Iterable[str], later: SpanFacts) -> Iterator[str]:
     text`) of files that it changed, and errors of programs (`git commit: hook failed`) that worked in it."""
     changed = {file_name_of(item_path(item)) for item in later.changed}
     mended = changed | later.worked
+    passed = [_item_command(item) for item in later.commands if item.endswith(": ok")]
     left = (error for error in errors if error.partition(": ")[0] not in mended and not MENDED.search(error))
+    left = (error for error in left if not has_passed_later(error, passed))
     return (with_later_outcome(error, later.outcomes) for error in left)
 
 
