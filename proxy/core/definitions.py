@@ -17,12 +17,12 @@ MAX_LINES_UP = 4_000
 def place_of(lines: Sequence[str], at: int, language: str) -> str:
     """The definition that line `at` is, behind those around it, as far as `lines` tell: "Invoice.to_dict"."""
     names = [defined_in(lines[at], language)]
-    indent = _indent_of(lines[at])
+    indent = indent_of(lines[at])
     for line in reversed(lines[max(0, at - MAX_LINES_UP) : at]):
         if not indent or "." in names[0]:
             break
-        if line.strip() and _indent_of(line) < indent and not _BETWEEN.match(line):
-            indent = _indent_of(line)
+        if line.strip() and indent_of(line) < indent and not _BETWEEN.match(line):
+            indent = indent_of(line)
             names.insert(0, defined_in(line, language))
     return ".".join(filter(None, names))
 
@@ -45,7 +45,8 @@ def defined_in(line: str, language: str) -> str:
     return f"{named}.{match[1]}" if named and named != "self" else match[1]
 
 
-def _indent_of(line: str) -> int:
+def indent_of(line: str) -> int:
+    """Blanks in front of a line."""
     return len(line) - len(line.lstrip())
 
 

@@ -173,11 +173,13 @@ class Turn(msgspec.Struct, eq=False):
         before = self.build_context()
         visible_entries = before.entries
         results: list[Message] = []
+        recalled: list[str] = []
         events: list[LedgerEvent] = []
         for call in spoken.proxy_calls:
             tool_context = replace(
                 self._tool_context(path_state, group, call, now, visible_entries),
                 recall_tokens_left=self.max_recall_tokens - self.recalled_tokens,
+                recalled_beside=tuple(recalled),
                 free_tokens=min(room, self.max_recall_tokens),
                 related_ledgers=beside,
                 cross_conversation_hits=elsewhere,
@@ -185,7 +187,9 @@ class Turn(msgspec.Struct, eq=False):
             outcome = ToolResult(tools.NO_MORE_CALLS) if refuse else self._apply_settings(_run_tool(tool_context, call))
             self.calls_run += 1
             tokens = self.toolkit.count_tokens(outcome.text)
-            self.recalled_tokens += tokens if is_recall(call) else 0
+            if is_recall(call):
+                recalled.append(outcome.text)
+                self.recalled_tokens += tokens
             room -= tokens
             events += self._as_ledger_events(outcome.events, len(events), now)
             path_state = _with_events(path_state, outcome.events, now)

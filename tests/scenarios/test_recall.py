@@ -128,6 +128,18 @@ def test_the_whole_history_is_searched_without_a_ref(provider: ScriptedProvider,
     assert "the secret word is plum" in does_one(chat, provider, op("recall", query="plum"))
 
 
+def test_a_text_that_two_recalls_of_one_message_find_stands_there_once(
+    provider: ScriptedProvider, chat: Conversation
+) -> None:
+    works(chat, provider, "Auth", "the secret word is plum")
+    provider.will(does(recall("Auth", query="plum"), call("stack_recall", query="secret word")), says("ok"))
+    chat.says("go on")
+
+    first, second = [str(m["content"]) for m in provider.received[-1].messages if m["role"] == "tool"][-2:]
+    assert ("the secret word is plum" in first, "the secret word is plum" in second) == (True, False)
+    assert "Shown above in this message: entry " in second
+
+
 @pytest.mark.rows("X-25")
 def test_a_search_finds_nothing_of_another_conversation(stage: Stage, provider: ScriptedProvider) -> None:
     """X-25: of the same tenant either; nobody finds by chance what was said elsewhere."""

@@ -148,9 +148,10 @@ def touched_file_labels(
     path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES, path: Sequence[PathEntry] = ()
 ) -> tuple[str, ...]:
     """Each touched file once, in order, with how: `src/a.py (changed)`; behind them those of which only a command line
-    tells: `README.md (changed by command)`. `path` are the entries around."""
+    tells: `README.md (changed by command)`, `src/b.py (read)`. `path` are the entries around."""
     path_entries = tuple(path_entries)
     by_command: dict[str, None] = {}
+    shown: dict[str, None] = {}
     files = [file for step in steps_of(path_entries) for file in observe_files(step, tool_roles)]
     before = changes_before(path_entries, path, tool_roles) if any(file.reported for file in files) else {}
     for file in without_earlier_changes(files, before):
@@ -158,10 +159,18 @@ def touched_file_labels(
             by_command.pop(file.path, None)
         elif file.action is not FileAction.READ and not (file.is_certain or file.reported):
             by_command[file.path] = None
+        elif file.action is FileAction.READ and not file.is_certain:
+            shown[file.path] = None
     touched = touched_files_of(path_entries, tool_roles)
     changed = [each.path for each in touched if each.how == CHANGED]
-    others = (path for path in by_command if not any(is_same_file(path, known) for known in changed))
-    return (*map(str, touched), *(str(FileAccess(path, CHANGED_BY_COMMAND)) for path in others))
+    known = [each.path for each in touched] + list(by_command)
+    others = [FileAccess(path, CHANGED_BY_COMMAND) for path in by_command if not _is_among(path, changed)]
+    others += [FileAccess(path, READ) for path in shown if not _is_among(path, known)]
+    return (*map(str, touched), *map(str, others))
+
+
+def _is_among(path: str, known: Iterable[str]) -> bool:
+    return any(is_same_file(path, each) for each in known)
 
 
 def changed_paths_of(path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[str, ...]:
@@ -376,6 +385,8 @@ def _files_named_to_show(command: ShellCommand) -> Sequence[str]:
         return named[1:] if is_one and not any(map(_RECURSIVE.match, rest)) else ()
     if program == "sed":
         return () if any(map(IN_PLACE.match, rest)) else _sed_files(rest, named)
+    if program == "awk":  # a script that only chooses lines
+        return named[1:] if named and named[0].lstrip().startswith("NR") else ()
     return named if program in _SHOWS_FILES else ()
 
 

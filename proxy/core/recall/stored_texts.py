@@ -138,9 +138,12 @@ def _prints_file(call: Call, names: ToolRoles) -> bool:
 
 
 def _call_source(call: Call, names: ToolRoles) -> tuple[str, bool]:
-    """`read src/a.py`: the tool and the first file it names, and whether there is one."""
+    """`read src/a.py`, `bash make test`: the tool and the first file it names, or its command, and whether there is a
+    file."""
     files = files_touched_by(call, names)
-    return (f"{call.name} {files[0].path}", True) if files else (call.name, False)
+    lines = () if files else command_lines_of(ToolExecution(call, ""), names)
+    first = files[0].path if files else next((line.strip().partition(LINE_END)[0] for line in lines), "")
+    return f"{call.name} {first}".rstrip(), bool(files)
 
 
 # ---------------------------------------------------------------------------------------------------------- visibility

@@ -15,6 +15,7 @@ from math import log
 import msgspec
 from msgspec.structs import replace
 
+from proxy.core.definitions import defined_in, indent_of, language_of
 from proxy.core.recall.pages import PageSize
 from proxy.core.recall.stored_texts import StoredPiece, count_lines, has_numbered_lines
 from proxy.core.text import CountTokens, longest_fitting
@@ -25,6 +26,8 @@ LINES_AROUND_HIT = 4
 """Lines shown before and after a hit."""
 MAX_PASSAGE_LINES = 60
 """Longer passages are split."""
+MAX_DEFINITION_LINES = 40
+"""A definition around a hit that is no longer is shown whole."""
 LONG_LINES_CHARACTERS = 3_000
 """From this length on no lines around a hit are added."""
 MAX_PASSAGES = 100
@@ -214,7 +217,8 @@ def _passages_of(
     hits = hits or [i for i, line in enumerate(plain) if any(word in line for word in search_query.words)]
     has_numbers = has_numbered_lines(piece)
     line_count = count_lines(piece.text, numbered=has_numbers)
-    shown = line_windows(hits, [len(line) for line in lines]) if hits else iter([(0, len(lines))])
+    around = definitions_around(hits, lines, piece.source) if piece.is_of_file else ()
+    shown = line_windows(hits, [len(line) for line in lines], around) if hits else iter([(0, len(lines))])
     for first, last in islice(shown, MAX_PASSAGES):
         numbers = f"{first + 1}-{last}" if last > first + 1 else str(last)
         whole = last - first == len(lines)
@@ -232,12 +236,50 @@ def _passages_of(
         yield _excerpt_of_line(passage, search_query, count, size) if last == first + 1 else passage
 
 
-def line_windows(hits: Sequence[int], lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+def definitions_around(hits: Sequence[int], lines: Sequence[str], source: str) -> list[tuple[int, int]]:
+    """For each hit the range of the function or class of a file's text that it stands in, if that is short, else the
+    hit alone. `source` ends with the file's name."""
+    code, language = [_LINE_NUMBER.sub("", line) for line in lines], language_of(source)
+    return [_definition_around(code, hit, language) or (hit, hit + 1) for hit in hits]
+
+
+_LINE_NUMBER = re.compile(r"[ \t]*\d{1,7}(?:→|\t| ?\| ?|: ?)")
+_SIGNATURE_END = re.compile(r"\s*\).*[:{]\s*$")
+_CLOSING = ("}", ")", "]", "end")
+
+
+def _definition_around(code: Sequence[str], hit: int, language: str) -> tuple[int, int] | None:
+    first = _begin_of_definition(code, hit, language)
+    if first is None:
+        return None
+    indent = indent_of(code[first])
+    for at in range(max(hit, first + 1), min(len(code), first + MAX_DEFINITION_LINES)):
+        if code[at].strip() and indent_of(code[at]) <= indent and not _SIGNATURE_END.match(code[at]):
+            if code[at].strip().startswith(_CLOSING):
+                return first, at + 1
+            return first, next(end for end in range(at, first, -1) if code[end - 1].strip())
+    return None
+
+
+def _begin_of_definition(code: Sequence[str], hit: int, language: str) -> int | None:
+    indent = indent_of(code[hit]) + 1
+    for at in range(hit, max(-1, hit - MAX_DEFINITION_LINES), -1):
+        if code[at].strip() and indent_of(code[at]) < indent and not _SIGNATURE_END.match(code[at]):
+            if defined_in(code[at], language):
+                return at
+            indent = indent_of(code[at])
+    return None
+
+
+def line_windows(
+    hits: Sequence[int], lengths: Sequence[int], around: Sequence[tuple[int, int]] = ()
+) -> Iterator[tuple[int, int]]:
     """Ranges of lines around hits; touching ranges are joined up to a maximum. No extra lines if the lines are long.
-    `lengths` are characters per line."""
+    `lengths` are characters per line, `around` what a range has at least, for each hit."""
     first = last = 0
-    for hit in hits:
-        start, end = max(0, hit - LINES_AROUND_HIT), min(len(lengths), hit + LINES_AROUND_HIT + 1)
+    for hit, (begin, stop) in zip(hits, around or [(hit, hit + 1) for hit in hits], strict=True):
+        start = min(begin, max(0, hit - LINES_AROUND_HIT))
+        end = max(stop, min(len(lengths), hit + LINES_AROUND_HIT + 1))
         if sum(lengths[start:end]) > LONG_LINES_CHARACTERS:
             start, end = hit, hit + 1
         if last and start <= last and end - first <= MAX_PASSAGE_LINES:

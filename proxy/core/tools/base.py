@@ -105,6 +105,8 @@ class ToolContext(msgspec.Struct, frozen=True):
     settings: ToolSettings = msgspec.field(default_factory=ToolSettings)
     visible_entries: frozenset[str] = frozenset()
     recall_tokens_left: int = UNBOUNDED  # left for recall in this turn
+    recalled_beside: tuple[str, ...] = ()
+    """Answers of the recalls in front of this call, in the same message."""
     free_tokens: int = UNBOUNDED  # left in the window once everything compactable is compacted
     related_ledgers: tuple[Ledger, ...] = ()
     """Conversations of the same tenant that this one was delegated to or came from."""

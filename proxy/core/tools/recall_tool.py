@@ -33,8 +33,8 @@ from proxy.core.frames import (
     frames_titled,
     replay,
 )
-from proxy.core.ledger import Ledger
-from proxy.core.observers import ToolRoles, files_touched_by
+from proxy.core.ledger import Call, Ledger
+from proxy.core.observers import Step, ToolExecution, ToolRoles, files_touched_by, observe_files
 from proxy.core.recall import (
     ENTRY_ID_CHARACTERS,
     MIN_PAGE_TEXT_TOKENS,
@@ -267,7 +267,7 @@ def _target_of_file(
 ) -> RecallTarget | None:
     """The newest text about a file: from calls of file tools, else, if `mentioned`, any text that mentions it."""
     client_pieces = [p for p in pieces if not (p.call and p.call.is_stack_call)]
-    called = ((p, files_touched_by(p.call, tool_roles)) for p in client_pieces if p.call)
+    called = ((p, _files_of_piece(p, p.call, tool_roles)) for p in client_pieces if p.call)
     matching = [p for p, touched in called if _touches_path(touched, reference) and _holds_content(p, touched)]
     if not matching and mentioned and _looks_like_path(reference):
         matching = [p for p in client_pieces if _mentions(p, reference)]
@@ -278,6 +278,14 @@ def _target_of_file(
     older = dict.fromkeys(p.entry_ref for p in reversed(matching[:-1]) if p.entry_ref != matching[-1].entry_ref)
     older_note = f" Older: {', '.join(list(older)[:MAX_OLDER_SHOWN])}." if older else ""
     return RecallTarget(f"The newest stored text about {cut_for_display(reference)}.{older_note}", (matching[-1],))
+
+
+def _files_of_piece(piece: StoredPiece, call: Call, tool_roles: ToolRoles) -> Sequence[FileAccess]:
+    """The files that its call names for certain, or those whose text its command printed."""
+    if (touched := files_touched_by(call, tool_roles)) or piece.is_call_arguments:
+        return touched
+    files = observe_files(Step("", (ToolExecution(call, piece.text),)), tool_roles)
+    return [FileAccess(file.path, READ) for file in files if file.action == READ]
 
 
 def _touches_path(touched: Sequence[FileAccess], path: str) -> bool:
@@ -437,12 +445,21 @@ def _render_pages(  # noqa: PLR0913  what is shown, what is named, and what of i
     if last < first or not 1 <= first <= len(pages):
         page_count = "is 1 page" if len(pages) == 1 else f"are {'more than ' if has_more else ''}{len(pages)} pages"
         raise ToolError(f"Error: there is no page {page}. There {page_count}.")
-    texts = ["\n".join(part.render(tool_context.nonce) for part in page) for page in pages[first - 1 : last]]
+    texts = ["\n".join(_text_or_mention(tool_context, part) for part in page) for page in pages[first - 1 : last]]
     shown = _fit_pages(tool_context, texts)
     position = _page_position_text(first, first + len(shown) - 1, len(pages), has_more=has_more)
     position += _shown_count_note(hits, pages[first - 1 : first - 1 + len(shown)])
     header = f"{title} {position} What stands between markers is stored data.".strip()
     return "\n".join([header, *([visible_note] if visible_note else []), *shown])
+
+
+def _text_or_mention(tool_context: ToolContext, part: PagePart) -> str:
+    """The part between its markers, or its name, where another recall of the message shows it already."""
+    rendered = part.render(tool_context.nonce)
+    if not any(rendered in answer for answer in tool_context.recalled_beside):
+        return rendered
+    source = f" ({cut_for_display(part.piece.source)})" if part.piece.source else ""
+    return f"Shown above in this message: entry {part.piece.entry_ref}{source}."
 
 
 def _shown_count_note(hits: SearchHits, pages: Iterable[Sequence[PagePart]]) -> str:

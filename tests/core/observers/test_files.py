@@ -300,7 +300,7 @@ def test_each_path_of_a_frame_is_listed_once_in_order_and_changed_beats_read() -
     for number in "12346":
         talk.client("tool", "done", answers=number)
 
-    by_command = ("README.md (changed by command)", "n.md (changed by command)")
+    by_command = ("README.md (changed by command)", "n.md (changed by command)", "s.md (read)")
     assert touched_file_labels(talk.story.entries) == ("a.py (changed)", "b.py (read)", *by_command)
     assert changed_paths_of(talk.story.entries) == ("a.py",)
 
@@ -335,6 +335,7 @@ def test_the_files_of_a_call_alone_are_those_it_names_for_sure() -> None:
         ("rg -n 'def total' -A 3 src/a.py && tail -40 log.txt", "text", ["src/a.py", "log.txt"]),
         ("git log | head -5; rg total src; grep -rn total src/a.d; cat *.py; cat $F", "text", []),
         ("cat a.py > b.py; cat c.py | wc -l; cat d.py | python3 -", "text", []),
+        ("awk 'NR>=10 && NR<=40' a.py; awk '{print $1}' b.csv", "text", ["a.py"]),
         ("cat a.py || cat b.py; cat c.py 2>/dev/null || true", "text", []),
         ("cat a.py; cat b.py", "x = 1\ncat: b.py: No such file or directory", ["a.py"]),
         ("cat a.py", "", []),

@@ -7,10 +7,12 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from proxy.core.recall.pages import PageSize
 from proxy.core.recall.stored_texts import StoredPiece
 from proxy.core.recall.text_search import (
+    LINES_AROUND_HIT,
     MAX_PASSAGE_LINES,
     SearchHits,
     line_windows,
@@ -135,6 +137,36 @@ def test_lines_end_only_where_a_line_feed_is() -> None:
     (passage,) = search([said("".join(lines))], "needle", count, SIZE).passages
 
     assert passage.text == "".join(lines[296:305])
+
+
+BODY = [f"    step_{n}()\n" for n in range(12)]
+PYTHON = ["import os\n", "\n", "\n", "def pay(\n", "    cart,\n", ") -> int:\n", *BODY, "\n", "\n", "def ship():\n"]
+GO = ["package a\n", "\n", "func Pay(c Cart) int {\n", *BODY, "}\n", "\n", "func Ship() {\n"]
+
+
+@pytest.mark.parametrize("number", ["", "{:5}\t", "{}: "])
+@pytest.mark.parametrize(("path", "lines", "first", "end"), [("a.py", PYTHON, 3, 18), ("a.go", GO, 2, 16)])
+def test_a_short_function_around_a_hit_is_shown_whole(
+    path: str, lines: list[str], first: int, end: int, number: str
+) -> None:
+    rest = [f"filler_{n} = {n}\n" for n in range(600)]
+    numbered = [f"{number.format(n + 1)}{line}" for n, line in enumerate([*lines, *rest])]
+    text = replace(said("".join(numbered)), source=f"read {path}", is_of_file=True)
+
+    (passage,) = search([text], "step_5", count, SIZE).passages
+    (other,) = search([replace(text, is_of_file=False)], "step_5", count, SIZE).passages
+
+    assert passage.text == "".join(numbered[first:end])
+    assert len(other.text.splitlines()) == 2 * LINES_AROUND_HIT + 1
+
+
+def test_of_a_long_function_the_lines_around_a_hit_are_shown() -> None:
+    lines = ["def pay():\n", *(f"    step_{n}x()\n" for n in range(700))]
+    text = replace(said("".join(lines)), source="read a.py", is_of_file=True)
+
+    (passage,) = search([text], "step_20x", count, SIZE).passages
+
+    assert passage.text == "".join(lines[21 - LINES_AROUND_HIT : 22 + LINES_AROUND_HIT])
 
 
 @given(st.lists(st.integers(0, 4_000), min_size=1, max_size=300), st.integers(0, 299))

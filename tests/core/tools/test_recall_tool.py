@@ -297,6 +297,19 @@ def test_a_passage_of_another_text_says_of_how_many_lines_it_is(command: str, nu
 
 
 @pytest.mark.rows("S0-55")
+def test_the_output_of_a_command_names_the_command() -> None:
+    talk = begun()
+    talk.model(("", (call("c1", "bash", command="cd /srv && make -j4 test\nmake lint", description="Test"),)))
+    talk.client("tool", "the needle is found", "c1")
+    talk.model(("Built.", ()))
+    talk.client("user", "go on")
+
+    (mark,) = marks(recall(talk.desk(), "", query="the needle is"))
+
+    assert 'source="bash cd /srv &amp;&amp; make -j4 test"' in mark
+
+
+@pytest.mark.rows("S0-55")
 def test_a_passage_names_no_page_on_whichever_it_stands() -> None:
     talk = begun()
     lines = [f"line {n} says {'the needle' if n % 20 == 0 else 'nothing'}\n" for n in range(1_500)]
@@ -452,6 +465,22 @@ def test_equal_texts_are_shown_once_and_the_others_are_named() -> None:
         f"3 stored texts have these words, 2 of them the same as one shown ({middle} in ftwo, {oldest} in fone). Page 1"
     )
     assert texts(recall(talk.desk(), oldest)) == ["the search tool failed"]
+
+
+@pytest.mark.rows("S0-55")
+def test_a_text_that_another_recall_of_the_message_shows_is_named() -> None:
+    talk = begun()
+    told_in_a_frame(talk, "fauth", "the login is broken, and so is the logout", "the cart is empty")
+    first = recall(talk.desk(), "fauth", query="login")
+    beside = replace(talk.desk(), recalled_beside=(first,))
+    (entry,) = (re.search(r'entry="(\S+)"', mark) for mark in marks(first))
+
+    again = recall(beside, "", query="logout")
+
+    assert entry
+    assert (len(texts(first)), texts(again)) == (1, [])
+    assert f"Shown above in this message: entry {entry[1]} (read src/auth.py)." in again
+    assert texts(recall(beside, "fauth", query="cart")) == ["the cart is empty"]
 
 
 @pytest.mark.rows("S0-55")
@@ -859,6 +888,19 @@ def test_a_path_that_only_a_shell_saw_recalls_what_it_printed() -> None:
     talk.client("tool", "port = 8080", "s")
 
     assert texts(recall(talk.desk(), "conf/app.toml")) == ["port = 8080"]
+
+
+@pytest.mark.parametrize("asked", [{}, {"query": "total"}])
+def test_a_path_recalls_what_a_command_printed_of_the_file_rather_than_what_names_it(asked: dict[str, str]) -> None:
+    talk = begun()
+    lines = ("cd /srv && sed -n 1,80p src/auth.py", "pytest -q src/auth.py", "cat src/other.py")
+    for at, line in enumerate(lines):
+        talk.model(("", (call(f"c{at}", "bash", command=line),)))
+        talk.client("tool", f"total {at} of src/auth.py", f"c{at}")
+    talk.model(("Done.", ()))
+    talk.client("user", "go on")
+
+    assert texts(recall(talk.desk(), "src/auth.py", **asked)) == ["total 0 of src/auth.py"]
 
 
 def test_an_entry_is_recalled_by_a_beginning_of_its_id() -> None:
