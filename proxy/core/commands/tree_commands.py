@@ -146,13 +146,9 @@ def attach(command_context: CommandContext, result: CommandResult) -> list[Ledge
     return [
         ledger_event
         if isinstance(frame_event, FramePlanned | FrameEntered) and frame_event.frame not in command_context.tree.frames
-        else _with_command_id(ledger_event, command_context.command_id)
+        else replace(ledger_event, subject=f"{ledger_event.subject.partition('/')[0]}/{command_context.command_id}")
         for frame_event, ledger_event in zip(events, ledger_events, strict=True)
     ]
-
-
-def _with_command_id(event: LedgerEvent, key: str) -> LedgerEvent:
-    return replace(event, subject=f"{event.subject.partition('/')[0]}/{key}")
 
 
 def previous_answer(ledger: Ledger, entry: str, key: str) -> str | None:

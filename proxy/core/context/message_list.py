@@ -470,11 +470,6 @@ def _apply_frame_view(
     ]
 
 
-def _parent_groups_shown(view: str) -> int:
-    """The number of the parent's call groups shown: none for `isolate`, the newest k for `last:k`."""
-    return int(view.removeprefix("last:")) if view.startswith("last:") else 0
-
-
 def _visible_parent_entries(
     tree: Tree, above: Sequence[PathEntry], opening: OpeningCall, composer: MessageComposer
 ) -> list[PathEntry]:
@@ -482,7 +477,7 @@ def _visible_parent_entries(
     searches with what they loaded, the view's last call groups before the one that opened the frame, and what was said
     in the turn that did: where the answer breaks off it is all that the user read. A result counts for the nearest call
     before it, because ids repeat."""
-    groups = _parent_groups_shown(opening.view)
+    groups = int(opening.view.removeprefix("last:")) if opening.view.startswith("last:") else 0
     calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
     always_shown = calls[len(calls) - groups :] if groups else []
     always_shown += [p for p in above if p.entry.id in tree.provider_compactions]

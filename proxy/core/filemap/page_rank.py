@@ -85,17 +85,15 @@ def mentioned_paths(text: str, files: Sequence[SeenFile], symbols: Sequence[File
         name = file_name_of(file.path)
         stem = name.partition(".")[0]
         by_file = name in text or (len(stem) >= MIN_NAME_LENGTH and stem in words_in_text)
-        if by_file or any(d.name in words_in_text for d in file_symbols.definitions if _is_distinctive(d.name)):
+        if by_file or any(
+            d.name in words_in_text for d in file_symbols.definitions if _DISTINCTIVE_NAME.search(d.name)
+        ):
             yield file.path
 
 
 _WORDS = re.compile(r"\w{3,80}")
 _DISTINCTIVE_NAME = re.compile(r"\w_\w|[a-z][A-Z]|^[A-Z][a-z]")
-
-
-def _is_distinctive(name: str) -> bool:
-    """Whether a name is no common word: it has several parts, or a capital."""
-    return bool(_DISTINCTIVE_NAME.search(name))
+"""A name that is no common word: it has several parts, or a capital."""
 
 
 def _build_graph(symbols: Sequence[FileSymbols]) -> ReferenceGraph:

@@ -459,7 +459,6 @@ _BEFORE_TASK = late_pattern(
       | (?:it['\u2019]?s|that['\u2019]?s|this\sis|looks|sounds)\s(?:\w+\s)?
         (?:perfect|great|good|fine|ok(?:ay)?|nice|excellent|awesome)[ \t]*(?:[.!,;]+|\n|\Z)
       | (?!right\s){PHRASES.acknowledgements.pattern}\s(?={PHRASES.transitions.pattern}\s)
-      | (?!right\s){PHRASES.acknowledgements.pattern}\s(?={PHRASES.transitions.pattern}\s)
       | [^\n]{{1,100}}?(?:[.!;,]\s|\n)\s*(?:(?:new|next|another|different|separate)\s(?:{_TOPIC_NOUN}|request)
         |{PHRASES.new_topic.pattern})\s*(?:[:\uff1a]|-\s)
       | {PHRASES.new_topic.pattern}\s*(?:[.!,;:\uff0c\uff1a\u2013\u2014]|-\s)""",

@@ -81,10 +81,6 @@ def _points_for_complexity(signals: FrameSignals) -> int:
     return _points_of_step(MESSAGE_STEPS, signals.messages) + _points_of_step(CHANGED_FILE_STEPS, signals.files)
 
 
-def _points_for_length(signals: FrameSignals) -> int:
-    return _points_of_step(TOKEN_STEPS, signals.tokens)
-
-
 def _points_for_completion(signals: FrameSignals) -> int:
     successes = min(MAX_SUCCESS_POINTS, POINTS_PER_SUCCESS * len(signals.successes))
     artifacts = min(MAX_ARTIFACT_POINTS, POINTS_PER_ARTIFACT * signals.artifacts)
@@ -93,10 +89,6 @@ def _points_for_completion(signals: FrameSignals) -> int:
 
 def _points_for_stagnation(signals: FrameSignals) -> int:
     return _points_of_step(IDLE_TURN_STEPS, signals.idle_turns) + _points_of_step(FAILURE_STEPS, len(signals.failures))
-
-
-def _points_for_usage(signals: FrameSignals) -> int:
-    return _points_of_step(USAGE_STEPS, signals.usage)
 
 
 def failure_boundary(signals: FrameSignals, points: int) -> HeuristicScore:
@@ -165,10 +157,10 @@ HEURISTICS: Mapping[str, Heuristic] = {
         (PUSH, _points_for_failures, failure_boundary),
         (PUSH, _points_for_switch, context_switch),
         (PUSH, _points_for_complexity, complexity),
-        (PUSH, _points_for_length, duration),
+        (PUSH, lambda signals: _points_of_step(TOKEN_STEPS, signals.tokens), duration),
         (POP, _points_for_completion, goal_completion),
         (POP, _points_for_stagnation, stagnation),
-        (POP, _points_for_usage, context_overflow),
+        (POP, lambda signals: _points_of_step(USAGE_STEPS, signals.usage), context_overflow),
     )
 }
 

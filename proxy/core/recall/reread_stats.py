@@ -163,13 +163,10 @@ def _earlier_reads(
         message = message_of(path_entry)
         if message is None:
             continue
-        calls |= {call.id for call in message.calls if name in call.arguments and _names_file(call, reread.path, names)}
+        named = (call for call in message.calls if name in call.arguments)
+        calls |= {c.id for c in named if any(is_same_file(f.path, reread.path) for f in files_touched_by(c, names))}
         if message.answers in calls and (read := _file_read_of(ledger, path_entry.entry, names)) is not None:
             yield read
-
-
-def _names_file(call: Call, path: str, names: ToolRoles) -> bool:
-    return any(is_same_file(touched.path, path) for touched in files_touched_by(call, names))
 
 
 # ---------------------------------------------------------------------------------------------------------------- reads

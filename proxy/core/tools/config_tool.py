@@ -52,7 +52,9 @@ def configure_subagents(tool_context: ToolContext, arguments: Mapping[str, Any])
     named = [name for name in SETTING_NAMES if arguments.get(name) is not None]
     patterns = _changed_patterns(current, arguments)
     if not named and patterns is None:
-        return ToolResult(_render_settings(current))
+        return ToolResult(
+            "\n".join(f"{name}: {_render_value(value)}" for name, value in setting_values(current).items())
+        )
     if not current.model_may_configure:
         raise ToolError(
             _refusal_text([*named, *(name for name in PATTERN_ARGUMENTS if text_argument(arguments, name))])
@@ -76,10 +78,6 @@ def setting_values(subagents: SubagentRules) -> dict[str, SettingValue]:
         "propagateSummaries": True,
         "patterns": list(subagents.patterns),
     }
-
-
-def _render_settings(subagents: SubagentRules) -> str:
-    return "\n".join(f"{name}: {_render_value(value)}" for name, value in setting_values(subagents).items())
 
 
 def _render_value(value: SettingValue) -> str:

@@ -267,10 +267,9 @@ def _target_of_file(
 ) -> RecallTarget | None:
     """The newest text about a file: from calls of file tools, else, if `mentioned`, any text that mentions it."""
     client_pieces = [p for p in pieces if not (p.call and p.call.is_stack_call)]
-    called = ((p, _files_of_piece(p, p.call, tool_roles)) for p in client_pieces if p.call)
-    matching = [p for p, touched in called if _touches_path(touched, reference) and _holds_content(p, touched)]
-    if not matching and mentioned and _looks_like_path(reference):
-        matching = [p for p in client_pieces if _mentions(p, reference)]
+    matching = [p for p in client_pieces if p.call and _has_text_of_file(p, p.call, reference, tool_roles)]
+    if not matching and mentioned and " " not in reference and re.search(r"[/\\]|\.\w{1,5}$", reference):
+        matching = [p for p in client_pieces if reference in p.text or (p.call and reference in p.call.arguments)]
     if not matching:
         return None
     if searched:
@@ -280,29 +279,15 @@ def _target_of_file(
     return RecallTarget(f"The newest stored text about {cut_for_display(reference)}.{older_note}", (matching[-1],))
 
 
-def _files_of_piece(piece: StoredPiece, call: Call, tool_roles: ToolRoles) -> Sequence[FileAccess]:
-    """The files that its call names for certain, or those whose text its command printed."""
-    if (touched := files_touched_by(call, tool_roles)) or piece.is_call_arguments:
-        return touched
-    files = observe_files(Step("", (ToolExecution(call, piece.text),)), tool_roles)
-    return [FileAccess(file.path, READ) for file in files if file.action == READ]
-
-
-def _touches_path(touched: Sequence[FileAccess], path: str) -> bool:
-    return any(t.path == path or t.path.endswith("/" + direct_path(path)) for t in touched)
-
-
-def _holds_content(piece: StoredPiece, touched: Sequence[FileAccess]) -> bool:
-    """A file's content is in the result of a read, and in the arguments of a write or edit."""
-    return piece.is_call_arguments is not any(t.how == READ for t in touched)
-
-
-def _mentions(piece: StoredPiece, reference: str) -> bool:
-    return reference in piece.text or (piece.call is not None and reference in piece.call.arguments)
-
-
-def _looks_like_path(reference: str) -> bool:
-    return bool(re.search(r"[/\\]|\.\w{1,5}$", reference)) and " " not in reference
+def _has_text_of_file(piece: StoredPiece, call: Call, path: str, tool_roles: ToolRoles) -> bool:
+    """Whether it is the result of a tool that read the file, the arguments of one that wrote it, or what a command
+    printed of it."""
+    touched = files_touched_by(call, tool_roles)
+    if not (touched or piece.is_call_arguments):
+        files = observe_files(Step("", (ToolExecution(call, piece.text),)), tool_roles)
+        touched = tuple(FileAccess(file.path, READ) for file in files if file.action == READ)
+    holds_content = piece.is_call_arguments is not any(each.how == READ for each in touched)
+    return holds_content and any(f"/{each.path}".endswith(f"/{direct_path(path)}") for each in touched)
 
 
 def recall(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:
