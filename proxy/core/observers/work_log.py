@@ -66,15 +66,22 @@ _VERBS: Mapping[FileAction, str] = {
 # --------------------------------------------------------------------------------------------------------------- steps
 def step_line(step: Step, tool_roles: ToolRoles, *, away: bool = False, names: Mapping[str, str] = NO_NAMES) -> str:
     """What the calls of a group did, in order; empty if nothing is to be told. `away`: the changes of the working tree
-    were stashed before. `names`: how files are told whose name another one has too."""
+    were stashed before. `names`: how files are told whose name another one has too. Of calls that the client left out
+    because another one failed the first is named."""
     done: list[str] = []
+    left_out = 0
     for execution in step.executions:
         for text in _texts_of_call(execution, tool_roles, names, away=away):
+            left_out += text.endswith(NOT_RUN)
+            if text.endswith(NOT_RUN) and left_out > 1:
+                continue
             if done and done[-1].startswith(_READ) and text.startswith(_READ) and ": " not in done[-1] + text:
                 if text.removeprefix(_READ) not in done[-1].removeprefix(_READ).split(", "):
                     done[-1] = f"{done[-1]}, {text.removeprefix(_READ)}"
             elif text not in done:
                 done.append(text)
+    if left_out > 1:
+        done.append(f"{left_out - 1} more call{'s' if left_out > 2 else ''}: {NOT_RUN}")
     return "; ".join(done)
 
 
@@ -140,7 +147,10 @@ def _shown_command(run: CommandRun, execution: ToolExecution) -> str:
         arguments = decode_json_or_text(execution.call.arguments)
         if isinstance(arguments, dict) and (described := _first_text(arguments, ("description",))):
             return f'{execution.call.name} "{cut_for_display(described, COMMAND_CHARACTERS)}"'
-    return cut_for_display(run.command, COMMAND_CHARACTERS)
+    return cut_for_display(_ERRORS_REDIRECTED.sub("", run.command), COMMAND_CHARACTERS)
+
+
+_ERRORS_REDIRECTED = re.compile(r" *2> ?(?:&1|/dev/null)")
 
 
 def _file_name(path: str, names: Mapping[str, str] = NO_NAMES) -> str:
@@ -155,7 +165,8 @@ def _argument_of(execution: ToolExecution, tool_roles: ToolRoles, names: Mapping
     arguments = decode_json_or_text(execution.call.arguments)
     spec = tool_roles.spec_of(execution.call.name)
     if isinstance(arguments, dict):
-        given = [*(arguments.get(name) for name in (spec.arguments if spec else ())), *arguments.values()]
+        names_told = spec.arguments if spec else ("description",)  # before the kind of a subagent
+        given = [*(arguments.get(name) for name in names_told), *arguments.values()]
     else:
         given = [arguments]
     text = next((value.strip() for value in given if isinstance(value, str) and value.strip()), "")
@@ -470,7 +481,10 @@ def _code_first(lines: Iterable[str], comments: tuple[str, ...] = _COMMENT_START
     """The lines with text: comments behind the others, and first the one that has most words of the `replaced` one."""
     words = set(_WORDS.findall(replaced))
     written = filter(None, map(str.strip, lines))
-    return sorted(written, key=lambda each: (each.startswith(comments), -len(words & set(_WORDS.findall(each)))))
+    return sorted(
+        written,
+        key=lambda each: (not _WORDS.search(each), each.startswith(comments), -len(words & set(_WORDS.findall(each)))),
+    )
 
 
 def _edits_of_patch(text: str, names: Mapping[str, str], texts: FileTexts) -> Iterator[str]:

@@ -613,6 +613,32 @@ def test_an_edit_is_quoted_with_the_blanks_of_the_file(old: str, new: str, told:
     assert known(([made], ["ok, the file has been updated."])).edits == (f"a.py: {told}",)
 
 
+def test_a_line_of_marks_alone_tells_no_edit() -> None:
+    new = "//\n// The limit is in bytes.\n// Zero is none."
+    made = ("edit", {"filePath": "a.go", "oldString": "x := 1", "newString": f"{new}\nx := 1"})
+
+    assert known(([made], ["ok, updated."])).edits == ("a.go: added // The limit is in bytes. (and 2 more lines)",)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (("task", {"subagent_type": "dev", "description": "Review it", "prompt": "Look."}), "task Review it"),
+        (("search", {"query": "limit", "description": ""}), "search limit"),
+        (bash("node x.js 2>&1 | head -3"), "node x.js | head -3"),
+        (bash("node x.js 2>/dev/null > out.txt"), "node x.js > out.txt"),
+    ],
+)
+def test_a_step_is_told_by_what_it_is_about(made: Made, told: str) -> None:
+    assert known(([made], ["ok"])).told_steps == (told,)
+
+
+def test_steps_of_two_parts_that_are_alike_are_one_line() -> None:
+    both = merge_facts(known(([edit("a.py")], ["ok"])), known(([edit("a.py")], ["ok"]), PASSING))
+
+    assert both.told_steps == ("edited a.py (2 times)", "pytest -q: ok (4 passed)")
+
+
 @pytest.mark.rows("S0-54", "S0-55")
 @pytest.mark.parametrize("path", ["CHANGES.md", "docs/guide.rst"])
 def test_a_heading_and_a_list_of_a_text_are_no_comments(path: str) -> None:
@@ -1015,7 +1041,7 @@ def test_a_call_that_the_client_left_out_has_not_failed(words: str) -> None:
     facts = known(([bash("pytest -q"), read("b.py")], [words, words]), ([read("c.py")], [words]))
 
     assert (facts.errors, facts.read, facts.commands) == ((), (), ("pytest -q",))
-    assert facts.told_steps == ("pytest -q: not run; read b.py: not run", "read c.py: not run")
+    assert facts.told_steps == ("pytest -q: not run; 1 more call: not run", "read c.py: not run")
 
 
 def test_what_a_check_says_of_tests_that_it_skipped_is_its_output() -> None:

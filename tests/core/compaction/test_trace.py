@@ -377,6 +377,13 @@ def test_edits_whose_text_stands_in_the_trace_leave_their_room_to_the_others() -
     told = sections(traced(facts=facts, messages=(), written=tuple(WrittenText("src/cli.py", text) for text in texts)))
 
     assert told["edits"].splitlines()[:2] == ["- also edited: cli.py (3 changes)", f"- {short}"]
+    others = (
+        "a.py: x -> y",
+        "cli.py: added def helper_0(): (and 1 more line)",
+        *(f"b{n}.py: x -> y" for n in range(6)),
+    )
+    some = traced(facts=replace(facts, edits=others), messages=(), written=(WrittenText("src/cli.py", texts[0]),))
+    assert sections(some)["edits"].splitlines()[0] == "- also edited: a.py, cli.py"
     assert told["text-after-edits"].startswith(f"[src/cli.py]\n{texts[0]}\n[cli.py]\n{texts[1]}\n[cli.py]")
 
 
@@ -678,7 +685,7 @@ def test_the_files_of_edits_that_are_not_listed_are_named() -> None:
     assert named[:2] == ["parser.py (9 changes)", "lexer.py"]
     assert len(named) + len(listed) == 4
     long = replace(FACTS, edits=tuple(f"{'x' * 400}{n}.py: removed {'y' * 300}" for n in range(4)))
-    assert sections(traced(facts=long))["edits"].count(".py") == 3, "not one file and +3 more"
+    assert sections(traced(facts=long))["edits"].count(".py") == 4, "not one file and +3 more"
 
 
 @pytest.mark.rows("S0-55")

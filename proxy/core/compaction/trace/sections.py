@@ -78,7 +78,7 @@ MIN_RESULT_LINE = 12
 MAX_EDITS = 6
 EARLIER_EDITS_TOKENS = 10
 """Least tokens of the line that names the files of edits that are not listed."""
-FILES_ALWAYS_NAMED = 3
+FILES_ALWAYS_NAMED = 5
 """The newest of these files, which no budget leaves out."""
 NAMES_SECTION = "names-you-can-query"
 WRITTEN_SECTION = "text-after-edits"
@@ -336,16 +336,16 @@ def _edits_section(edits: Sequence[str], budget: int, count: CountTokens, texts:
     others."""
     before = [edit for edit in edits if _EDITED_BEFORE.match(edit)]
     in_order = [edit for edit in edits if not _EDITED_BEFORE.match(edit)]
-    made = sorted(in_order, key=partial(_is_untold, texts))
-    lines = [f"- {edit}" for edit in made[-MAX_EDITS:]]
+    made = sorted(range(len(in_order)), key=lambda at: _is_untold(texts, in_order[at]))
+    lines = [f"- {in_order[at]}" for at in made[-MAX_EDITS:]]
     shown: Sequence[str] = lines
     heading = ""
     if len(lines) < len(edits) or len(_newest_items(lines, budget, count)) < len(lines):
         for _ in range(2):  # with fewer lines the heading names more
             shown = _newest_items(lines, budget - max(count(heading), EARLIER_EDITS_TOKENS), count)
-            others = [*before, *made[: len(made) - len(shown)]]
+            others = [*before, *(in_order[at] for at in sorted(made[: len(made) - len(shown)]))]
             heading = _edited_before(others, "- also edited: " if shown else "- edited: ", budget, count)
-    in_place = sorted(shown, key=[f"- {edit}" for edit in in_order].index)
+    in_place = (f"- {in_order[at]}" for at in sorted(made[len(made) - len(shown) :]))
     return "\n".join(filter(None, (heading, *in_place)))
 
 

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.frames import file_name_of, one_spelling
-from proxy.core.observers import has_passed_later, with_later_outcome
+from proxy.core.observers import has_passed_later, joined_lines, with_later_outcome
 from proxy.core.text import cut_for_display
 
 UNDONE_LATER = " (undone later)"
@@ -64,10 +64,15 @@ def merge_facts(old: SpanFacts, new: SpanFacts) -> SpanFacts:
         ),
         steps=old.steps + new.steps,
         said=tuple(dict.fromkeys((*old.said, *new.said))),
-        told_steps=(*old.told_steps, *new.told_steps),
+        told_steps=_joined_at_their_border(old.told_steps, new.told_steps),
         edits=(*old.edits, *new.edits),
         lists_plan=old.lists_plan or new.lists_plan,
     )
+
+
+def _joined_at_their_border(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+    joined = joined_lines(old[-1], new[0]) if old and new else ""
+    return (*old[:-1], joined, *new[1:]) if joined else (*old, *new)
 
 
 def _errors_left(errors: Iterable[str], later: SpanFacts) -> Iterator[str]:
