@@ -179,7 +179,8 @@ def facts_of_litellm(table: Mapping[str, Any], checked: date) -> tuple[ModelFact
 
 
 def _fact_of_litellm(name: str, told: Mapping[str, Any], checked: date) -> ModelFacts | None:
-    price = {key: value * MILLION for key, value in told.items() if _is_price(key, value)}
+    numbers = {key: value for key, value in told.items() if isinstance(value, float | int)}
+    price = {key: value * MILLION for key, value in numbers.items() if "cost_per_token" in key or "token_cost" in key}
     fresh, output = price.get("input_cost_per_token", 0.0), price.get("output_cost_per_token")
     window, answer = told.get("max_input_tokens"), told.get("max_output_tokens")
     if fresh <= 0 or not isinstance(window, int) or not isinstance(answer, int) or window <= 0 or answer <= 0:
@@ -210,10 +211,6 @@ def _band_of_litellm(price: Mapping[str, float], output: float | None) -> PriceB
             dear = price.get(f"output_cost_per_token_above_{found[1]}k_tokens", output or 0.0)
             return PriceBand(int(found[1]) * 1000, _rounded(cost), _rounded(dear))
     return None
-
-
-def _is_price(key: str, value: object) -> bool:
-    return "cost_per_token" in key or "token_cost" in key if isinstance(value, float | int) else False
 
 
 def _rounded(price: float) -> float:

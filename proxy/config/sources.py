@@ -225,14 +225,8 @@ def _from_network_variables(environ: Mapping[str, str]) -> list[ConfiguredValue]
 
 
 def _from_flags(flags: Mapping[str, object]) -> list[ConfiguredValue]:
-    return [
-        ConfiguredValue(_parse_key(key), value, _flag_for(key)) for key, value in flags.items() if value is not None
-    ]
-
-
-def _flag_for(key: str) -> str:
-    """How a key is written on the command line."""
-    return f"--{key.replace('_', '-')}" if key in _KEYS_WITH_OPTION else f"--set {key}"
+    written = {key: f"--{key.replace('_', '-')}" if key in _KEYS_WITH_OPTION else f"--set {key}" for key in flags}
+    return [ConfiguredValue(_parse_key(k), value, written[k]) for k, value in flags.items() if value is not None]
 
 
 def _parse_key(key: str) -> ConfigPath:

@@ -199,9 +199,8 @@ class ClientResponse:
     async def _start(self, got: Answer, *more: tuple[bytes, bytes]) -> None:
         headers = got.headers
         if self._is_intercepted and not self.writer.is_error:
-            headers = _with_content_type(
-                _without_body_headers(headers), EVENT_STREAM_TYPE if self._is_stream else JSON_TYPE
-            )
+            own = [(name, value) for name, value in headers if name not in _BODY_HEADERS]
+            headers = _with_content_type(own, EVENT_STREAM_TYPE if self._is_stream else JSON_TYPE)
         await self.reply.start(got.status, [*headers, *more, *self._stack_headers()])
 
     async def feed(self, chunk: bytes) -> None:
@@ -395,7 +394,3 @@ def _with_content_type(headers: RawHeaders, kind: bytes) -> RawHeaders:
     if not types or not types[0].strip() or kind in types[0].lower():
         return headers
     return [*(header for header in headers if header[0] != b"content-type"), (b"content-type", kind)]
-
-
-def _without_body_headers(headers: RawHeaders) -> RawHeaders:
-    return [(name, value) for name, value in headers if name not in _BODY_HEADERS]

@@ -145,7 +145,8 @@ class Resolver:
                 match_history.with_stored_call_ids(found.parsed.request, found.match, self.dialect.with_call_id)
             )
             if decides_off_loop := self._is_long_and_may_wake(found):
-                await _prescan_keywords(found)
+                # Their names are asked for at once: collected in slices, they let other requests be served meanwhile.
+                await in_slices(cache_names_in_slices(found.new_messages[-MAX_KEYWORD_SCAN:]))
             arrived = await self._infer(found, role)
             await let_others_run(parsed.request)
             placement = await self._decide(arrived, off_loop=decides_off_loop)
@@ -452,12 +453,6 @@ class Resolver:
         return self.note_writer.record_events(
             placement, [ResultReplaced(entry, text, "read again") for entry, text in given]
         )
-
-
-async def _prescan_keywords(found: Found) -> None:
-    """Collect the names in a new history, in slices, so that other requests are served meanwhile. Changes nothing but
-    caches."""
-    await in_slices(cache_names_in_slices(found.new_messages[-MAX_KEYWORD_SCAN:]))
 
 
 def _tool_conflict(request: Request) -> str:

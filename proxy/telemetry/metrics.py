@@ -198,7 +198,8 @@ class Metrics:
             )
             self.duration.observe(outcome.duration_ms / 1000)
         if outcome.status == "bypass":
-            if not _is_client_mistake(outcome):
+            # Where the provider refused the body too, it could not have been rewritten.
+            if outcome.reason != "unreadable" or not 400 <= outcome.upstream_status < 500:
                 self.recent.count(reason)
         elif outcome.conversation:
             self.recent.count("")
@@ -247,11 +248,6 @@ class Metrics:
             _increment(self.events, self._kinds.label_for(event.partition(" ")[0]))
         for decision in outcome.decisions:
             _increment(self.decisions, (decision.kind, decision.done))
-
-
-def _is_client_mistake(outcome: RequestOutcome) -> bool:
-    """Whether proxy and provider both refused the body: it could not have been rewritten."""
-    return outcome.reason == "unreadable" and 400 <= outcome.upstream_status < 500
 
 
 def _increment(counts: dict[CountKey, int], key: CountKey, count: int = 1) -> None:

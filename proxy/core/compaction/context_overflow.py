@@ -47,7 +47,8 @@ def drop_oldest(path_state: PathState, context: Context, room: int, notes: Overf
     excess = context.tokens - room
     groups = _droppable_groups(path_state, context)
     leaving: set[int] = set()
-    for number in sorted(range(len(groups)), key=lambda at: _is_closing_group(groups[at])):
+    messages = [list(filter(None, map(message_of, group))) for group in groups]
+    for number in sorted(range(len(groups)), key=lambda at: not any(m.calls or m.answers for m in messages[at])):
         if excess <= 0:
             break
         excess -= sum(_entry_tokens(path_state, p) for p in groups[number])
@@ -103,11 +104,6 @@ def _droppable_groups(path_state: PathState, context: Context) -> list[list[Path
         | {p.entry.id for p in path_state.newest_client_entries}
     )
     return [group for group in groups[:-1] if not any(p.entry.id in staying for p in group)]
-
-
-def _is_closing_group(group: Sequence[PathEntry]) -> bool:
-    """Whether the group is an answer in words alone."""
-    return not any(message.calls or message.answers for p in group if (message := message_of(p)))
 
 
 def _opening_turns(path_state: PathState) -> frozenset[str]:

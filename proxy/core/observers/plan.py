@@ -365,16 +365,14 @@ def _match_renamed(
         words = _title_words(item.title)
         for k, known_words in words_by_index.items():
             own_id = known[k].key == item.key != item.title
-            if (own_id or _fits_renamed_item(known[k].status, item.status)) and _are_similar_titles(words, known_words):
+            # One in progress keeps its first name, so it must be recognised again when it is done.
+            is_done_now = (known[k].status, item.status) == (ItemStatus.IN_PROGRESS, ItemStatus.COMPLETED)
+            fits = own_id or is_done_now or known[k].status is item.status
+            if fits and _are_similar_titles(words, known_words):
                 pairs[index] = k
                 del words_by_index[k]
                 break
     return pairs
-
-
-def _fits_renamed_item(was: ItemStatus, now: ItemStatus) -> bool:
-    """An item in progress keeps its first name, so it must be recognised again when it is done."""
-    return was is now or (was is ItemStatus.IN_PROGRESS and now is ItemStatus.COMPLETED)
 
 
 def _normalize_title(title: str) -> str:

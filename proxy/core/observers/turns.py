@@ -53,6 +53,8 @@ def continues_by_wording(closing: str, text: str) -> bool | None:
     further = _further_order(rest)
     if _NEW_TOPIC.search(typed[:200]):
         return bool(further) and _points_back(_outward_part(further))
+    if _behind_let_go(rest):
+        return False
     if (_awaits_answer(closing) and _CHOICE.match(typed)) or (rest != typed and _accepts_offer(rest)):
         return True
     words = _lowercase_words(rest)
@@ -106,12 +108,14 @@ def _is_order(rest: str) -> bool:
 def _accepts_offer(rest: str) -> bool:
     """Whether what stands behind a "yes" first orders what was offered: "add them please", whatever it orders then."""
     first = _CLAUSE_BREAK.split(rest, maxsplit=1)[0]
-    return _is_order(first) and _points_back(first)
+    return _is_order(first) and _points_back(first) and not _NEXT_ORDER.match(rest)
 
 
 def _is_continuing_order(rest: str) -> bool:
     """Whether an order adds to the work before it: it opens so, or it is short and points back. A relative pronoun
     points at nothing, and neither does an article, unless hardly anything else is said."""
+    if _NEXT_ORDER.match(rest):
+        return False
     is_round_off = _ROUND_OFF.match(rest) and len(_lowercase_words(rest)) <= MAX_REFERRING_ORDER_WORDS
     return bool(_ADDITION.match(rest) or is_round_off) or _points_back(rest)
 
@@ -399,14 +403,23 @@ def task_text_of(text: str) -> str:
     text = said = _NO_TASK.sub("", _behind_interruption(words)).strip()
     if _CLIENT_TEXT.match(text):
         return ""
-    while (before := _BEFORE_TASK.match(said)) and not _is_order(_without_acknowledgement(before[0])):
+    while (before := _BEFORE_TASK.match(said)) and (_LETS_GO.match(said) or not _is_order(before[0])):
         said = said[before.end() :].strip()
-    said = _TAKEN_BACK.sub("", said, count=1)
+    said = _TAKEN_BACK.sub("", _behind_let_go(said) or said, count=1)
     if (further := _further_order(_without_acknowledgement(said))) and not _WANT.match(further):
-        return _as_sentence(further)
+        return _as_sentence(_WISH.sub("", further, count=1))
     task = _without_introduction(said)
     task = _without_introduction(task[_begin_of_order(task[:MAX_TURN_TEXT_LENGTH]) :])
+    task = _WISH.sub("", task, count=1)
     return text if task == text else _as_sentence(_TRANSITION.sub("", task, count=1).strip() or task)
+
+
+def _behind_let_go(said: str) -> str:
+    """What stands behind a sentence that lets the work before it go; empty without one, or where it orders nothing by
+    itself."""
+    behind = said[found.end() :].strip() if (found := _LET_GO_SENTENCE.match(said)) else ""
+    first = _INSTEAD.sub("", _SENTENCE_END.split(behind, maxsplit=1)[0])
+    return behind if _orders_by_itself(first) else ""
 
 
 def bare_task(text: str) -> str:
@@ -459,7 +472,8 @@ _BEFORE_TASK = late_pattern(
       | (?:it['\u2019]?s|that['\u2019]?s|this\sis|looks|sounds)\s(?:\w+\s)?
         (?:perfect|great|good|fine|ok(?:ay)?|nice|excellent|awesome)[ \t]*(?:[.!,;]+|\n|\Z)
       | (?!right\s){PHRASES.acknowledgements.pattern}\s(?={PHRASES.transitions.pattern}\s)
-      | [^\n]{{1,100}}?(?:[.!;,]\s|\n)\s*(?:(?:new|next|another|different|separate)\s(?:{_TOPIC_NOUN}|request)
+      | [^\n]{{1,100}}?(?:[.!;,]\s|[\u3002\uff0c\uff01\uff1b]|\n)\s*(?:
+          (?:new|next|another|different|separate)\s(?:{_TOPIC_NOUN}|request)
         |{PHRASES.new_topic.pattern})\s*(?:[:\uff1a]|-\s)
       | {PHRASES.new_topic.pattern}\s*(?:[.!,;:\uff0c\uff1a\u2013\u2014]|-\s)""",
     re.IGNORECASE | re.VERBOSE,
@@ -472,6 +486,26 @@ _TAKEN_BACK = late_pattern(
     re.IGNORECASE,
 )
 _TRANSITION = late_pattern(rf"\A(?:{PHRASES.transitions.pattern}[\s,:]*)+", re.IGNORECASE)
+_LETS_GO = late_pattern(
+    rf"""(?:{PHRASES.acknowledgements.pattern}[\s,.]*)*(?:(?:let['\u2019]?s|let\sus|please)\s)?
+        (?:(?:leave|skip|forget|ignore|scrap|stop|never\s?mind|enough)\b
+          |(?:drop|cancel|put)\s(?:with\s)?(?:it|that|this|all)\b)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Words that let the work before them go, in front of words for another task."""
+_LET_GO_SENTENCE = late_pattern(
+    r"""(?:let['\u2019]?s\s)?(?:(?:drop|leave|forget|scrap|put|(?:that['\u2019]?s\s)?enough\sof)\s(?:it|that|this|all\sthat)
+          |(?:let['\u2019]?s\sleave|never\s?mind|enough\sof)\s(?:the|your|my|our)(?:\s\w+){1,3})
+        (?:\s(?:for\snow|for\stoday|aside|alone|there))?\s*[.!;]\s+""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_INSTEAD = late_pattern(r"\binstead\b,?\s?", re.IGNORECASE)
+_WISH = late_pattern(
+    r"""\A(?:i|we)(?:['\u2019]d|\swould)?\s(?:also\s|now\s)?(?:want|need|like)\s
+        (?:(?:to\s)?(?:have|get|see)\s(?=an?\s) | (?:you\s)?to\s(?!(?:know|ask|be|see|have)\b) | (?=an?\s))""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""What stands in front of what somebody wants: a thing, or that something be done."""
 
 
 _WRAPPER = late_pattern(
@@ -541,6 +575,13 @@ _ORDER_ENDING = late_pattern(
 )
 _NAMED_THING = late_pattern(r"\b(?:the|an?|my|our|your|all|every|each)\s\w+", re.IGNORECASE)
 _PRONOUN = late_pattern(r"\b(?:its?|they|them|their)\b", re.IGNORECASE)
+_NEXT_ORDER = late_pattern(
+    rf"""(?:now|next|jetzt|nun|maintenant|ahora|agora|adesso|теперь)\b[\s,:]*(?:please\s)?{PHRASES.instructions.pattern}
+        \s(?:it|that|this|them|all\sof\s(?:it|that))\s(?!again\b)(?:\w+\s)?(?:in|into|to|for|on|as)\s
+        (?:(?:the|an?|our|my|its)\s|[\w.-]*[./])""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Orders the next thing to be made of what was done: "now document it in the guide"."""
 _NO_VERBS = frozenset(PHRASES.no_verbs.spaced.split())
 _ANNOUNCING_MARKS = (":", "\uff1a", "-", "\u2013", "\u2014")
 _OPENING_MARKS = " \t\r\n,.;!\u3001\uff0c" + "".join(_ANNOUNCING_MARKS)

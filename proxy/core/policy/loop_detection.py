@@ -239,8 +239,10 @@ def _signed_steps(run: Sequence[PathEntry], tool_roles: ToolRoles) -> list[Signe
         if message.answers:
             results[message.answers].append(message)
         elif message.calls:
+            answered = [(call, results[call.id].pop()) for call in message.calls if results.get(call.id)]
             signed_calls = tuple(
-                [_sign_call(call, results[call.id].pop(), tool_roles) for call in message.calls if results.get(call.id)]
+                SignedCall(call_signature(c, tool_roles), ToolExecution(c, r.text, failed=r.failed))
+                for c, r in answered
             )
             if signed_calls:
                 steps.append(
@@ -254,10 +256,6 @@ def _results_of_round(hidden_round: Round) -> list[Message]:
     """Results inside a hidden round. Those of refused calls are left out, because they did nothing."""
     refused_ids = hidden_round.spoken.refused_call_ids
     return [result for result in hidden_round.results if result.answers not in refused_ids]
-
-
-def _sign_call(call: Call, result: Message, tool_roles: ToolRoles) -> SignedCall:
-    return SignedCall(call_signature(call, tool_roles), ToolExecution(call, result.text, failed=result.failed))
 
 
 # Why a command is run: reworded each time for the same command.

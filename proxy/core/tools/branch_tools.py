@@ -22,7 +22,6 @@ from proxy.core.frames import (
     BranchState,
     BranchSwitched,
     BranchSwitchRequested,
-    Checkpoint,
     CheckpointSet,
     CopiedText,
     InjectionRequested,
@@ -110,7 +109,8 @@ def request_branch(
     """A new branch that begins at `checkpoint`, by default the newest one. Raises NotAllowed."""
     if not branches.checkpoints:
         raise NotAllowed("There is no checkpoint to begin a branch at. Set one first.", code="no_checkpoint")
-    point = branches.checkpoints.get(checkpoint) if checkpoint else newest_checkpoint(branches)
+    newest = next(reversed(tuple(branches.checkpoints)))
+    point = branches.checkpoints.get(checkpoint or newest)
     if point is None:
         raise NotAllowed(
             f"There is no checkpoint {cut_for_display(checkpoint, 40)!r}. "
@@ -127,11 +127,6 @@ def request_branch(
             f"There are {MAX_BRANCHES} branches here already; no more fit. Switch to one of them.", code="too_many"
         )
     return BranchSwitchRequested(chosen, point.at, point.name, reason)
-
-
-def newest_checkpoint(branches: BranchState) -> Checkpoint:
-    """The checkpoint set last; there must be one."""
-    return branches.checkpoints[next(reversed(tuple(branches.checkpoints)))]
 
 
 def request_switch(branches: BranchState, name: str, reason: str = "") -> BranchSwitchRequested:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from hashlib import sha256
 from itertools import chain
 from operator import attrgetter
@@ -77,7 +76,7 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
     messages = messages_of(sources)
     head = _head_of(messages)
     tools = offered_tools(fields, TOOL_ARRAYS)
-    known_tools = yield from known.tools(tools, partial(_offered_tool_names, fields))
+    known_tools = yield from known.tools(tools, lambda: tool_names(chain(*(list_in(fields, n) for n in TOOL_ARRAYS))))
     stream, answers = value_of(fields, "stream") is True, value_of(fields, "n")
     return Request(
         body,
@@ -114,10 +113,6 @@ def _head_of(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 def _system_hash(head: Sequence[Message]) -> str:
     return sha256("\n".join([m.text.strip() for m in head]).encode()).hexdigest()[:32]
-
-
-def _offered_tool_names(fields: Mapping[str, bytes]) -> tuple[str, ...]:
-    return tool_names(chain(*(list_in(fields, name) for name in TOOL_ARRAYS)))
 
 
 def _wants_structured_output(fields: Mapping[str, bytes]) -> bool:

@@ -90,15 +90,11 @@ def markers_of(fields: Mapping[str, bytes], messages: Sequence[RequestSlice]) ->
     """The markers of a request, from its members and what its messages were read from."""
     marked = [(source, _markers_in(_content(source.raw))) for source in messages if source.has_marker_key]
     forms = tuple(marker for _, markers in marked for marker in markers)
-    on_system = any(markers and _is_system(source) for source, markers in marked)
+    on_system = any(message.role == SYSTEM_ROLE for source, markers in marked if markers for message in source.messages)
     elsewhere = sum(len(_markers_in(fields.get(name, b""))) for name in ("system", "tools"))
     whole = b"".join(_marker(fields))
     last = _last_marked_message(messages, marks_system=on_system) if forms else ""
     return CacheMarkers(forms, last, elsewhere + bool(whole), whole, on_system)
-
-
-def _is_system(source: RequestSlice) -> bool:
-    return any(message.role == SYSTEM_ROLE for message in source.messages)
 
 
 def _last_marked_message(messages: Sequence[RequestSlice], *, marks_system: bool) -> str:

@@ -500,7 +500,10 @@ class ContextPolicy:
         if not tree.is_awake or tree.provider_edited_context:
             return acted
         here = replace(here, path_state=replace(here.path_state, tree=tree))
-        breaks = any(_breaks_cache(event) for event in acted.events)
+        breaks = any(
+            isinstance(event, FrameFolded | FrameUnfolded) or (isinstance(event, ThreadWoken) and not event.appended)
+            for event in acted.events
+        )
         rules = self.config.output_rules
         done = plan_one_line_outputs(
             here.path_state, self._compaction_input(here, None), self.count_tokens, breaks=breaks, rules=rules
@@ -578,7 +581,3 @@ def context_form_for(config: Config, dialect: Dialect, request: Request) -> Cont
 def tool_count(tools: str) -> int:
     """How many tools are in a JSON array of them."""
     return len(msgspec.json.decode(tools)) if tools else 0
-
-
-def _breaks_cache(event: FrameEvent) -> bool:
-    return isinstance(event, FrameFolded | FrameUnfolded) or (isinstance(event, ThreadWoken) and not event.appended)

@@ -52,7 +52,10 @@ def refusal_of(error: BaseException, upstream: str) -> ProviderRefusal:
         raise UpstreamError(f"{failed}. Send the request again; the operator can update litellm.") from error
     first = answered[-1]
     words, code = message_and_code_of(_body_text_of(first))
-    headers = [header for cause in answered for header in client_headers_of(_headers_of(cause))]
+    given = (
+        getattr(each, "headers", None) or getattr(getattr(each, "response", None), "headers", None) for each in answered
+    )
+    headers = [header for own in given for header in client_headers_of(own)]
     return ProviderRefusal(_status_of(first) or 500, words or str(error), code, list(dict(headers).items()))
 
 
@@ -137,7 +140,3 @@ def _body_text_of(error: BaseException) -> str:
         except (ValueError, SyntaxError):
             return text
     return text
-
-
-def _headers_of(error: BaseException) -> Any:
-    return getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None)
