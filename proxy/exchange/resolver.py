@@ -345,7 +345,8 @@ class Resolver:
         before = ledger.threads.get(thread) or tip_thread
         change = changed_thread(before, thread, request, self.config.upstream_model_of(request.model))
         mode = self._effective_mode(parsed, found.asked_mode, ledger.conversation.chosen_mode)
-        fingerprint = fingerprint_of(before) if new and _may_act(request, mode) else None
+        may_act = mode in ACTING_MODES and request.choice_count == 1 and not _tool_conflict(request)
+        fingerprint = fingerprint_of(before) if new and may_act else None
         history = NewHistory(parsed, cached, match, new, events, change, fingerprint, infers=not origin.directive)
         followed = await in_slices(self.path_follower.follow(history))
         await self._record(history, followed)
@@ -465,10 +466,6 @@ def _tool_conflict(request: Request) -> str:
 @lru_cache(REMEMBERED_TOOL_ARRAYS)
 def _has_name_clash(tool_names: tuple[str, ...]) -> bool:
     return any(map(is_stack_tool, tool_names))
-
-
-def _may_act(request: Request, mode: str) -> bool:
-    return mode in ACTING_MODES and request.choice_count == 1 and not _tool_conflict(request)
 
 
 def _mode_from_header(headers: Headers) -> str:

@@ -112,15 +112,11 @@ def _judge_calls(
     forbidden = were_refused or forbidden_by_client
     if spoken.client_calls:  # no round follows a call of the client's, so there is nothing to limit
         return True, forbidden
-    if not forbidden and not _limit_is_reached(handler, turn):
+    is_last = turn.round_number + 1 >= handler.services.config.stack_rounds or time.monotonic() > handler.deadline
+    if not (forbidden or is_last):
         return False, False
     answered = forbidden_by_client and bool(turn.snapshot(spoken.message).text.strip())
     return were_refused or answered or learned.has("calls_anyway", model), True
-
-
-def _limit_is_reached(handler: RequestHandler, turn: Turn) -> bool:
-    """Whether only one more round may be requested, without calls."""
-    return turn.round_number + 1 >= handler.services.config.stack_rounds or time.monotonic() > handler.deadline
 
 
 async def _shorten_failed_round(

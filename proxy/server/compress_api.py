@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from http import HTTPStatus
-from itertools import takewhile
 from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
@@ -333,12 +332,10 @@ def _without_our_words(sent: Any) -> Any:
     if isinstance(content, str) and (end := content.find(f"\n\n{OURS_BEGINS}")) > 0:
         return {**sent, "content": content[:end]}
     if isinstance(content, list):
-        return {**sent, "content": list(takewhile(lambda part: not _is_ours(part), content))}
+        texts = (part.get("text") if isinstance(part, dict) else None for part in content)
+        own = next((at for at, text in enumerate(texts) if str(text).startswith(OURS_BEGINS)), None)
+        return {**sent, "content": content[:own]}
     return sent
-
-
-def _is_ours(part: object) -> bool:
-    return isinstance(part, dict) and str(part.get("text")).startswith(OURS_BEGINS)
 
 
 def _continues(sent: Any, message: Mapping[str, Any]) -> bool:

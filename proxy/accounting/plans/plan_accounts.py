@@ -162,7 +162,8 @@ class PlanAccounts:
             return ""
         if known := self._names.get(credential):
             return known
-        return credential if credential in self._accounts or _is_login(told) else ""
+        is_login = CHATGPT_ACCOUNT in told or _secret(told).startswith(CLAUDE_LOGIN)
+        return credential if is_login or credential in self._accounts else ""
 
     def learn(self, headers: Headers, organization: bytes, rounds: Sequence[AnsweredRound]) -> str:
         """Take in what the answers to a request with these headers said, in order. `organization` is what they named
@@ -207,10 +208,6 @@ class PlanAccounts:
     def gate_row(self, account: str, tariff: Tariff) -> Tariff:
         """The row by which the gate asks whether a rewrite pays; unchanged for who pays by the token."""
         return plan_tariff(tariff, self.state(account).weights, cautious=True) if account else tariff
-
-
-def _is_login(told: Mapping[bytes, bytes]) -> bool:
-    return CHATGPT_ACCOUNT in told or _secret(told).startswith(CLAUDE_LOGIN)
 
 
 def _secret(told: Mapping[bytes, bytes]) -> bytes:

@@ -8,7 +8,7 @@ Refusals raise NotAllowed or NotFound, whose messages say what to do instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -210,17 +210,9 @@ def _rename(command_context: CommandContext, command: RenameCommand) -> CommandR
     frame = _find_frame(command_context.tree, command.frame)
     if not command.title and not command.criteria:
         raise NotAllowed(f"Say what is to change of {frame.label}: its title, its criteria, or both.")
-    return _result_of(
-        command_context,
-        plan_tools.plan(
-            command_context.tool_context,
-            {"replan": frame.id, **_changed_fields(title=command.title, criteria=command.criteria)},
-        ),
-    )
-
-
-def _changed_fields(*, title: str, criteria: str) -> Mapping[str, str]:
-    return {name: remove_illegal_xml(text) for name, text in (("title", title), ("successCriteria", criteria)) if text}
+    given = {"title": command.title, "successCriteria": command.criteria}
+    changed = {name: remove_illegal_xml(text) for name, text in given.items() if text}
+    return _result_of(command_context, plan_tools.plan(command_context.tool_context, {"replan": frame.id, **changed}))
 
 
 def _pop(command_context: CommandContext, command: PopCommand) -> CommandResult:

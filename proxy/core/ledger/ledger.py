@@ -484,7 +484,9 @@ def is_echoed_by(rounds: Sequence[Round], message: Message) -> bool:
         return not message.text.strip() or _same_text(text, message.text)
     if rounds and rounds[-1].last and rounds[-1].spoken.complete:
         return not calls and not message.calls and _has_thinking_tags(text) and _same_text(text, message.text)
-    return bool(message.text.strip()) and not message.calls and _is_prefix_of_either(message.text.strip(), text.strip())
+    echoed, said = message.text.strip(), text.strip()
+    # One starts with the other: the client kept less than we stored, or we stored less than it received.
+    return bool(echoed and said) and not message.calls and (said.startswith(echoed) or echoed.startswith(said))
 
 
 def _same_text(ours: str, theirs: str) -> bool:
@@ -492,11 +494,6 @@ def _same_text(ours: str, theirs: str) -> bool:
     if ours.strip() == theirs.strip() or not _has_thinking_tags(ours):
         return ours.strip() == theirs.strip()
     return without_thinking(ours).split() == without_thinking(theirs).split() != []
-
-
-def _is_prefix_of_either(echoed: str, text: str) -> bool:
-    """One starts with the other: the client kept less than we stored, or we stored less than it received."""
-    return bool(text) and (text.startswith(echoed) or echoed.startswith(text))
 
 
 def same_calls(ours: Sequence[Call], theirs: Sequence[Call]) -> bool:

@@ -320,11 +320,7 @@ _DEFINITION = re.compile(
 )
 
 
-def _definitions_in(text: str) -> tuple[str, ...]:
-    return tuple(_DEFINITION.findall(_without_escapes(text)))
-
-
-_cached_definitions = TextCache(_definitions_in, MAX_CACHED_CHARACTERS)
+_cached_definitions = TextCache(lambda text: tuple(_DEFINITION.findall(_without_escapes(text))), MAX_CACHED_CHARACTERS)
 
 
 def passing_names(messages: Sequence[Message]) -> frozenset[str]:

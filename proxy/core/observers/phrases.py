@@ -13,6 +13,8 @@ class Phrases(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     new_topic: PhraseList
     acknowledgements: PhraseList
     greetings: PhraseList
+    lets_go: PhraseList
+    let_go: PhraseList
     continuations: PhraseList
     back_references: PhraseList
     instructions: PhraseList

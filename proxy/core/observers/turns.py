@@ -487,17 +487,11 @@ _TAKEN_BACK = late_pattern(
 )
 _TRANSITION = late_pattern(rf"\A(?:{PHRASES.transitions.pattern}[\s,:]*)+", re.IGNORECASE)
 _LETS_GO = late_pattern(
-    rf"""(?:{PHRASES.acknowledgements.pattern}[\s,.]*)*(?:(?:let['\u2019]?s|let\sus|please)\s)?
-        (?:(?:leave|skip|forget|ignore|scrap|stop|never\s?mind|enough)\b
-          |(?:drop|cancel|put)\s(?:with\s)?(?:it|that|this|all)\b)""",
-    re.IGNORECASE | re.VERBOSE,
+    rf"(?:{PHRASES.acknowledgements.pattern}[\s,.]*)*(?:{PHRASES.lets_go.pattern}|{PHRASES.let_go.pattern})",
+    re.IGNORECASE,
 )
-"""Words that let the work before them go, in front of words for another task."""
 _LET_GO_SENTENCE = late_pattern(
-    r"""(?:let['\u2019]?s\s)?(?:(?:drop|leave|forget|scrap|put|(?:that['\u2019]?s\s)?enough\sof)\s(?:it|that|this|all\sthat)
-          |(?:let['\u2019]?s\sleave|never\s?mind|enough\sof)\s(?:the|your|my|our)(?:\s\w+){1,3})
-        (?:\s(?:for\snow|for\stoday|aside|alone|there))?\s*[.!;]\s+""",
-    re.IGNORECASE | re.VERBOSE,
+    rf"{PHRASES.let_go.pattern}(?:\s(?:for\s(?:now|today)|aside|alone))?\s*[.!;]\s+", re.IGNORECASE
 )
 _INSTEAD = late_pattern(r"\binstead\b,?\s?", re.IGNORECASE)
 _WISH = late_pattern(

@@ -249,25 +249,18 @@ _CLOSING = ("}", ")", "]", "end")
 
 
 def _definition_around(code: Sequence[str], hit: int, language: str) -> tuple[int, int] | None:
-    first = _begin_of_definition(code, hit, language)
-    if first is None:
+    indent = indent_of(code[hit]) + 1
+    for first in range(hit, max(-1, hit - MAX_DEFINITION_LINES), -1):
+        if code[first].strip() and indent_of(code[first]) < indent and not _SIGNATURE_END.match(code[first]):
+            indent = indent_of(code[first])
+            if defined_in(code[first], language):
+                break
+    else:
         return None
-    indent = indent_of(code[first])
     for at in range(max(hit, first + 1), min(len(code), first + MAX_DEFINITION_LINES)):
         if code[at].strip() and indent_of(code[at]) <= indent and not _SIGNATURE_END.match(code[at]):
-            if code[at].strip().startswith(_CLOSING):
-                return first, at + 1
-            return first, next(end for end in range(at, first, -1) if code[end - 1].strip())
-    return None
-
-
-def _begin_of_definition(code: Sequence[str], hit: int, language: str) -> int | None:
-    indent = indent_of(code[hit]) + 1
-    for at in range(hit, max(-1, hit - MAX_DEFINITION_LINES), -1):
-        if code[at].strip() and indent_of(code[at]) < indent and not _SIGNATURE_END.match(code[at]):
-            if defined_in(code[at], language):
-                return at
-            indent = indent_of(code[at])
+            closes = code[at].strip().startswith(_CLOSING)
+            return first, at + 1 if closes else next(end for end in range(at, first, -1) if code[end - 1].strip())
     return None
 
 

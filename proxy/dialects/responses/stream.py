@@ -171,7 +171,9 @@ class ResponsesRoundReader(RoundReader):
         item = self._by_id.get(said.id or "")
         if item is None and told.output_index is not None:
             there = self._items_by_index.get(told.output_index)
-            item = there if there and _may_be_same_item(there, said) else None
+            # Some count all of their items as 0.
+            may_be_same = there and not there.raw and there.type in ("", said.type) and not (there.id and said.id)
+            item = there if may_be_same else None
         if item is None:
             item = self._begin_item(OutputItem(said.type or "", said.id or "", index=told.output_index))
         raw = bytes(told.item)
@@ -332,11 +334,6 @@ class ResponsesRoundReader(RoundReader):
             kept.pop()
         status = "completed" if self.has_ended else INCOMPLETE
         return read_run(raw_json.join_array([raw for item in kept if (raw := item.encode_for_provider(status))]))
-
-
-def _may_be_same_item(item: OutputItem, said: ItemFields) -> bool:
-    """Whether an item that stands at the same place is the one that is told about; some count all of theirs as 0."""
-    return not item.raw and item.type in ("", said.type) and not (item.id and said.id)
 
 
 def _add_text(texts: list[str], said: str | None, *, whole: bool) -> None:

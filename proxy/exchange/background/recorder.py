@@ -355,7 +355,7 @@ class RequestRecordBuilder(msgspec.Struct):
             recalls=self.recalls,
             rereads=placement.rereads.count.total if placement else 0,
             rereads_gone=placement.rereads.count.of_removed if placement else 0,
-            events=tuple(map(_event_text, events)),
+            events=tuple(f"{event.kind} {event.subject.partition('/')[0]}".rstrip() for event in events),
             client_status=client_status,
             upstream_status=self.upstream_status,
             finish_reason=replace_surrogates(self.finish_reason),
@@ -525,11 +525,6 @@ def usage_record_of(receipt: Receipt, untold: int = 0) -> UsageRecord:
     is_answered = 200 <= receipt.upstream_status < 300
     tokens = (receipt.usage.input + receipt.usage.output or (receipt.tokens_sent if is_answered else 0)) + untold
     return UsageRecord(receipt.created // DAY_MS, 1, tokens, receipt.cost, receipt.cost_untouched)
-
-
-def _event_text(event: LedgerEvent) -> str:
-    """`popped f12`: the kind, and the frame if any."""
-    return f"{event.kind} {event.subject.partition('/')[0]}".rstrip()
 
 
 _IDS = ("id", "conversation", "thread", "frame", "model", "upstream", "mode", "status", "reason")

@@ -42,8 +42,10 @@ class ToolDescriptionNote:
         if not wanted:
             return placement
         described = _described_tools(placement)
+        # None can end its element, or look like the one of another tool.
+        escaped = {name: _TOOL_TAG.sub("&lt;", escape_own_tags(whole[name].strip())) for name in wanted}
         paragraphs = [
-            f'<tool name="{escape_attribute(name)}">\n{_escape_tags(whole[name].strip())}\n</tool>'
+            f'<tool name="{escape_attribute(name)}">\n{escaped[name]}\n</tool>'
             for name in wanted
             if escape_attribute(name) not in described
         ]
@@ -51,11 +53,6 @@ class ToolDescriptionNote:
             return placement
         attributes = {"note": NOTE, "nonce": self.policy.nonce_of(placement.conversation)}
         return self.note_writer.add_note(placement, element("stack-context", attributes, INTRODUCTION, *paragraphs))
-
-
-def _escape_tags(description: str) -> str:
-    """A description that can neither end its element nor look like the one of another tool."""
-    return _TOOL_TAG.sub("&lt;", escape_own_tags(description))
 
 
 def _names_in_use(placement: Placement) -> Iterator[str]:

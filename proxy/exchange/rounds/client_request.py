@@ -176,14 +176,11 @@ def _names_in_long(body: bytes) -> NamesInBody:
 
 async def parse_client_request(services: Services, body: bytes) -> Request:
     """The request in a body; its tokens are not counted yet. Raises RequestParseError."""
-    if len(body) < HUGE_BODY_BYTES and not _has_too_many_messages(body):
+    # Estimated without parsing: inside a message text the quotes of the key would be escaped.
+    are_many = len(body) > MIN_MESSAGE_BYTES * MAX_MESSAGES and body.count(ROLE_KEY) > MAX_MESSAGES
+    if len(body) < HUGE_BODY_BYTES and not are_many:
         return await in_slices(services.dialect.parse_in_steps(body, services.parse_cache))
     return await asyncio.to_thread(services.dialect.parse_request, body, ParseCache())
-
-
-def _has_too_many_messages(body: bytes) -> bool:
-    """Estimated without parsing: inside a message text the quotes of the key would be escaped."""
-    return len(body) > MIN_MESSAGE_BYTES * MAX_MESSAGES and body.count(ROLE_KEY) > MAX_MESSAGES
 
 
 async def count_request_tokens(services: Services, request: Request) -> Request:

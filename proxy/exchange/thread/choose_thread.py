@@ -24,7 +24,9 @@ def thread_id_for(ledger: Ledger, match: Match, request: Request, *, has_replica
     tip = ledger.entries[match.adopts or match.path[-1].id]
     if match.kind is MatchKind.ALIGNED and (other := _find_divergence(ledger, match, request)) is not None:
         return "b" + message_id(other[0], other[1].identity, ledger.conversation.id)[:8]
-    if match.kind is MatchKind.CONTINUED and tip.kind is EntryKind.TURN and _other_attempt_was_continued(ledger, tip):
+    attempts = ledger.turns_by_parent.get(tip.parent, ()) if tip.kind is EntryKind.TURN else ()
+    # Another answer to the same request has a follow-up already: two clients asked the same.
+    if match.kind is MatchKind.CONTINUED and any(t != tip.id and t in ledger.parent_ids for t in attempts):
         return "b" + tip.id[:8]
     if in_mode := _thread_in_mode(ledger, match, request):
         return in_mode
@@ -86,11 +88,6 @@ def _find_divergence(ledger: Ledger, match: Match, request: Request) -> tuple[st
 def thread_of_tip(ledger: Ledger, match: Match) -> Thread | None:
     tip = match.adopts or match.newest_known
     return ledger.threads.get(ledger.entries[tip].thread) if tip else None
-
-
-def _other_attempt_was_continued(ledger: Ledger, turn: Entry) -> bool:
-    """Whether another answer to the same request already has a follow-up: two clients asked the same."""
-    return any(t != turn.id and t in ledger.parent_ids for t in ledger.turns_by_parent.get(turn.parent, ()))
 
 
 def changed_thread(known: Thread | None, thread: str, request: Request, model: str) -> Thread | None:
