@@ -430,7 +430,11 @@ def _render_pages(  # noqa: PLR0913  what is shown, what is named, and what of i
     if last < first or not 1 <= first <= len(pages):
         page_count = "is 1 page" if len(pages) == 1 else f"are {'more than ' if has_more else ''}{len(pages)} pages"
         raise ToolError(f"Error: there is no page {page}. There {page_count}.")
-    texts = ["\n".join(_text_or_mention(tool_context, part) for part in page) for page in pages[first - 1 : last]]
+    above = tool_context.recalled_beside if hits.text_count else ()  # what a ref stands for is shown whole
+    texts = [
+        "\n".join(_text_or_mention(part, tool_context.nonce, above) for part in page)
+        for page in pages[first - 1 : last]
+    ]
     shown = _fit_pages(tool_context, texts)
     position = _page_position_text(first, first + len(shown) - 1, len(pages), has_more=has_more)
     position += _shown_count_note(hits, pages[first - 1 : first - 1 + len(shown)])
@@ -438,10 +442,10 @@ def _render_pages(  # noqa: PLR0913  what is shown, what is named, and what of i
     return "\n".join([header, *([visible_note] if visible_note else []), *shown])
 
 
-def _text_or_mention(tool_context: ToolContext, part: PagePart) -> str:
-    """The part between its markers, or its name, where another recall of the message shows it already."""
-    rendered = part.render(tool_context.nonce)
-    if not any(rendered in answer for answer in tool_context.recalled_beside):
+def _text_or_mention(part: PagePart, nonce: str, above: Iterable[str]) -> str:
+    """The part between its markers, or its name, where one of the answers `above` shows it already."""
+    rendered = part.render(nonce)
+    if not any(rendered in answer for answer in above):
         return rendered
     source = f" ({cut_for_display(part.piece.source)})" if part.piece.source else ""
     return f"Shown above in this message: entry {part.piece.entry_ref}{source}."

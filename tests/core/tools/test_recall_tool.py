@@ -481,6 +481,7 @@ def test_a_text_that_another_recall_of_the_message_shows_is_named() -> None:
     assert (len(texts(first)), texts(again)) == (1, [])
     assert f"Shown above in this message: entry {entry[1]} (read src/auth.py)." in again
     assert texts(recall(beside, "fauth", query="cart")) == ["the cart is empty"]
+    assert texts(first)[0] in texts(recall(beside, "fauth"))
 
 
 @pytest.mark.rows("S0-55")
