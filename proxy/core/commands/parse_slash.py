@@ -92,7 +92,9 @@ def find_commands(messages: Sequence[Message], blocks_of: BlocksOf) -> CommandPo
     preceding_count = 0
     behind_results = False
     for index, message in enumerate(messages):
-        behind_results = message.role != "assistant" and (behind_results or _is_result(message))
+        # Whatever neither a person, the model nor the client says counts as a result.
+        is_result = message.answers or message.role not in ("assistant", "user", *INSTRUCTION_ROLES)
+        behind_results = message.role != "assistant" and bool(behind_results or is_result)
         if behind_results or not command_text(message, blocks_of):
             if preceding_count and index not in handled and not _is_added_by_client(message):
                 preceding_count = 0
@@ -109,11 +111,6 @@ def find_commands(messages: Sequence[Message], blocks_of: BlocksOf) -> CommandPo
             handled.add(index)
             preceding_count += 1
     return CommandPositions(frozenset(handled))
-
-
-def _is_result(message: Message) -> bool:
-    """Whether this is a tool's result. Whatever neither a person, the model nor the client says counts as one."""
-    return bool(message.answers) or message.role not in ("assistant", "user", *INSTRUCTION_ROLES)
 
 
 def _is_proxy_answer(message: Message) -> bool:

@@ -17,7 +17,7 @@ from proxy.core.context import owner_of
 from proxy.core.definitions import language_of
 from proxy.core.filemap.contents import MAX_CHARACTERS, SeenFile, collect_contents, newest_files
 from proxy.core.filemap.page_rank import RankedFile, mentioned_paths, rank_files
-from proxy.core.filemap.symbols import Definition, SymbolReader, symbols_by_patterns
+from proxy.core.filemap.symbols import SymbolReader, symbols_by_patterns
 from proxy.core.frames import PathState, Tree, ancestors, frame_id_of
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles
 from proxy.core.text import CountTokens, element, escape_xml
@@ -140,14 +140,10 @@ def render_file_map(files: Sequence[RankedFile], seen_count: int) -> str:
     lines: list[str] = []
     for file in files:
         lines.append(escape_xml(file.path.removeprefix(folder) + ("" if file.is_complete else PARTIAL_FILE_SUFFIX)))
-        lines += [escape_xml(_definition_line(definition)) for definition, _ in file.definitions]
+        lines += [escape_xml(f"  {d.line} {d.text}" if d.line else f"  {d.text}") for d, _ in file.definitions]
     return element(
         ELEMENT_NAME, {"of": str(seen_count), **({"in": folder.rstrip("/") or "/"} if folder else {})}, *lines
     )
-
-
-def _definition_line(definition: Definition) -> str:
-    return f"  {definition.line} {definition.text}" if definition.line else f"  {definition.text}"
 
 
 def common_folder(paths: Sequence[str]) -> str:
