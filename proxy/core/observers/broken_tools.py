@@ -147,7 +147,8 @@ class _Finder:
         outcome = outcome_of_line(commands, execution)
         if not lacking and outcome is CommandOutcome.FAILED and (crashed := _only_program(commands)):
             shown, words = cut_for_display(" ".join(crashed.words), COMMAND_CHARACTERS), crash_line_of(execution)
-            if not _is_wrong_code(crashed, words):
+            # Code in the line may crash by a fault of its own: only what it cannot load is not there.
+            if crashed.words[1:2] not in (("-c",), ("-e",)) or _CANNOT_LOAD.search(words):
                 self._add(family_of(crashed), words, execution.entry, shown)
         elif not failed:
             for command in commands:
@@ -194,11 +195,6 @@ def _programs_in(command: ShellCommand) -> tuple[str, ...]:
 
 
 _CANNOT_LOAD = re.compile(r"import|module|load", re.IGNORECASE)
-
-
-def _is_wrong_code(command: ShellCommand, words: str) -> bool:
-    """Whether code in the line crashed by a fault of its own: only what it cannot load is not there."""
-    return command.words[1:2] in (("-c",), ("-e",)) and not _CANNOT_LOAD.search(words)
 
 
 def _only_program(commands: Sequence[ShellCommand]) -> ShellCommand | None:

@@ -393,10 +393,6 @@ _REF_ATTRIBUTE = "ref="
 _REF_PATTERN = re.compile(rf"\b{_REF_ATTRIBUTE}")
 
 
-def _without_refs(text: str) -> str:
-    """A trace has exactly one `ref`, so others in commands or titles are defused."""
-    return _REF_PATTERN.sub("ref =", text) if _REF_ATTRIBUTE in text else text
-
-
 def escape_section(text: str) -> str:
-    return escape_own_tags(_without_refs(text))
+    """A trace has exactly one `ref`, so others in commands or titles are defused."""
+    return escape_own_tags(_REF_PATTERN.sub("ref =", text) if _REF_ATTRIBUTE in text else text)
