@@ -785,7 +785,7 @@ def test_long_work_is_cut_behind_a_command_and_not_where_its_plan_is_ticked(
     stage: Stage, provider: ScriptedProvider
 ) -> None:
     """S0-53: what was read for the plan is read for its next items too."""
-    proxy = stage.proxy(folding=None, frame_max_tokens=1_600)
+    proxy = stage.proxy(folding=None, frame_max_tokens=2_060)
     session = Session(stage.chat(proxy, tools=TOOLS), provider, padding=400)
     session.plays(
         """
