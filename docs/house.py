@@ -420,7 +420,7 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 
 LIMITS = {
-    "lines of the engine": 66_970,
+    "lines of the engine": 67_050,
     "modules of the engine": 339,
     "lines beside it": 32_180,
     "modules beside it": 216,

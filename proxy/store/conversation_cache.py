@@ -43,6 +43,7 @@ from proxy.core.matching import (
     is_beginning,
     lookup_keys,
     match_history,
+    match_quoted,
     match_restarted,
     match_retry,
 )
@@ -366,12 +367,17 @@ class ConversationCache:
             return None
 
     def _match_restarted(self, asked: ConversationQuery) -> tuple[CachedConversation, Match] | None:
-        """The newest cached conversation that the request opens with a summary of."""
+        """The newest cached conversation that the request opens with a summary of. Where another agent made the
+        summary, and it may be of two, it is of none."""
         ours = (s for (owner, _), s in self._conversations.items() if owner == asked.tenant)
         held = [s for s in ours if not (about := s.ledger.conversation).hint and about.dialect == asked.dialect]
         recent = held[: -MAX_CANDIDATES - 1 : -1]
         summarized = [text for s in recent if (text := answered_summary_request(s.ledger, asked.request))]
-        matches = ((s, match_restarted(s.ledger, asked.request, summarized)) for s in recent)
+        pairs = ((s, match_quoted(s.ledger, asked.request, text)) for s in recent for text in summarized)
+        quoted = {id(s): (s, match) for s, match in pairs if match}
+        if quoted:
+            return next(iter(quoted.values())) if len(quoted) == 1 else None
+        matches = ((s, match_restarted(s.ledger, asked.request)) for s in recent)
         return next(((s, match) for s, match in matches if match), None)
 
     async def knows_anchor(self, tenant: str, hint: str, keys: Sequence[str]) -> bool:

@@ -604,12 +604,14 @@ def test_who_begins_anew_with_a_summary_that_another_agent_made_keeps_the_frames
     """X-06, CLIENTS 6 (opencode), without a session: the summary is asked for under another system text and without
     tools, in one message that tells the whole conversation. A second conversation stands beside it."""
     beside = stage.chat(chat.proxy)
-    provider.will(does(push("Auth", "login works")), says("I have begun the login."), says("Nothing is begun here."))
+    provider.will(
+        does(push("Auth", "login works")), says("I have begun the login page."), says("Nothing is begun here.")
+    )
     chat.says(TASK)
     beside.says("Add a logout to the page of settings.")
     maker = stage.chat(chat.proxy, system="You are a context summarization agent.", tools=())
     provider.will(says("<summary>\nThe login is begun; the form is next.\n</summary>"))
-    told = f"[User]: {TASK}\n\n[Assistant]: I have begun the login."
+    told = f"[User]: {TASK}\n\n[Assistant]: I have begun the login page."
     summary = maker.says(f"<conversation>\n{told}\n</conversation>\n\nSummarize the conversation above.").text
     if role == "user":  # as Claude Code and Codex tell it, without the tags
         summary = f"The conversation was compacted.\n\nSummary:\n{summary[10:-11]}\n\nGo on."
@@ -624,6 +626,41 @@ def test_who_begins_anew_with_a_summary_that_another_agent_made_keeps_the_frames
     found = chat.asks().headers["x-stack-conversation"]
 
     assert chat.proxy.statuses(found) == {TASK: "in_progress", "Auth": "in_progress"}
+
+
+@pytest.mark.rows("X-06")
+@pytest.mark.parametrize(
+    "beside",
+    [
+        [(TASK, "")],
+        [(TASK, "the rest")],
+        [(TASK, "I begin with the form of the login.")],
+        [(TASK, "I begin with the form of the login."), ("go on", "the rest")],
+    ],
+    ids=["no word", "a short word", "the same beginning", "another short request"],
+)
+def test_a_summary_by_another_agent_does_not_open_a_second_conversation_with_the_same_task(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation, beside: list[tuple[str, str]]
+) -> None:
+    """X-06: two agents are given the same task at once. Frames of the other one are worse than none."""
+    second = stage.chat(chat.proxy)
+    provider.will(says("I begin with the form of the login."), says("The form stands, and the rest is next."))
+    chat.says(TASK)
+    chat.says("Do the rest of it too, please.")
+    provider.will(does(push("Second", "login works")), *[says(answer) for _, answer in beside])
+    for request, _ in beside:
+        second.says(request)
+    maker = stage.chat(chat.proxy, system="You are a context summarization agent.", tools=())
+    provider.will(says("The form of the login stands; the rest is next."))
+    told = "\n\n".join(f"[{m['role']}]: {m['content']}" for m in chat.history)
+    summary = maker.says(f"<conversation>\n{told}\n</conversation>\n\nSummarize the conversation above.").text
+    chat.history = [{"role": "user", "content": f"{summary}\n\nContinue."}]
+    provider.will(says("On it."))
+    stage.excuse()
+
+    found = chat.asks().headers["x-stack-conversation"]
+
+    assert "Second" not in chat.proxy.statuses(found)
 
 
 def begun_anew(first: str, role: str, *titles: str) -> list[dict[str, Any]]:

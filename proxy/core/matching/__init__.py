@@ -7,5 +7,5 @@ from proxy.core.matching.match_history import RequestRole
 from proxy.core.matching.match_result import Match, MatchKind
 from proxy.core.matching.quotes import Quote, find_quote, message_texts_of, split_into_pieces
 from proxy.core.matching.recognize_retry import RETRY_WINDOW_MS, match_retry
-from proxy.core.matching.restarted_conversation import answered_summary_request, match_restarted
+from proxy.core.matching.restarted_conversation import answered_summary_request, match_quoted, match_restarted
 from proxy.core.matching.walk_history import walk

@@ -9,8 +9,6 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from proxy.core.ledger import Entry, EntryKind, Ledger, Message, Request, visible_text
 from proxy.core.matching.match_result import Match, MatchKind
 from proxy.core.observers import asks_for_summary, names_in_messages
@@ -30,18 +28,14 @@ MIN_KNOWN_NAMES_SHARE = 0.6
 """Share of a summary's names that the old conversation must contain."""
 
 
-def match_restarted(ledger: Ledger, request: Request, summary_requests: Sequence[str] = ()) -> Match | None:
-    """A match that continues the old conversation at its tip, if `request` opens with a summary of it.
-    `summary_requests` are those of other conversations whose answers `request` holds."""
-    tip = ledger.newest_tip()
-    thread = ledger.threads.get(tip.thread) if tip else None
+def match_restarted(ledger: Ledger, request: Request) -> Match | None:
+    """A match that continues the old conversation at its tip, if `request` opens with a summary of it."""
+    tip = _tip_of_same_agent(ledger, request)
     first_message = next((m.text for m in request.messages if m.role == "user"), "")
     text = first_message[:MAX_SUMMARY_CHARACTERS]
-    if tip is None or thread is None or not thread.tool_names:
+    if tip is None:
         return None
-    if thread.tool_names != request.tool_names or thread.system_hash != request.system_hash:
-        return None
-    if answered_summary_request(ledger, request) or any(_quotes(asked, ledger, tip) for asked in summary_requests):
+    if answered_summary_request(ledger, request):
         return Match(MatchKind.COMPACTED, adopts=tip.id)
     if (
         len(text) < MIN_SUMMARY_CHARACTERS
@@ -55,6 +49,33 @@ def match_restarted(ledger: Ledger, request: Request, summary_requests: Sequence
     ):
         return None
     return Match(MatchKind.COMPACTED, adopts=tip.id) if _shares_names(text, ledger) else None
+
+
+def match_quoted(ledger: Ledger, request: Request, summary_request: str) -> Match | None:
+    """A match that continues the old conversation at its tip, if `summary_request`, to which `request` holds the
+    answer, quotes all that the user said there and the newest answer that is long enough to tell it from others. A
+    second conversation with the same task, which has come less far, may be quoted by it too."""
+    tip = _tip_of_same_agent(ledger, request)
+    if tip is None:
+        return None
+    path = ledger.path(tip.id)
+    user_texts = [e.message.text.strip() for e in path if e.message and e.message.role == "user"]
+    answers = (visible_text(ledger.rounds.get(e.id, ())).strip() for e in reversed(path))
+    newest = next((answer for answer in answers if len(answer) >= MIN_QUOTE_CHARACTERS), "")
+    if not newest or all(len(said) < MIN_QUOTE_CHARACTERS for said in user_texts):
+        return None
+    is_quoted = all(said in summary_request for said in (*user_texts, newest))
+    return Match(MatchKind.COMPACTED, adopts=tip.id) if is_quoted else None
+
+
+def _tip_of_same_agent(ledger: Ledger, request: Request) -> Entry | None:
+    """The newest entry, if it was said under the tools and the system text of `request`."""
+    tip = ledger.newest_tip()
+    thread = ledger.threads.get(tip.thread) if tip else None
+    if thread is None or not thread.tool_names:
+        return None
+    is_same = thread.tool_names == request.tool_names and thread.system_hash == request.system_hash
+    return tip if is_same else None
 
 
 def answered_summary_request(ledger: Ledger, request: Request) -> str:
@@ -74,16 +95,6 @@ def _summary_in(answer: str) -> str:
     """The summary without the tags and the preparation around it, which clients leave out (Claude Code)."""
     inner, is_tagged, _ = answer.partition("<summary>")[2].partition("</summary>")
     return (inner if is_tagged else answer).strip()
-
-
-def _quotes(text: str, ledger: Ledger, tip: Entry) -> bool:
-    """Whether `text` tells all that the user said up to `tip`, and the newest answer there."""
-    path = ledger.path(tip.id)
-    user_texts = [e.message.text.strip() for e in path if e.message and e.message.role == "user"]
-    telling = [said for said in user_texts if len(said) >= MIN_QUOTE_CHARACTERS]
-    answers = (visible_text(ledger.rounds.get(e.id, ())).strip() for e in reversed(path))
-    newest = next((answer for answer in answers if answer), "")
-    return bool(telling) and newest in text and all(said in text for said in telling)
 
 
 def _tokens(ledger: Ledger, entry: Entry) -> int:
