@@ -71,8 +71,8 @@ _MAX_FRAMING_BYTES = 64 * 1024
 """Of chunk heads and trailers, beyond what is usual for the body between them."""
 _FRAMING_PER_BODY_BYTE = 16
 """A body in chunks of one byte has five."""
-_MAX_INTERIM_HEADS = 16
-"""Heads that only say to wait, before one answer."""
+_MAX_INTERIM_HEADS = 128
+"""Heads that only say to wait, before one answer. Some servers send one every ten seconds."""
 _FIRST_PIECE_BYTES = 4 * 1024
 _PROGRESS_BYTES = 4 * 1024
 """What an answer gains by this much is progress without the end of a line too."""
@@ -229,7 +229,8 @@ class HttpAnswer(Answer):
                 chunk = await content.readany()
             self._waited_s += time.monotonic() - began
         self._unended += len(chunk)
-        if not self._is_text or self._unended >= _PROGRESS_BYTES or b"\n" in chunk or chunk.isspace():
+        has_line_end = b"\n" in chunk or b"\r" in chunk
+        if not self._is_text or self._unended >= _PROGRESS_BYTES or has_line_end or chunk.isspace():
             self._waited_s = self._unended = 0
         return chunk
 
@@ -462,6 +463,7 @@ class _Connection(ResponseHandler):
         transport = self.transport
         if transport is None or transport.is_closing():
             raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+        self._open_body = None  # of the answer before, which has ended
         if len(body) <= _MAX_JOINED_BODY_BYTES:
             transport.write(head + body)
         else:

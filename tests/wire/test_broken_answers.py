@@ -265,22 +265,31 @@ async def test_a_line_that_drips_is_silence(wronged: ServedProxy, behind: int, b
         assert b"no whole line of it came for 0.3 s (idle_timeout_s)" in heard.body
 
 
-async def stays_alive(writer: asyncio.StreamWriter) -> None:
+LATE = b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"late"},"finish_reason":"stop"}]}'
+
+
+def staying_alive(line_end: bytes) -> Misbehaving:
     """Comments for longer than the idle timeout, and then the answer."""
-    for _ in range(8):
-        writer.write(b": PROCESSING\n\n")
+
+    async def stays_alive(writer: asyncio.StreamWriter) -> None:
+        for _ in range(8):
+            writer.write(b": PROCESSING" + 2 * line_end)
+            await writer.drain()
+            await asyncio.sleep(IDLE_S / 4)
+        writer.write(LATE + 2 * line_end + b"data: [DONE]" + 2 * line_end)
         await writer.drain()
-        await asyncio.sleep(IDLE_S / 4)
-    writer.write(b'data: {"id":"x","choices":[{"index":0,"delta":{"content":"late"},"finish_reason":"stop"}]}\n\n')
-    writer.write(b"data: [DONE]\n\n")
-    await writer.drain()
+
+    return stays_alive
 
 
 @pytest.mark.rows("X-54")
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
 @AWAKE
-async def test_a_provider_that_says_that_it_works_is_waited_for(wronged: ServedProxy, behind: int, awake: bool) -> None:
+async def test_a_provider_that_says_that_it_works_is_waited_for(
+    wronged: ServedProxy, behind: int, awake: bool, line_end: bytes
+) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
-    async with provider_at(behind, lambda body: (head, stays_alive)):
+    async with provider_at(behind, lambda body: (head, staying_alive(line_end))):
         heard = await hear(wronged.port, request_of("chat", "late", awake=awake, stream=True))
 
     assert (heard.status, heard.whole) == (200, True)
@@ -347,6 +356,17 @@ async def test_heads_that_put_off_the_answer_are_silence(wronged: ServedProxy, b
 
     assert heard.status == 504
     assert b"idle_timeout_s" in heard.body
+
+
+@pytest.mark.rows("X-54")
+async def test_heads_that_say_to_wait_are_read_for_minutes(flooded: ServedProxy, behind: int) -> None:
+    """One every ten seconds until the idle timeout, which is 15 minutes."""
+    answer = await asyncio.to_thread(recorded, "chat", stream=False)
+    heads = 90 * b"HTTP/1.1 102 Processing\r\n\r\n"
+    async with provider_at(behind, lambda body: (heads + answer, closes)):
+        heard = await hear(flooded.port, request_of("chat", "work", awake=True, stream=False))
+
+    assert (heard.status, heard.whole) == (200, True)
 
 
 @pytest.mark.rows("X-54")
