@@ -25,6 +25,7 @@ from sqlalchemy.exc import DBAPIError
 from proxy.core.ledger.ledger import LedgerEvent, Round
 from proxy.core.ledger.messages import ModelResponse
 from proxy.errors import BadRequest, StoreError
+from proxy.store.database import SqliteFile, copy_database
 from proxy.store.database_errors import as_store_error
 from proxy.store.interface import LedgerRecord, Record, RequestRecord
 from proxy.store.sql import SqlStore, copy_store
@@ -316,6 +317,22 @@ async def test_given_a_full_disk_then_a_copy_that_fails_leaves_nothing_of_itself
     with pytest.raises(BadRequest, match="holds conversations already"):
         copy_store(f"sqlite:{path}", f"sqlite:{target}", path.parent)
     assert rows(target, "SELECT count(*) FROM conversations") == [(1,)]
+
+
+async def test_a_copy_leaves_what_another_one_has_written_into_the_file_that_it_began(
+    making: Making, path: Path
+) -> None:
+    store = await making()
+    await store.wait_until_durable(store.write("a", opened("c1", entry("m1"))))
+    await store.close()
+    target = SqliteFile(path.with_name("copy.db"))
+    target.open()
+
+    assert copy_database(SqliteFile(path), SqliteFile(target.path)).conversations == 1
+    with pytest.raises(BadRequest, match="holds conversations already"):
+        copy_database(SqliteFile(path), target)
+
+    assert rows(target.path, "SELECT id FROM conversations") == [("c1",)]
 
 
 @pytest.mark.parametrize("number", [sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE])

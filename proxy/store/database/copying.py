@@ -29,6 +29,8 @@ def copy_database(source: Database, target: Database) -> CopyResult:
     where rows are missing afterwards or a database fails; then the target is as it was."""
     try:
         counts = _copy_all(source, target)
+    except BadRequest:
+        raise  # what the target holds is somebody else's, also in a file that was begun here
     except BaseException as caught:
         target.remove_if_begun()
         if isinstance(caught, ProxyError) or not isinstance(caught, Exception):
