@@ -523,6 +523,8 @@ class _ClientConnection(HttpToolsProtocol):
             self.transport.write_eof()
         self.loop.call_later(_DISCARD_S, self.transport.close)
         self._discards = True
+        self.unfinished_headers[0] -= self._held_bytes
+        self._held_bytes = 0
         self._received = b""
         self.headers = []
         self.parser = HttpRequestParser(self)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+import select
 import time
+from contextlib import ExitStack
 
 import pytest
 
@@ -124,6 +126,20 @@ def test_a1_a_header_that_never_ends_is_not_collected(start: Start) -> None:
     """Whatever the deadline."""
     served = start("header_deadline_s=60")
     assert served.say(GET + b"X-A: ", *[b"a" * 65536] * 16).closed
+
+
+def test_a_header_that_is_refused_because_of_others_leaves_its_room_at_once(start: Start) -> None:
+    """And not when the connection ends, on which what comes is thrown away for two seconds."""
+    served = start("header_deadline_s=60")
+    half = GET + b"X-A: " + b"a" * 60_000
+    with ExitStack() as stack:
+        begun = [stack.enter_context(served.connect()) for _ in range(35)]  # two MiB together
+        for connection in begun:
+            connection.sendall(half)
+        (refused, *_), _, _ = select.select(begun, [], [], 10)
+        assert read_reply(refused, patience=2).statuses == [503]
+
+        assert served.say(half[:50_000], b"\r\n\r\n").statuses == [200]
 
 
 ACCEPTED = {
