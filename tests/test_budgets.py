@@ -115,7 +115,9 @@ HELLO = {"model": "gpt-x", "messages": [{"role": "user", "content": "hello"}]}
     ("method", "path"),
     [
         ("GET", "/v1/models"),
+        ("GET", "/v1/models/gpt-x"),
         ("GET", "/v1/models/org/gpt-x"),
+        ("GET", "/v1/models/org%2Fgpt-x"),
         ("DELETE", "/v1/responses/r1"),
         ("GET", "/v1/responses/r1/input_items"),
         ("POST", "/v1/responses/r1/cancel"),

@@ -34,7 +34,8 @@ _FREE_POSTS = re.compile(
     rf"|(?:messages/)?batches/{_NAME}/cancel|files|conversations(?:/{_NAME}(?:/items)?)?)/?"
 )
 _LOOKS = re.compile(
-    rf"{_PREFIX}/(?:models(?:/{_NAME}){{0,3}}|responses/{_NAME}(?:/input_items)?|files(?:/{_NAME}(?:/content)?)?"
+    rf"{_PREFIX}/(?:models(?:/{_NAME}(?:(?:/|%2[Ff]){_NAME}){{0,2}})?"
+    rf"|responses/{_NAME}(?:/input_items)?|files(?:/{_NAME}(?:/content)?)?"
     rf"|(?:messages/)?batches(?:/{_NAME}(?:/results)?)?|conversations/{_NAME}(?:/items(?:/{_NAME})?)?"
     rf"|key|credits|generation|chat/completions(?:/{_NAME}(?:/messages)?)?)/?"
 )
