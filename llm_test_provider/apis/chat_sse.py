@@ -61,6 +61,14 @@ def _two_finishes(payloads: list[bytes]) -> list[bytes]:
     return [copy for payload in payloads for copy in ([payload] * (2 if _finishes(payload) else 1))]
 
 
+def _calls_behind_finish(payloads: list[bytes]) -> list[bytes]:
+    """The calls stand between the chunk with the finish reason and what follows it."""
+    calls = [payload for payload in payloads if b'"tool_calls":[' in payload]
+    others = [payload for payload in payloads if payload not in calls]
+    at = next((n + 1 for n, payload in enumerate(others) if _finishes(payload)), len(others))
+    return [*others[:at], *calls, *others[at:]]
+
+
 def _finishes(payload: bytes) -> bool:
     choices = [] if payload == DONE else json.loads(payload).get("choices", [])
     return any(choice.get("finish_reason") for choice in choices)
@@ -88,6 +96,7 @@ SEQUENCES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "no_done": _without_done,
     "data_after_done": _after_done,
     "two_finish_reasons": _two_finishes,
+    "calls_behind_finish": _calls_behind_finish,
     "invalid_utf8": _invalid_utf8,
     "long_line": _long_line,
 }

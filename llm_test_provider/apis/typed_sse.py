@@ -88,6 +88,17 @@ def _two_finishes(events: list[JsonObject], grammar: Grammar) -> list[JsonObject
     return [copy for event in events for copy in [event] * (2 if event["type"] == grammar.finish else 1)]
 
 
+def _calls_behind_finish(events: list[JsonObject], grammar: Grammar) -> list[JsonObject]:
+    """The blocks of the calls stand behind the event with the stop reason, where another event ends the answer."""
+    if grammar.finish == grammar.end:
+        return events
+    called = {event["index"] for event in events if event.get("content_block", {}).get("type") == "tool_use"}
+    calls = [event for event in events if event.get("index") in called]
+    others = [event for event in events if event not in calls]
+    at = next((n + 1 for n, event in enumerate(others) if event["type"] == grammar.finish), len(others))
+    return [*others[:at], *calls, *others[at:]]
+
+
 def _long_line(events: list[JsonObject], _: Grammar) -> list[JsonObject]:
     """The first event carries a vendor field of ten megabytes."""
     return [events[0] | {"x_padding": "x" * chat_sse.LONG_LINE}, *events[1:]]
@@ -134,6 +145,7 @@ SEQUENCES: Mapping[str, Change] = {
     "no_done": _no_done,
     "data_after_done": _after_done,
     "two_finish_reasons": _two_finishes,
+    "calls_behind_finish": _calls_behind_finish,
     "long_line": _long_line,
     "pings": _pings,
     "unknown_events": _unknown_events,

@@ -367,10 +367,13 @@ class BaseResponseWriter(ABC, Generic[R]):
 
     def keep_alive(self) -> bytes:
         """A comment for a client that waits between two rounds, or for the first event of a stream whose head has come;
-        nothing where none may stand."""
+        nothing where none may stand. Behind an ending whose terminator does not come, the ending."""
         begun = self.has_sent_bytes or (self._reader_is_used and self._is_parsed and not self._is_other_form)
         fits = self._stream and self._intercept and begun and self._sse_decoder.is_between_events
-        return KEEP_ALIVE if fits and not self._interceptor.finish_sent else b""
+        if not fits or self._interceptor.finish_sent:
+            return b""
+        ending = [self._encode_outgoing(shown) for shown in self._interceptor.stop_waiting_for_terminator()]
+        return b"".join(ending) or KEEP_ALIVE
 
     @abstractmethod
     def closing_error(self, message: str) -> bytes:

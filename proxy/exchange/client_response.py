@@ -303,6 +303,9 @@ class ClientResponse:
         # opencode, Codex, cline, continue and pi send the same body again when a connection breaks; an error in the
         # stream of a chat makes cline, pi and Qwen Code give up (2026-11).
         if self.reply.started and self._is_stream:
+            if self.writer.is_finished and (ending := self.writer.finish()):  # it had come before the connection broke
+                await self.reply.send(ending)
+                self._sent_tail = ending[-4:]
             words = str(error)
             if last := self.writer.closing_error(words) or self._closing_comment(words):
                 await self.reply.send(last)

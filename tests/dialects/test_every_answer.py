@@ -70,6 +70,19 @@ def test_keep_alive_stands_only_between_events_of_a_stream_whose_head_has_come(f
 
 
 @pytest.mark.rows("X-50")
+@pytest.mark.parametrize("name", ["chat", "messages"])
+def test_an_ending_whose_terminator_does_not_come_leaves_in_the_place_of_a_comment(name: str) -> None:
+    form = FORMS[name]
+    answer = form.answer()
+    answer.begin_round(200, SSE)
+    whole = form.words
+    cut = max(at for at in range(len(whole) - 2) if whole[at : at + 2] == b"\n\n") + 2
+    told = answer.feed(whole[:cut]) + answer.keep_alive()
+    assert (told, answer.keep_alive()) == (whole[:cut], b"")
+    assert answer.feed(whole[cut:]) == whole[cut:]
+
+
+@pytest.mark.rows("X-50")
 @every_form
 def test_no_comment_stands_in_what_passes_unread(form: DialectCase) -> None:
     answer = form.answer()

@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -98,6 +99,55 @@ def test_hidden_calls_in_odd_deltas_leak_nothing(stage: Stage, provider: Scripte
     assert answer.calls == [("bash", '{"command": "ls"}')]
     chat.returns("a.py")
     assert [m["role"] for m in provider.received[-1].messages[-3:]] == ["assistant", "tool", "tool"]
+
+
+@pytest.mark.rows("X-11")
+@pytest.mark.parametrize("finish", ["tool_calls", "stop"])
+@pytest.mark.parametrize("events", [(), ("calls_behind_finish",), ("calls_behind_finish", "no_done")])
+def test_a_call_of_ours_is_answered_wherever_the_ending_stands_and_whatever_it_says(
+    stage: Stage, provider: ScriptedProvider, events: tuple[str, ...], finish: str
+) -> None:
+    if "no_done" in events and stage.tongue is not CHAT:
+        pytest.skip("only a chat ends without a terminator")
+    chat = stage.chat()
+    opening, mixed = does(push("Auth"), text="Hm."), does(push("Keys"), bash("ls"))
+    odd = [replace(answer, events=events, finish=finish) for answer in (opening, mixed)]
+    provider.will(*odd, says("Done."))
+
+    answer = chat.says("look")
+
+    assert (answer.text, answer.calls) == ("Hm.", [("bash", '{"command": "ls"}')])
+    assert b"stack_" not in answer.raw
+    chat.returns("a.py")
+    assert len(provider.received) == 3
+    assert [m["role"] for m in provider.received[1].messages[-2:]] == ["assistant", "tool"]
+
+
+@pytest.mark.spoken_in("chat", reason="clients of the other APIs stand nothing behind the ending")
+@pytest.mark.rows("X-11")
+def test_a_call_of_the_clients_behind_the_ending_reaches_it_as_it_came(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    options = {"stream_options": {"include_usage": True}} if stage.streamed else {}
+    calls = (replace(bash("ls"), id="call_a"), replace(bash("pwd"), id="call_b"))
+    twin = replace(does(*calls, text="Hm."), events=("calls_behind_finish",), usage=Usage(prompt=10, completion=5))
+    provider.will(twin, twin)
+    awake = stage.chat(options=options).says("look")
+    untouched = stage.chat(stage.proxy(mode="off"), options=options).says("look")
+    assert _without_ids(awake.raw) == _without_ids(untouched.raw)
+    assert [name for name, _ in awake.calls] == ["bash", "bash"]
+
+
+@pytest.mark.spoken_in("chat", "messages", reason="a response's ending is its last event")
+def test_an_ending_that_came_is_told_where_the_connection_breaks_before_its_terminator(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    whole = says("Done.")
+    provider.will(whole)
+    chat = stage.chat(streamed=True)
+    count = chat.says("look").raw.count(b"data: ")
+    provider.will(cut(whole, after_events=count - 1))
+    assert chat.tries().finishes == ["stop"]
 
 
 @pytest.mark.rows("X-11")

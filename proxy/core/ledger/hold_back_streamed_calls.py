@@ -3,8 +3,9 @@
 A dialect says what each chunk holds (text, reasoning, parts of calls, usage, an ending), the interceptor what leaves
 and when. Several rounds of the model are one answer: calls of our tools are dropped, the others renumbered, and the
 ending and usage of a round that continues are held back. Chunks leave in the order in which they came; one waits only
-while a call in it has no name yet, or while it holds signed reasoning of a round of which nothing is visible: clients
-store such orphans, and providers refuse them.
+while a call in it has no name yet, while it holds signed reasoning of a round of which nothing is visible (clients
+store such orphans, and providers refuse them), or from the ending to the terminator: some servers tell calls between
+the two.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class PartialCall:
     owner: CallOwner = CallOwner.UNKNOWN
     client_index: int | None = None
     is_too_late: bool = False
-    """The call began after the ending had left, so the client cannot receive it."""
+    """The call began after the ending had left, so no round can follow it."""
     checked_parts: int = 0
     """Parts of the arguments when they were last checked for being complete."""
 
@@ -342,6 +343,8 @@ class Interceptor:
     """The text of this round is shown only if the round ends the answer, so it waits until that is known."""
     has_unshown_text = False
     """Text of this round was left out."""
+    terminator_follows = True
+    """The ending is not the last event of a round, so a call may still stand behind it."""
     held_finish: Chunk | None = None
     held_end: Chunk | None = None
 
@@ -392,12 +395,12 @@ class Interceptor:
     @property
     def can_pass_text(self) -> bool:
         """This round has visible text already, so more text needs no decision."""
-        return self._text_started and self.text_sent and self._is_visible
+        return self._text_started and self.text_sent and self._is_visible and not self._waiting
 
     @property
     def can_pass_calls(self) -> bool:
         """The client sees the provider's own call indexes, so further parts need no decision."""
-        return not self.is_spliced
+        return not (self.is_spliced or self._waiting)
 
     def process(self, piece: Chunk) -> list[OutgoingChunk]:
         """The chunks that leave now that `piece` has come, which may include earlier ones that waited."""
@@ -416,20 +419,28 @@ class Interceptor:
         self._update_from_calls()
         return self._release(last=True)
 
+    def stop_waiting_for_terminator(self) -> list[OutgoingChunk]:
+        """The chunks that leave because a server that told the ending lets the terminator wait."""
+        has_finish = any(isinstance(event, Finish) for piece in self._waiting for event in piece.events)
+        self._has_ended = self._has_ended or has_finish
+        return self._release(last=False)
+
     def _update_from_event(self, event: ChunkEvent) -> None:
         if isinstance(event, TextDelta):
             self._is_visible = self._is_visible or (not self.hides_text and bool(event.text.strip()))
         elif isinstance(event, CallDelta):
             event.call.is_too_late = event.call.is_too_late or (self._finish_sent and event.call.client_index is None)
         elif isinstance(event, Finish | StreamEnd | StreamError):
-            self._has_ended = True
-            self._calls.decide_owners(over=True)
-            if isinstance(event, Finish) and self.should_continue is not None and not self._calls.calls:
+            self._has_ended = self._has_ended or not (self.terminator_follows and isinstance(event, Finish))
+            if self._has_ended:
+                self._calls.decide_owners(over=True)
+            if isinstance(event, Finish) and self.should_continue is not None:
                 self.continues = self.continues or self.should_continue(event.reason)
 
     def _update_from_calls(self) -> None:
         self.has_stack_call = self.has_stack_call or self._calls.has_stack_call
         self._is_visible = self._is_visible or self._calls.has_client_call
+        self.continues = self.continues and not self._calls.calls
 
     def _release(self, *, last: bool) -> list[OutgoingChunk]:
         outgoing = []
@@ -440,7 +451,8 @@ class Interceptor:
         return outgoing
 
     def _waits(self, piece: Chunk) -> bool:
-        """Signed reasoning of a round that ended without a call of ours stops waiting: nothing else will come."""
+        """Signed reasoning of a round that ended without a call of ours stops waiting: nothing else will come. An
+        ending waits for the terminator."""
         orphan = not self._is_visible and (self.has_stack_call or not self._has_ended)
         holds_text = self.hides_text and not (self._has_ended or self._calls.has_client_call)
         for event in piece.events:
@@ -449,6 +461,8 @@ class Interceptor:
             if isinstance(event, CallDelta) and event.call.owner is CallOwner.UNKNOWN:
                 return True
             if orphan and isinstance(event, ReasoningDelta) and event.signed:
+                return True
+            if isinstance(event, Finish) and not self._has_ended:
                 return True
         return False
 

@@ -51,6 +51,8 @@ class ChunkSource:
 class BoundItemsInterceptor(Interceptor):
     """What a client sees of an answer in which reasoning, and text that is held, is bound to the item behind it."""
 
+    terminator_follows = False  # its ending lists the whole answer
+
     def __init__(self) -> None:
         super().__init__(wants_usage=True, joint="")
         self._bound_chunks: list[Chunk] = []

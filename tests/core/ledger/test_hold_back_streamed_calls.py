@@ -183,9 +183,10 @@ def test_texts_of_rounds_are_joined_by_a_blank_line_once_there_are_words() -> No
 
 def test_usage_that_the_client_did_not_ask_for_never_leaves() -> None:
     play = Play(wants_usage=False)
-    shown = play.say(Finish("stop"), UsageReport())
-    assert [s.events for s in shown] == [(Finish("stop"),)]
-    assert play.say(UsageReport()) == []
+    play.say(Finish("stop"), UsageReport())
+    play.say(UsageReport())
+    play.say(StreamEnd())
+    assert [s.events for s in play.left] == [(Finish("stop"),), (StreamEnd(),)]
 
 
 def test_one_ending_is_told_over_all_rounds() -> None:
@@ -194,15 +195,46 @@ def test_one_ending_is_told_over_all_rounds() -> None:
     play.say(Finish("tool_calls"))
     play.end()
     play.round()
-    assert len(play.say(Finish("stop"))) == 1
-    assert play.say(Finish("stop")) == []
+    play.say(Finish("stop"))
+    play.say(Finish("stop"))
+    assert [s.events for s in play.end()] == [(Finish("stop"),)]
 
 
 def test_a_call_of_ours_behind_the_ending_is_late() -> None:
     play = Play()
-    play.say(Finish("stop"))
+    play.say(Finish("stop"), StreamEnd())
     assert play.call("stack_recall", "{}") == []
     assert play.calls.calls[0].is_too_late
+
+
+def test_a_call_of_ours_between_the_ending_and_the_terminator_holds_both() -> None:
+    play = Play()
+    play.show.should_continue = lambda reason: True
+    assert play.say(Finish("stop")) == []
+    play.call("stack_recall", "{}")
+    play.say(StreamEnd())
+    assert play.end() == []
+    assert (play.show.finish_sent, play.show.continues, play.calls.calls[0].is_too_late) == (False, False, False)
+
+
+def test_a_call_of_the_clients_between_the_ending_and_the_terminator_leaves_as_it_came() -> None:
+    play = Play()
+    play.say(Finish("tool_calls"))
+    play.call("bash", "{}")
+    assert play.left == []
+    assert not play.show.can_pass_calls
+    play.say(StreamEnd())
+    assert play.sources == [1, 2, 3]
+    assert all(shown.is_unchanged for shown in play.left)
+
+
+def test_an_ending_leaves_where_its_terminator_does_not_come() -> None:
+    play = Play()
+    assert play.show.stop_waiting_for_terminator() == []
+    play.say(Finish("stop"))
+    assert [s.events for s in play.show.stop_waiting_for_terminator()] == [(Finish("stop"),)]
+    assert play.show.finish_sent
+    assert len(play.say(StreamEnd())) == 1
 
 
 def test_a_fault_leaves_as_it_came_in_any_round() -> None:
@@ -332,7 +364,7 @@ def test_x36_text_of_a_round_that_another_follows_is_not_shown() -> None:
     play.say(TextDelta('{"a": '))
     assert play.left == []
     play.say(TextDelta("1}"))
-    play.say(Finish("stop"))
+    play.say(Finish("stop"), StreamEnd())
     assert (play.text, play.show.has_unshown_text) == ('{"a": 1}', False)
 
 
