@@ -154,6 +154,16 @@ def test_a_tool_of_the_clients_that_is_called_like_ours_is_the_clients(
     assert [called for called, _ in chat.says("look").calls] == [name]
 
 
+@pytest.mark.parametrize("name", ["functions.recall", "default_api:Recall"])
+def test_a_tool_of_the_clients_that_is_called_like_ours_is_the_clients_under_a_prefix(
+    stage: Stage, provider: ScriptedProvider, name: str
+) -> None:
+    chat = stage.chat(tools=("bash", "recall"))
+    provider.will(does(call(name, ref="f1")), says("Done."))
+
+    assert [called for called, _ in chat.says("look").calls] == [name]
+
+
 PARALLEL = "multi_tool_use.parallel"
 
 
@@ -186,6 +196,15 @@ def test_calls_of_the_clients_wrapped_into_one_are_the_clients(stage: Stage, pro
     asked = chat.says("look")
 
     assert [name for name, _ in asked.calls] == [PARALLEL]
+
+
+def test_a_tool_of_the_clients_that_is_called_like_ours_is_the_clients_wrapped_into_one(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    chat = stage.chat(tools=("bash", "recall"))
+    provider.will(does(uses(call("recall", ref="f1"), bash("pwd"))), says("Done."))
+
+    assert [name for name, _ in chat.says("look").calls] == [PARALLEL]
 
 
 @pytest.mark.rows("X-68")

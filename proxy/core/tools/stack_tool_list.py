@@ -138,9 +138,12 @@ def tool_meant(request: Request, name: str, arguments: str) -> str:
     """The tool of ours that a call under another name means: spelled otherwise, bare, with a prefix, or wrapped into a
     call of several. Empty where the client has a tool of this name."""
     names = _RECIPIENT.findall(arguments) if name == PARALLEL_TOOL else [name]
-    meant = next(filter(None, map(_tool_named, names)), "")
+    if not any(map(_tool_named, names)):
+        return ""
     loaded = (tool.name for message in request.messages for tool in message.loaded_tools)
-    return meant if meant and _squeezed(name) not in map(_squeezed, (*request.tool_names, *loaded)) else ""
+    theirs = set(map(_squeezed, (*request.tool_names, *loaded)))
+    others = [each for each in names if theirs.isdisjoint(map(_squeezed, (name, each, without_namespace(each))))]
+    return next(filter(None, map(_tool_named, others)), "")
 
 
 def _tool_named(name: str) -> str:
