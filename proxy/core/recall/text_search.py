@@ -7,15 +7,16 @@ around the first hit of a very long line. Texts that contain the words as a phra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from itertools import islice
 from math import log
 
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.definitions import defined_in, indent_of, language_of
+from proxy.core.definitions import MAX_DEFINITION_LENGTH, defined_in, indent_of, language_of
 from proxy.core.recall.pages import PageSize
 from proxy.core.recall.stored_texts import StoredPiece, count_lines, has_numbered_lines
 from proxy.core.text import CountTokens, longest_fitting
@@ -217,7 +218,9 @@ def _passages_of(
     hits = hits or [i for i, line in enumerate(plain) if any(word in line for word in search_query.words)]
     has_numbers = has_numbered_lines(piece)
     line_count = count_lines(piece.text, numbered=has_numbers)
-    around = definitions_around(hits, lines, piece.source) if piece.is_of_file else ()
+    around: Iterable[tuple[int, int]] = ()
+    if piece.is_of_file:
+        around = definitions_around(hits, _code_of(lines, numbered=has_numbers), language_of(piece.source))
     shown = line_windows(hits, [len(line) for line in lines], around) if hits else iter([(0, len(lines))])
     for first, last in islice(shown, MAX_PASSAGES):
         numbers = f"{first + 1}-{last}" if last > first + 1 else str(last)
@@ -236,45 +239,59 @@ def _passages_of(
         yield _excerpt_of_line(passage, search_query, count, size) if last == first + 1 else passage
 
 
-def definitions_around(hits: Sequence[int], lines: Sequence[str], source: str) -> list[tuple[int, int]]:
-    """For each hit the range of the function or class of a file's text that it stands in, if that is short, else the
-    hit alone. `source` ends with the file's name."""
-    code, language = [_LINE_NUMBER.sub("", line) for line in lines], language_of(source)
-    return [_definition_around(code, hit, language) or (hit, hit + 1) for hit in hits]
+def definitions_around(hits: Sequence[int], code: Sequence[str], language: str) -> Iterator[tuple[int, int]]:
+    """For each hit the range of the function or class that it stands in, if that is short, else the hit alone. One at a
+    time, because most hits of a long text are not shown."""
+    indents = [indent_of(line) if line.strip() else _BLANK for line in code]
+    is_definition = cache(lambda at: bool(defined_in(code[at], language)))
+    first = last = 0
+    for hit in hits:
+        if not first <= hit < last:
+            first, last = _definition_around(code, indents, hit, is_definition) or (hit, hit + 1)
+        yield first, last
 
 
-_LINE_NUMBER = re.compile(r"[ \t]*\d{1,7}(?:→|\t| ?\| ?|: ?)")
+def _code_of(lines: Sequence[str], *, numbered: bool) -> Sequence[str]:
+    """How the lines of a file begin, without the numbers that its tool printed."""
+    heads = [line[:MAX_DEFINITION_LENGTH] for line in lines]
+    return [_LINE_NUMBER.sub("", head) for head in heads] if numbered else heads
+
+
+_BLANK = sys.maxsize
+_LINE_NUMBER = re.compile(r"\A[ \t]*\d{1,7}(?:→|\t| ?\| ?|: ?)")
 _SIGNATURE_END = re.compile(r"\s*\).*[:{]\s*$")
 _CLOSING = ("}", ")", "]", "end")
 
 
-def _definition_around(code: Sequence[str], hit: int, language: str) -> tuple[int, int] | None:
-    indent = indent_of(code[hit]) + 1
+def _definition_around(
+    code: Sequence[str], indents: Sequence[int], hit: int, is_definition: Callable[[int], bool]
+) -> tuple[int, int] | None:
+    indent = indents[hit] + 1
     for first in range(hit, max(-1, hit - MAX_DEFINITION_LINES), -1):
-        if code[first].strip() and indent_of(code[first]) < indent and not _SIGNATURE_END.match(code[first]):
-            indent = indent_of(code[first])
-            if defined_in(code[first], language):
+        if indents[first] < indent and not _SIGNATURE_END.match(code[first]):
+            indent = indents[first]
+            if is_definition(first):
                 break
     else:
         return None
     for at in range(max(hit, first + 1), min(len(code), first + MAX_DEFINITION_LINES)):
-        if code[at].strip() and indent_of(code[at]) <= indent and not _SIGNATURE_END.match(code[at]):
+        if indents[at] <= indent and not _SIGNATURE_END.match(code[at]):
             closes = code[at].strip().startswith(_CLOSING)
-            return first, at + 1 if closes else next(end for end in range(at, first, -1) if code[end - 1].strip())
+            return first, at + 1 if closes else next(e for e in range(at, first, -1) if indents[e - 1] < _BLANK)
     return None
 
 
 def line_windows(
-    hits: Sequence[int], lengths: Sequence[int], around: Sequence[tuple[int, int]] = ()
+    hits: Sequence[int], lengths: Sequence[int], around: Iterable[tuple[int, int]] = ()
 ) -> Iterator[tuple[int, int]]:
     """Ranges of lines around hits; touching ranges are joined up to a maximum. No extra lines if the lines are long.
     `lengths` are characters per line, `around` what a range has at least, for each hit."""
     first = last = 0
     for hit, (begin, stop) in zip(hits, around or [(hit, hit + 1) for hit in hits], strict=True):
-        start = min(begin, max(0, hit - LINES_AROUND_HIT))
-        end = max(stop, min(len(lengths), hit + LINES_AROUND_HIT + 1))
-        if sum(lengths[start:end]) > LONG_LINES_CHARACTERS:
-            start, end = hit, hit + 1
+        near = max(0, hit - LINES_AROUND_HIT), min(len(lengths), hit + LINES_AROUND_HIT + 1)
+        whole = min(begin, near[0]), max(stop, near[1])
+        fitting = (each for each in (whole, near) if sum(lengths[slice(*each)]) <= LONG_LINES_CHARACTERS)
+        start, end = next(fitting, (hit, hit + 1))
         if last and start <= last and end - first <= MAX_PASSAGE_LINES:
             last = max(last, end)
         elif hit >= last:

@@ -3,6 +3,7 @@
 import json
 import re
 from random import Random
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -167,6 +168,36 @@ def test_of_a_long_function_the_lines_around_a_hit_are_shown() -> None:
     (passage,) = search([text], "step_20x", count, SIZE).passages
 
     assert passage.text == "".join(lines[21 - LINES_AROUND_HIT : 22 + LINES_AROUND_HIT])
+
+
+def test_of_a_wide_function_the_lines_around_a_hit_are_shown() -> None:
+    lines = ["def pay():\n", *(f"    step_{n}x({'amount, ' * 12})\n" for n in range(30)), *["x = 1\n"] * 300]
+    text = replace(said("".join(lines)), source="read a.py", is_of_file=True)
+
+    (passage,) = search([text], "step_20x", count, SIZE).passages
+
+    assert passage.text == "".join(lines[21 - LINES_AROUND_HIT : 22 + LINES_AROUND_HIT])
+
+
+def test_a_number_that_a_line_of_code_begins_with_is_no_number_of_the_line() -> None:
+    table = ["def names():\n", "    return {\n", *(f'        {n}: "name_{n}x",\n' for n in range(20)), "    }\n"]
+    text = replace(said("".join([*table, *["x = 1\n"] * 600])), source="read a.py", is_of_file=True)
+
+    (passage,) = search([text], "name_9x", count, SIZE).passages
+
+    assert passage.text == "".join(table)
+
+
+@pytest.mark.parametrize(
+    "lines", [["needle\n", " " * 100_000 + "x\n"], [f"{'  ' * (n % 40)}need needle\n" for n in range(20_000)]]
+)
+def test_definitions_are_found_in_time_that_does_not_grow_with_the_square_of_a_text(lines: list[str]) -> None:
+    text = replace(said("".join(lines)), source="read a.ts", is_of_file=True)
+    began = process_time()
+
+    assert search([text], "needle", lambda text: len(text) // 4, SIZE).passages
+
+    assert process_time() - began < 3
 
 
 @given(st.lists(st.integers(0, 4_000), min_size=1, max_size=300), st.integers(0, 299))
