@@ -367,7 +367,8 @@ class _ChecksMade:
 
     def _tell_check(self, checks: Sequence[CommandRun], edits: list[str]) -> None:
         before, known = self._behind_edit, list(filter(_is_known, checks))
-        if edits and (known if before else checks) and not (before and _is_known(before)):
+        is_open = edits and not edits[-1].endswith(UNDONE_LATER) and not (before and _is_known(before))
+        if is_open and (known if before else checks):
             check = self._behind_edit = next((run for run in known or checks if run.kind == TEST), (known or checks)[0])
             edits[-1] = edits[-1].removesuffix(_check_text(before) if before else "") + _check_text(check)
             self._failing = self._failures.get(check, ())

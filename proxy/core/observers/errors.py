@@ -42,6 +42,8 @@ _TEST_OF_PYTEST = re.compile(r"FAILED (\S+::\S+)")
 _NAMED_TEST = re.compile(rf"{_TEST_OF_PYTEST.pattern}|---[ ]FAIL:[ ](\S+)")
 _MORE_FAILED = "more failed test"
 _FAILED_COUNT = re.compile(r"\b(\d+) failed\b")
+_FAILED_UNNAMED = re.compile(r"\b\d+ errors?\b|\[(?:build|setup) failed\]|^panic: ", re.MULTILINE)
+"""What fails beside the tests that lines name: setups, files that do not load, tests behind a crash."""
 _ERROR_WORDS = (
     "error",
     "exception",
@@ -124,7 +126,14 @@ def what_failed(step: Step, check: CommandRun, tool_roles: ToolRoles = DEFAULT_T
     tests = [error.check for error in errors if error.check != error.command]
     counts = [int(number) for execution in step.executions for number in _FAILED_COUNT.findall(execution.result)]
     are_all = not any(_MORE_FAILED in error.line for error in errors) and all(len(tests) == each for each in counts)
-    return tests if tests and are_all else (check.command,)
+    return tests if tests and are_all and all(map(_may_name_all, step.executions)) else (check.command,)
+
+
+def _may_name_all(execution: ToolExecution) -> bool:
+    """Whether lines may name all that failed: nothing without a name did, and without a count nothing is cut off."""
+    result = execution.result
+    is_cut = "|" in execution.call.arguments or head_and_tail_of(result) != result
+    return not _FAILED_UNNAMED.search(result) and (not is_cut or bool(_FAILED_COUNT.search(result)))
 
 
 def with_later_outcome(error: str, probes: Mapping[str, bool]) -> str:

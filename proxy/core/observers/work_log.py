@@ -150,7 +150,7 @@ def _shown_command(run: CommandRun, execution: ToolExecution) -> str:
     return cut_for_display(_ERRORS_REDIRECTED.sub("", run.command), COMMAND_CHARACTERS)
 
 
-_ERRORS_REDIRECTED = re.compile(r" *2> ?(?:&1|/dev/null)")
+_ERRORS_REDIRECTED = re.compile(r"(?<! ) +2> ?(?:&1|/dev/null)")
 
 
 def _file_name(path: str, names: Mapping[str, str] = NO_NAMES) -> str:
@@ -165,8 +165,8 @@ def _argument_of(execution: ToolExecution, tool_roles: ToolRoles, names: Mapping
     arguments = decode_json_or_text(execution.call.arguments)
     spec = tool_roles.spec_of(execution.call.name)
     if isinstance(arguments, dict):
-        names_told = spec.arguments if spec else ("description",)  # before the kind of a subagent
-        given = [*(arguments.get(name) for name in names_told), *arguments.values()]
+        about = ("description",) if "prompt" in arguments else ()  # before the kind of a subagent
+        given = [*(arguments.get(name) for name in (spec.arguments if spec else about)), *arguments.values()]
     else:
         given = [arguments]
     text = next((value.strip() for value in given if isinstance(value, str) and value.strip()), "")

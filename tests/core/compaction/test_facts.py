@@ -226,6 +226,7 @@ def test_a_failed_test_is_mended_by_a_run_of_it_and_by_no_other(run: str, result
 
 
 TWO_FAILED = "FAILED tests/test_a.py::test_one - assert 1\nFAILED tests/test_b.py::test_two - KeyError\n2 failed"
+ONE_FAILED = "FAILED tests/test_a.py::test_one - assert 1\n1 failed"
 GO_FAILED = "--- FAIL: TestOne (0.00s)\n    a_test.go:3: no\nFAIL\tshop\t0.1s\nFAIL"
 
 
@@ -244,6 +245,12 @@ GO_FAILED = "--- FAIL: TestOne (0.00s)\n    a_test.go:3: no\nFAIL\tshop\t0.1s\nF
         ("pytest -q", "KeyError\n1 failed", ["pytest tests/test_a.py"], "failed"),
         ("go test ./...", GO_FAILED, ["go test ./... -run TestOne"], "failed, passed later"),
         ("go test ./...", GO_FAILED, ["go test ./... -run TestTwo"], "failed"),
+        ("pytest -q", ONE_FAILED, ["pytest tests/test_a.py::test_one"], "failed, passed later"),
+        ("pytest -q", ONE_FAILED + ", 1 error", ["pytest tests/test_a.py::test_one"], "failed"),
+        ("pytest -q | head -1", ONE_FAILED[:-9], ["pytest tests/test_a.py::test_one"], "failed"),
+        ("go test ./...", "panic: index out of range\n" + GO_FAILED, ["go test ./... -run TestOne"], "failed"),
+        ("go test ./...", GO_FAILED + "\tapi [build failed]", ["go test ./... -run TestOne"], "failed"),
+        ("go test ./...", GO_FAILED + "\n" + "ok" * 9_000, ["go test ./... -run TestOne"], "failed"),
     ],
 )
 def test_the_check_of_an_edit_passed_later_where_each_test_that_failed_in_it_did(
@@ -251,7 +258,16 @@ def test_the_check_of_an_edit_passed_later_where_each_test_that_failed_in_it_did
 ) -> None:
     passed = [([bash(run)], ["1 passed" if "pytest" in run else "ok  \tshop\t0.1s"]) for run in runs]
 
-    assert known(EDITED, ([bash(first)], [failed]), *passed).edits == (f"a.py: a -> b (then {first}: {ending})",)
+    told = first.partition(" | ")[0]
+    assert known(EDITED, ([bash(first)], [failed]), *passed).edits == (f"a.py: a -> b (then {told}: {ending})",)
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize("before", [(), (([bash("make test")], [""]),)])
+def test_a_check_behind_an_edit_that_git_undid_says_nothing_of_the_edit(before: tuple[Any, ...]) -> None:
+    facts = known(EDITED, *before, ([bash("git restore a.py")], [""]), PASSING)
+
+    assert facts.edits[0].endswith(" (undone later)")
 
 
 @pytest.mark.rows("S0-55")
@@ -625,6 +641,8 @@ def test_a_line_of_marks_alone_tells_no_edit() -> None:
     [
         (("task", {"subagent_type": "dev", "description": "Review it", "prompt": "Look."}), "task Review it"),
         (("search", {"query": "limit", "description": ""}), "search limit"),
+        (("create_issue", {"title": "Login", "description": "It fails."}), "create_issue Login"),
+        (bash("node x.js 12>&1"), "node x.js 12>&1"),
         (bash("node x.js 2>&1 | head -3"), "node x.js | head -3"),
         (bash("node x.js 2>/dev/null > out.txt"), "node x.js > out.txt"),
     ],
