@@ -7,7 +7,6 @@ around the first hit of a very long line. Texts that contain the words as a phra
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import islice
@@ -257,7 +256,7 @@ def _code_of(lines: Sequence[str], *, numbered: bool) -> Sequence[str]:
     return [_LINE_NUMBER.sub("", head) for head in heads] if numbered else heads
 
 
-_BLANK = sys.maxsize
+_BLANK = 1 << 30  # wider than any indent
 _LINE_NUMBER = re.compile(r"\A[ \t]*\d{1,7}(?:→|\t| ?\| ?|: ?)")
 _SIGNATURE_END = re.compile(r"\s*\).*[:{]\s*$")
 _CLOSING = ("}", ")", "]", "end")
