@@ -4,9 +4,8 @@ The contract is that of LiteLLM's guardrail `headroom` (litellm/proxy/guardrails
 read in 1.108.7; docs/litellm.md has its members). What comes back is matched by position: another number of `messages`
 makes the request of its client fail. So only results of tools change, each in its place.
 
-A request goes through the same exchange as any other, up to the upstream: there the body is taken instead of sent. The
-model cannot call our tools: `stack_recall` is written as `headroom_retrieve`, and the id of a frame or an entry as a
-hash.
+A request goes through the same exchange as any other, up to the upstream: there the body is taken instead of sent.
+`stack_recall` is written as `headroom_retrieve`, which the model can call, and the id of a frame or an entry as a hash.
 """
 
 from __future__ import annotations

@@ -3,10 +3,8 @@
 `write` queues records without waiting; one writer commits them in order, in groups, within 250 ms. `wait_until_durable`
 waits until a ticket is on disk. The tenant is part of every key and every query; only an operator may pass `tenant`
 None for the whole store. Every failure is a `StoreError` whose `code` appears in `x-stack-status`: store_locked,
-store_full, store_readonly, store_corrupt, store_unreachable, store_busy (the queue is full), store_failed.
-
-A person names a conversation by its id or the beginning of it; a missing one and one of another tenant raise the same
-`NotFound`.
+store_full, store_readonly, store_corrupt, store_unreachable, store_busy (the queue is full), store_failed. A missing
+conversation and one of another tenant raise the same `NotFound`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ from proxy.core.frames.path_state import PathState, replay
 from proxy.core.frames.tree import Frame, children
 from proxy.core.ledger import messages as transcript
 from proxy.core.ledger.messages import Message
-from proxy.core.observers.step import message_of
 from proxy.store import find_by_id
 from tests.harness import Conversation, Json, RunningProxy
 
@@ -155,7 +154,7 @@ def drawn(path_state: PathState, *, steps: bool = True) -> str:
 def owned(path_state: PathState, frame: str) -> list[str]:
     """What a frame owns, each in a few words, without results."""
     own = (p for p in path_state.entries if frame_id_of(owner_of(path_state, p)) == frame)
-    return [told for p in own if (m := message_of(p)) and (told := _told(m))]
+    return [told for p in own if (m := p.message) and (told := _told(m))]
 
 
 def _told(message: Message) -> str:

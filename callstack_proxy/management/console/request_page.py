@@ -29,7 +29,6 @@ from callstack_proxy.management.console.parts.body_diff import (
     read_messages,
     word_changes,
 )
-from callstack_proxy.management.console.parts.icicle import message_of
 from callstack_proxy.management.console.parts.request_sentence import SentenceFacts, request_sentence, sentence_facts
 from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
 from callstack_proxy.management.reports import decision_meaning, plan_lines
@@ -170,7 +169,7 @@ def _frames_by_identity(ledger: Ledger, entry: str) -> Mapping[str, tuple[str, s
     found: dict[str, tuple[str, str]] = {}
     path_state = path_state_at(ledger, entry)
     for path_entry in path_state.entries:
-        message = message_of(path_entry)
+        message = path_entry.message
         frame = path_state.tree.as_shown.frames.get(frame_id_of(owner_of(path_state, path_entry)))
         if message is not None and frame is not None:
             found.setdefault(message.identity, (frame.id, frame.title))

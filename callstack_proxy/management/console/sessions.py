@@ -3,8 +3,8 @@
 A person comes with the link that `callstack serve` prints, or with a client key. The cookie names the tenant and the
 day on which it ends, signed with the store's secret, so it outlasts a restart. The signature covers the hash of the
 client key: revoking the key ends its sessions. Signing out ends one, also for whoever has a copy of its cookie: the
-ended ones stand in a file. No key and no code stands in a cookie, which a
-browser also sends to other ports of the same host.
+ended ones stand in a file. No key and no code stands in a cookie, which a browser also sends to other ports of the
+same host.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
-from operator import itemgetter
 from pathlib import Path
 
 import msgspec
@@ -27,7 +26,7 @@ from proxy.operator_token import console_code
 
 SESSION_DAYS = 30
 MAX_ENDED = 10_000
-"""Ended sessions that are remembered. None goes by the clock: set forward and back, it would open them again."""
+"""Sessions that are remembered, those ended last. None goes by the clock: set ahead and back, it would open them."""
 
 
 class _Claims(msgspec.Struct, array_like=True, frozen=True):
@@ -60,8 +59,7 @@ class EndedSessions:
         """Raises InvalidConfiguration if the file cannot be written."""
         with change_file(self._place, "the ended sessions of the console"):
             ended = _read_ended(self._place) if self._place.exists() else {}
-            newest = sorted((ended | {session: ends}).items(), key=itemgetter(1))[-MAX_ENDED:]
-            replace_file(self._place, dict(newest))
+            replace_file(self._place, dict([*ended.items(), (session, ends)][-MAX_ENDED:]))
 
 
 def _read_ended(file: Path) -> dict[str, int]:

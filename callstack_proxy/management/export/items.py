@@ -22,7 +22,6 @@ from callstack_proxy.management.views import (
 from proxy.core.context import owner_of
 from proxy.core.frames import PathEntry, Tree, frame_id_of
 from proxy.core.ledger import Ledger, Message
-from proxy.core.observers import message_of
 from proxy.store import all_path_states
 
 
@@ -71,7 +70,7 @@ def items_of(ledger: Ledger, tree: Tree) -> list[ExportItem]:
         states: Mapping[MessagePosition, Sequence[CallState]] = call_states_of(path_state.entries)
         previous = ""
         for path_entry in path_state.entries:
-            message, position = message_of(path_entry), message_position_of(path_entry)
+            message, position = path_entry.message, message_position_of(path_entry)
             if message is None:
                 continue
             frame = frame_id_of(owner_of(path_state, path_entry)) or default_frame

@@ -13,7 +13,6 @@ from callstack_proxy.management.operations.base import Decision, Input, Operatio
 from callstack_proxy.management.views import FrameState, conversations
 from proxy.core.frames import BranchSwitchRequested, Checkpoint, FrameEvent, PathState, replay
 from proxy.core.ledger import Ledger, LedgerEvent
-from proxy.core.observers import message_of
 from proxy.core.tools import (
     branch_named,
     copy_texts,
@@ -123,7 +122,7 @@ def checkpoint_detail(ledger: Ledger, path_state: PathState, name: str) -> Check
     wires = [
         m.wire.decode("utf-8", "replace")
         for path_entry in copyable_entries(state)
-        if (m := message_of(path_entry)) is not None
+        if (m := path_entry.message) is not None
     ]
     rows = _message_rows(state)
     messages: list[BranchMessage] = [{**row, "wire": wire} for row, wire in zip(rows, wires, strict=True)]

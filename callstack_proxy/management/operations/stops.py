@@ -37,7 +37,6 @@ from proxy.core.frames import (
     reduce,
 )
 from proxy.core.ledger import Conversation, Entry, EntryKind, Ledger, LedgerEvent
-from proxy.core.observers import message_of
 from proxy.core.text import cut_for_display
 from proxy.core.tools import ToolError, frame_tools, subagent_end_event, tracked_subagent
 from proxy.errors import NotAllowed
@@ -203,7 +202,7 @@ def _keep_in_context(event: FrameEvent, root: str) -> FrameEvent:
 def _has_unanswered_results(path_state: PathState) -> bool:
     """Whether results follow the model's last words, or are still to come."""
     for path_entry in reversed(path_state.entries):
-        message = message_of(path_entry)
+        message = path_entry.message
         if message is not None and message.answers:
             return True
         if message is not None and message.role == "assistant":

@@ -26,7 +26,7 @@ from proxy.core.frames import (
     decode_event,
 )
 from proxy.core.ledger import Ledger, LedgerEvent, Round
-from proxy.core.observers import ToolRoles, iter_touched_files, message_of
+from proxy.core.observers import ToolRoles, iter_touched_files
 from proxy.errors import BadRequest
 
 NOTED = "noted"
@@ -109,7 +109,7 @@ def _decisions_in(path_state: PathState, event: LedgerEvent, decoded: FrameEvent
 def _origin_in_answers(path_state: PathState, frame: str, text: str) -> _Origin | None:
     """The answer that states a decision; None if only the frame's results do."""
     for path_entry in entries_of_frame(path_state, frame):
-        message = message_of(path_entry)
+        message = path_entry.message
         if message is not None and message.role == "assistant" and text in " ".join(message.text.split()):
             return _origin_of(path_entry)
     return None

@@ -22,7 +22,7 @@ from proxy.core.frames import (
     path_to,
 )
 from proxy.core.ledger import Ledger
-from proxy.core.observers import message_of, steps_of
+from proxy.core.observers import steps_of
 from proxy.core.policy import LoopRules, active_loops, next_message_effect
 from proxy.core.text import cut_at_word, remove_illegal_xml
 
@@ -140,7 +140,7 @@ def _finished_frame_summary(frame: Frame) -> FinishedFrameSummary:
 
 
 def _last_assistant_words(path_state: PathState) -> str:
-    messages = (message_of(path_entry) for path_entry in reversed(path_state.entries))
+    messages = (path_entry.message for path_entry in reversed(path_state.entries))
     text = next((m.text for m in messages if m and m.role == "assistant" and m.text.strip()), "")
     return cut_at_word(remove_illegal_xml(text), MAX_QUOTE_LENGTH)
 
@@ -180,9 +180,9 @@ def _pending_client_calls(path_state: PathState) -> Iterator[str]:
     answers = [
         path_entry
         for path_entry in path_state.entries[-RECENT_ENTRIES_LIMIT:]
-        if (m := message_of(path_entry)) and m.role == "assistant"
+        if (m := path_entry.message) and m.role == "assistant"
     ]
-    newest = message_of(answers[-1]) if answers else None
+    newest = answers[-1].message if answers else None
     if newest is None:
         return
     states = call_states_of(path_state.entries[-RECENT_ENTRIES_LIMIT:])[message_position_of(answers[-1])]

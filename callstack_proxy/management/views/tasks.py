@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 
 from proxy.core.frames import PathState, Tree, children, task_of
 from proxy.core.ledger import Call
-from proxy.core.observers import ID_ARGUMENTS, message_of
+from proxy.core.observers import ID_ARGUMENTS
 
 BLOCKED_BY_KEYS = ("addBlockedBy", "blockedBy", "blocked_by", "depends_on", "dependsOn", "dependencies")
 """Arguments that name the items for which a plan item waits."""
@@ -61,7 +61,7 @@ def _dependencies(path_state: PathState) -> Iterator[tuple[str, str]]:
     """Pairs of a waiting frame and the one it waits for, from plan calls about known frames."""
     by_key = {frame.client_key: frame.id for frame in path_state.tree.frames.values() if frame.client_key}
     for path_entry in path_state.entries:
-        message = message_of(path_entry)
+        message = path_entry.message
         for call in message.calls if message else ():
             yield from _dependencies_in_call(call, by_key)
 

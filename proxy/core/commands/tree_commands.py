@@ -52,7 +52,6 @@ from proxy.core.frames import (
     return_path,
 )
 from proxy.core.ledger import EntryKind, Ledger, LedgerEvent
-from proxy.core.observers import message_of
 from proxy.core.policy import next_message_effect
 from proxy.core.text import cut_for_display, element, escape_xml, remove_illegal_xml
 from proxy.core.tools import (
@@ -238,7 +237,7 @@ def _pop(command_context: CommandContext, command: PopCommand) -> CommandResult:
 def _last_assistant_text(path_state: PathState, frame: Frame) -> str:
     """The last assistant text in a frame that announces nothing, used as its results."""
     own_entries = (path_entry for path_entry in path_state.entries if owner_of(path_state, path_entry) == frame.owner)
-    texts = [m.text for p in own_entries if (m := message_of(p)) is not None and m.role == "assistant"]
+    texts = [m.text for p in own_entries if (m := p.message) is not None and m.role == "assistant"]
     return results_of_item(texts)[:MAX_RESULTS_CHARACTERS]
 
 

@@ -19,7 +19,7 @@ from proxy.core.compaction.trace import BROKEN_SECTION, facts_elements
 from proxy.core.context import Context, owner_of
 from proxy.core.frames import ContextTrimmed, PathEntry, PathState, call_key, frame_id_of, groups_still_needed, path_to
 from proxy.core.ledger import INSTRUCTION_ROLES, Message, Round
-from proxy.core.observers import ToolRoles, broken_lines, broken_tools, message_of
+from proxy.core.observers import ToolRoles, broken_lines, broken_tools
 from proxy.core.text import element, escape_xml, estimate_tokens, text_element, truncate_to_tokens
 
 KEPT_WINDOW_SHARE = 0.6
@@ -47,7 +47,7 @@ def drop_oldest(path_state: PathState, context: Context, room: int, notes: Overf
     excess = context.tokens - room
     groups = _droppable_groups(path_state, context)
     leaving: set[int] = set()
-    messages = [list(filter(None, map(message_of, group))) for group in groups]
+    messages = [list(filter(None, (path_entry.message for path_entry in group))) for group in groups]
     for number in sorted(range(len(groups)), key=lambda at: not any(m.calls or m.answers for m in messages[at])):
         if excess <= 0:
             break
@@ -133,7 +133,7 @@ def _call_groups(path_entries: Sequence[PathEntry]) -> list[list[PathEntry]]:
 
 def _joined_by_links(groups: list[list[PathEntry]]) -> list[list[PathEntry]]:
     """The groups with those joined that share a link, at the place of the newest of them."""
-    messages = [[m for p in group if (m := message_of(p))] for group in groups]
+    messages = [[m for p in group if (m := p.message)] for group in groups]
     if not any(message.links for group in messages for message in group):
         return groups
     flat = [(at, message) for at, group in enumerate(messages) for message in group]

@@ -60,7 +60,6 @@ from proxy.core.observers import (
     iter_touched_files,
     joined_lines,
     last_outcome_by_kind,
-    message_of,
     observe,
     observe_commands,
     observe_files,
@@ -317,7 +316,7 @@ def _steps_in_order(
 
 def _places_of_steps(path_entries: Iterable[PathEntry]) -> Iterator[tuple[int, int]]:
     for path_entry in path_entries:
-        message = message_of(path_entry)
+        message = path_entry.message
         if message is not None and message.role == "assistant":
             yield path_entry.entry.seq, path_entry.round.number if path_entry.round else 0
 
@@ -617,7 +616,7 @@ def stack_call_keys(path_entries: Iterable[PathEntry]) -> set[tuple[str, str]]:
 def with_noted_facts(facts: SpanFacts, tree: Tree, path_entries: Sequence[PathEntry]) -> SpanFacts:
     """`facts` plus what stack calls in the span noted on frames, as far as those still have it, plus the notes of
     frames that returned in it."""
-    messages = filter(None, map(message_of, path_entries))
+    messages = filter(None, (path_entry.message for path_entry in path_entries))
     texts = [_texts_in_call(call) for m in messages for call in m.calls if call.is_stack_call]
     words = {text for op, found in texts if op in NOTE_TOOL_NAMES for text in found}
     said = {text for _, found in texts for text in found}

@@ -71,7 +71,6 @@ from proxy.core.observers import (
     ends_with_user_message,
     first_user_text,
     iter_touched_files,
-    message_of,
     messages_of,
     names_still_visible,
     order_of,
@@ -254,7 +253,7 @@ def _searches_beside(context: Sequence[PathEntry], segment: Segment) -> list[Loa
     leaving = set(map(id, segment.path_entries))
     start = segment.start // 2
     answer = next((at for at in range(start - 1, -1, -1) if is_assistant(context[at])), start)
-    staying = groups_still_needed([message_of(path_entry) for path_entry in context])
+    staying = groups_still_needed([path_entry.message for path_entry in context])
     positions = {position for search in staying for position in search.positions}
     left, end = len(leaving), start
     while end < len(context) and (left or end in positions):
@@ -348,7 +347,7 @@ def readings_that_stay(
 
 
 def _messages_shown(path_entries: Iterable[PathEntry], traces: Iterable[Removal]) -> Iterator[Message]:
-    yield from filter(None, map(message_of, path_entries))
+    yield from filter(None, (path_entry.message for path_entry in path_entries))
     yield from (Message("user", b"", "", trim.trace) for trim in traces)
 
 
@@ -474,11 +473,11 @@ def _answers_losing_reasoning(
         last = next((i for i in range(end, len(context)) if is_user(context[i])), end)
     staying = [p for p in context[start:last] if id(p) not in removed and is_assistant(p)]
     if not compaction_input.binds_reasoning:
-        calling = {p.entry.id for p in staying if (m := message_of(p)) and m.calls}
+        calling = {p.entry.id for p in staying if (m := p.message) and m.calls}
         staying = [p for p in staying if p.entry.id not in calling]
     return tuple(dict.fromkeys(p.entry.id for p in staying if _has_reasoning(p, writer.composer)))
 
 
 def _has_reasoning(path_entry: PathEntry, composer: MessageComposer) -> bool:
-    message = message_of(path_entry)
+    message = path_entry.message
     return message is not None and composer.without_reasoning(message) is not message

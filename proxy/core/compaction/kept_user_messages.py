@@ -11,7 +11,7 @@ from proxy.core.compaction.facts import frames_opened_in
 from proxy.core.context import holder_of, owner_of
 from proxy.core.frames import Frame, PastSpeech, PathEntry, PathState, Tree, frame_id_of
 from proxy.core.ledger import INSTRUCTION_ROLES, Call, EntryKind, Message, Round
-from proxy.core.observers import asked_in, is_closing_message, message_of, queued_words
+from proxy.core.observers import asked_in, is_closing_message, queued_words
 from proxy.core.recall import ENTRY_ID_CHARACTERS
 from proxy.core.text import TRUNCATION_MARKER, CountTokens, truncate_to_tokens
 
@@ -36,7 +36,7 @@ def user_messages(path_state: PathState, frame: Frame) -> tuple[tuple[PastSpeech
     calls: list[Call] = []
     named: set[str] = set()
     for position, path_entry in enumerate(path_state.entries):
-        message = message_of(path_entry)
+        message = path_entry.message
         if _ends_turn(path_entry.round, message):
             answered += [PastSpeech(text) for _, text in waiting if text]
             waiting = []
@@ -93,7 +93,7 @@ def words_inside(path_state: PathState, path_entries: Sequence[PathEntry], count
     inside = _with_descendants(path_state.tree, opened)
     lines: list[str] = []
     for position, path_entry in enumerate(path_state.entries):
-        message = message_of(path_entry)
+        message = path_entry.message
         if message is None or path_entry.entry.kind is EntryKind.OVERLAY or message.answers:
             continue
         if holder_of(path_state, path_entry) not in inside:

@@ -16,7 +16,6 @@ from proxy.core.compaction.tidy_outputs import MAX_TIDIED_CHARACTERS, MIN_SAVED_
 from proxy.core.compaction.truncate_outputs import OutputRules, describe_call, recall_ref, unread_entries
 from proxy.core.frames import PathEntry, PathState, ResultReplaced
 from proxy.core.ledger import Call, Message, OpenCalls
-from proxy.core.observers import message_of
 from proxy.core.text import CountTokens
 
 REPEATS_REASON, WHOLE_REASON = "repeats", "whole again"
@@ -79,7 +78,7 @@ def _outputs(path_state: PathState, in_context: Container[str]) -> Iterator[tupl
     """The results in the context with their calls, oldest first."""
     calls = OpenCalls[Call]()
     for path_entry in path_state.entries:
-        message = message_of(path_entry)
+        message = path_entry.message
         if message is None:
             continue
         calls.add((call.id, call) for call in message.calls)

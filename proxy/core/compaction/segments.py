@@ -39,7 +39,7 @@ from proxy.core.frames import (
     path_to,
 )
 from proxy.core.ledger import EntryKind, Message
-from proxy.core.observers import message_after, message_of
+from proxy.core.observers import message_after
 from proxy.core.recall import recently_recalled_entries
 from proxy.core.text import CountTokens
 
@@ -159,7 +159,7 @@ def segments_of(
         whole = ((key, [at for at in positions if leaving[at] not in torn]) for key, positions in runs.items())
         runs = {key: positions for key, positions in whole if positions}
     if notes:
-        runs = _without_needed_notes(runs, notes, list(map(message_of, context)))
+        runs = _without_needed_notes(runs, notes, [path_entry.message for path_entry in context])
     segments = [
         Segment(
             frame=frame,
@@ -284,7 +284,7 @@ def removable_groups(path_state: PathState, context: Sequence[PathEntry], rules:
     if outliving := path_state.outliving_entries:
         fixed |= {path_entry.entry.id for path_entry in context if id(path_entry) in outliving}
     first = newest_sealed_place(path_state, context) + 1
-    messages = [message_of(path_entry) for path_entry in context]
+    messages = [path_entry.message for path_entry in context]
     turns = [path_entry.entry.id for path_entry in context]
     groups = group_numbers(messages, turns)
     staying = {NO_GROUP}
@@ -306,7 +306,7 @@ def removable_groups(path_state: PathState, context: Sequence[PathEntry], rules:
 def searches_that_stay(context: Sequence[PathEntry]) -> frozenset[str]:
     """Ids of the answers that loaded tools which no later one of the context loaded: the provider offers these tools
     only while the search that found them is in the prompt."""
-    groups = groups_still_needed(list(map(message_of, context)))
+    groups = groups_still_needed([path_entry.message for path_entry in context])
     return frozenset(context[group.positions[0]].entry.id for group in groups)
 
 
@@ -330,7 +330,7 @@ def _mixed_turns(path_state: PathState, context: Sequence[PathEntry], rules: Fol
     its rounds, so these turns stay."""
     rounds: dict[str, set[tuple[str, bool]]] = {}
     for position, path_entry in enumerate(context):
-        message = message_of(path_entry)
+        message = path_entry.message
         if path_entry.round and message:
             owner = frame_id_of(owner_of(path_state, path_entry))
             stays = not message.calls and _ends_turn(context, position)
@@ -348,12 +348,12 @@ def _ends_turn(context: Sequence[PathEntry], position: int) -> bool:
 
 def _is_beside_calls(path_entry: PathEntry) -> bool:
     """Whether it is neither an answer nor the result of a call."""
-    message = message_of(path_entry)
+    message = path_entry.message
     return message is not None and message.role != "assistant" and not message.answers
 
 
 def is_assistant(path_entry: PathEntry) -> bool:
-    message = message_of(path_entry)
+    message = path_entry.message
     return message is not None and message.role == "assistant"
 
 
@@ -363,7 +363,7 @@ def newest_answer_position(context: Sequence[PathEntry]) -> int:
 
 
 def is_user(path_entry: PathEntry) -> bool:
-    message = message_of(path_entry)
+    message = path_entry.message
     return message is not None and message.role == "user"
 
 
@@ -386,7 +386,7 @@ def reasoning_tokens(
 ) -> int:
     """Estimated reasoning tokens of the answers outside `mute`: a quarter of the characters, since encrypted reasoning
     cannot be counted. `bare` removes the reasoning of a message."""
-    answers = (m for p in path_entries if p.entry.id not in mute and (m := message_of(p)) and m.role == "assistant")
+    answers = (m for p in path_entries if p.entry.id not in mute and (m := p.message) and m.role == "assistant")
     return sum(len(message.wire) - len(bare(message).wire) for message in answers) // 4
 
 
@@ -397,6 +397,6 @@ def _composed_tokens(text: str, composer: MessageComposer) -> int:
 
 def original_tokens(path_entry: PathEntry) -> int:
     """Tokens of an entry and its stack results in their original wording."""
-    message = message_of(path_entry)
+    message = path_entry.message
     own = sum(r.tokens for r in path_entry.round.results) if path_entry.round else 0
     return own + (message.tokens if message else 0)

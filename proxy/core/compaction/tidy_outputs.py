@@ -27,7 +27,6 @@ from proxy.core.observers import (
     decode_json_or_text,
     files_touched_by,
     is_waiting,
-    message_of,
     parse_command_line,
 )
 from proxy.core.text import CountTokens
@@ -79,7 +78,7 @@ def tidy_outputs(
 def _new_outputs(path_state: PathState) -> Iterator[tuple[PathEntry, Message, Call]]:
     """The results of the client's tools behind the last answer, oldest first, with their calls."""
     calls = OpenCalls[Call]()
-    answer = next((m for p in reversed(path_state.entries) if (m := message_of(p)) and m.role == "assistant"), None)
+    answer = next((m for p in reversed(path_state.entries) if (m := p.message) and m.role == "assistant"), None)
     if answer is None:
         return
     calls.add((call.id, call) for call in answer.calls)

@@ -25,7 +25,6 @@ from proxy.core.observers import (
     clean_name,
     exit_code,
     files_touched_by,
-    message_of,
     normalize_name,
     rank_names,
 )
@@ -221,7 +220,7 @@ def clear_results_beside(
     """Breadcrumbs for the other results in the groups of tool searches that stay where the work around them leaves."""
     replaced: list[ResultReplaced] = []
     for search in searches:
-        group = [(context[at], message) for at in search.positions if (message := message_of(context[at]))]
+        group = [(context[at], message) for at in search.positions if (message := context[at].message)]
         calls = {call.id: call for _, message in group for call in message.calls}
         for path_entry, message in group:
             is_new = path_entry.entry.id not in path_state.tree.replaced_results

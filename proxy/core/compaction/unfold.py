@@ -29,7 +29,6 @@ from proxy.core.frames import (
     reduce,
 )
 from proxy.core.ledger import Ledger
-from proxy.core.observers import message_of
 from proxy.errors import NotAllowed
 
 
@@ -170,6 +169,6 @@ def _answers_with_stale_reasoning(
 ) -> tuple[str, ...]:
     """Answers behind the first change whose reasoning no longer matches the messages before it."""
     after, first, _ = _context_after_unfold(path_state, frames)
-    spoken = ((path_entry.entry.id, message_of(path_entry)) for path_entry in after[first:])
+    spoken = ((path_entry.entry.id, path_entry.message) for path_entry in after[first:])
     reasoning = (entry for entry, m in spoken if m and m.role == "assistant" and composer.without_reasoning(m) is not m)
     return tuple(dict.fromkeys(entry for entry in reasoning if entry not in path_state.tree.without_reasoning))

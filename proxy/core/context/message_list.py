@@ -31,7 +31,7 @@ from proxy.core.frames import (
     visible_owners_of,
 )
 from proxy.core.ledger import INSTRUCTION_ROLES, EntryKind, Message, Round
-from proxy.core.observers import is_closing_message, message_of, tells_results
+from proxy.core.observers import is_closing_message, tells_results
 
 UNANSWERED_CALL_RESULT = "(cancelled: the client returned no result for this call)"
 """Inserted as the result of a call that the client never answered."""
@@ -164,7 +164,7 @@ def _without_reasoning_of_returned_frames(
     path_state: PathState, units: Iterable[ContextItem], composer: MessageComposer
 ) -> list[ContextItem]:
     """What outlives its frame stands behind the frame's results now, where the frame's block stood before."""
-    moved = {id(message_of(p)) for p in path_state.visible_entries if id(p) in path_state.outliving_entries}
+    moved = {id(p.message) for p in path_state.visible_entries if id(p) in path_state.outliving_entries}
     return [
         unit._replace(message=composer.without_reasoning(unit.message)) if id(unit.message) in moved else unit
         for unit in units
@@ -365,7 +365,7 @@ def _positions_in_context(path_state: PathState, path_entries: Sequence[PathEntr
     """A result leaves with its call: one that the client cleared and gives back whole later is new on the path."""
     visible = set(compress(count(), _in_context_flags(path_state, path_entries)))
     is_shown: dict[str, bool] = {}
-    for position, message in enumerate(map(message_of, path_entries)):
+    for position, message in enumerate(path_entry.message for path_entry in path_entries):
         if message is not None and not is_shown.get(message.answers, True):
             visible.discard(position)
         for call in message.calls if message is not None else ():
@@ -481,7 +481,7 @@ def _visible_parent_entries(
     calls = [p for p in above if p.round and p.round.spoken.message.calls][:-1]
     always_shown = calls[len(calls) - groups :] if groups else []
     always_shown += [p for p in above if p.entry.id in tree.provider_compactions]
-    searches = groups_that_load(list(map(message_of, above)))
+    searches = groups_that_load([path_entry.message for path_entry in above])
     always_shown += [above[position] for search in searches for position in search.positions]
     closing = (p for position, p in enumerate(above) if is_closing_message(above, position))
     always_shown += [p for p in closing if p.entry.id != opening.turn or not p.round]

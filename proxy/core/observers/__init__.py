@@ -61,7 +61,6 @@ from proxy.core.observers.step import (
     decode_json_or_text,
     is_closing_message,
     message_after,
-    message_of,
     messages_of,
     rounds_of,
     step_of,

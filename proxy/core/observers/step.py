@@ -95,15 +95,10 @@ def head_and_tail_of(text: str) -> str:
 _ROUND = attrgetter("round")
 
 
-def message_of(path_entry: PathEntry) -> Message | None:
-    """The message that the entry has in the context."""
-    return path_entry.message
-
-
 def is_closing_message(path_entries: Sequence[PathEntry], position: int) -> bool:
     """Whether this is the text with which an answer closed: the user spoke next, or has not spoken since. Where an
     answer broke off behind calls of ours, the text beside these is what the user read last."""
-    message = message_of(path_entries[position])
+    message = path_entries[position].message
     if message is None or message.role != "assistant" or not message.text.strip():
         return False
     done = path_entries[position].round
@@ -127,7 +122,7 @@ def _is_silent(path_entry: PathEntry) -> bool:
 def message_after(path_entries: Sequence[PathEntry], position: int) -> Message | None:
     """The next message of the conversation, without our notes and the instructions that an application inserts."""
     later_entries = (path_entries[later] for later in range(position + 1, len(path_entries)))
-    messages = (message_of(p) for p in later_entries if p.entry.kind is not EntryKind.OVERLAY)
+    messages = (p.message for p in later_entries if p.entry.kind is not EntryKind.OVERLAY)
     return next((m for m in messages if m is not None and m.role not in INSTRUCTION_ROLES), None)
 
 
@@ -138,7 +133,7 @@ def rounds_of(path_entries: Iterable[PathEntry]) -> Iterator[Round]:
 def messages_of(tree: Tree, path_entries: Iterable[PathEntry]) -> Iterator[Message]:
     """The messages of a span with the proxy's results behind their calls, as the context shows them now."""
     for path_entry in path_entries:
-        message = message_of(path_entry)
+        message = path_entry.message
         if message is not None:
             yield message
         if finished_round := path_entry.round:
@@ -155,7 +150,7 @@ def steps_of(path_entries: Iterable[PathEntry]) -> Iterator[Step]:
     inner: Collection[str] = ()
     results: list[tuple[Message, str]] = []
     for path_entry in path_entries:
-        message = message_of(path_entry)
+        message = path_entry.message
         if message is None:
             continue
         if message.role == "assistant":

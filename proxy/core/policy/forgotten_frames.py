@@ -16,7 +16,7 @@ import msgspec
 from proxy.core.context import entries_owned_by
 from proxy.core.frames import DeferredPop, Frame, PathEntry, PathState, Status, path_to, results_from_texts
 from proxy.core.ledger import Entry, Message
-from proxy.core.observers import continues_by_topic, continues_by_wording, ends_with_user_message, message_of
+from proxy.core.observers import continues_by_topic, continues_by_wording, ends_with_user_message
 from proxy.core.policy.frame_inference import MAX_SHORT_RESULTS_LENGTH
 from proxy.core.policy.loop_detection import find_repeated_failure
 from proxy.core.text import cut_for_display
@@ -63,7 +63,7 @@ def forgotten_frames(
 def _closing_answer(path_entries: Sequence[PathEntry]) -> tuple[Message, str] | None:
     """The text with which the model ended its last turn, and the entry of the turn before it; None where the turn did
     not end in text. Its hidden rounds are no turn before it."""
-    said = [(p.entry.id, m) for p in path_entries if (m := message_of(p)) and (m.role == "assistant" or m.answers)]
+    said = [(p.entry.id, m) for p in path_entries if (m := p.message) and (m.role == "assistant" or m.answers)]
     if not said or said[-1][1].role != "assistant" or said[-1][1].calls or not said[-1][1].text.strip():
         return None
     before = (entry for entry, message in reversed(said[:-1]) if message.role == "assistant" and entry != said[-1][0])
@@ -77,7 +77,7 @@ def _is_new_request(path_state: PathState, pushed: Sequence[Frame], answer: str,
     outermost = pushed[-1]
     frames = {frame.id for frame in path_to(path_state.tree, outermost.id)} | {frame.id for frame in pushed}
     worked = entries_owned_by(path_state, frames, path_state.entries)
-    opening = "\n".join(m.text for p in worked if (m := message_of(p)) and m.role == "user")
+    opening = "\n".join(m.text for p in worked if (m := p.message) and m.role == "user")
     return not continues_by_topic(opening, answer, asked)
 
 

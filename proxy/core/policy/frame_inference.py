@@ -71,7 +71,6 @@ from proxy.core.observers import (
     continues_by_wording,
     ends_with_user_message,
     first_user_text,
-    message_of,
     observe_files,
     observe_plan,
     queued_words,
@@ -156,8 +155,8 @@ def infer_frames(
 
 def _follow_plan(inference: _Inference, new_entries: Sequence[Entry]) -> None:
     """Apply to the frames what the calls before `new_entries` did to the client's plan."""
-    called = next((p for p in reversed(inference.placed) if (m := message_of(p)) and m.role == "assistant"), None)
-    message = message_of(called) if called else None
+    called = next((p for p in reversed(inference.placed) if (m := p.message) and m.role == "assistant"), None)
+    message = called.message if called else None
     if called is None or message is None or not message.calls:
         return
     results = [(m, entry.id) for entry in new_entries if (m := entry.message) and m.answers]
@@ -508,7 +507,7 @@ def build_pop_event(  # noqa: PLR0913  a frame's end is these facts
         )
         carried += unfinished
     path_entries = entries_owned_by(path_state, {frame}, path_state.entries)
-    facts = facts_of([p for p in path_entries if not ((m := message_of(p)) and m.answers in behind)], tool_roles)
+    facts = facts_of([p for p in path_entries if not ((m := p.message) and m.answers in behind)], tool_roles)
     origin = path_state.tree.frames[frame].origin
     if origin == PLAN_ORIGIN:
         results = results_of_item(facts.said, said, changed_files=bool(facts.changed))
@@ -517,7 +516,7 @@ def build_pop_event(  # noqa: PLR0913  a frame's end is these facts
             facts.said[:-1], facts.said[-1] if facts.said else "", changed_files=bool(facts.changed)
         )
     else:
-        texts = [m.text for p in path_entries if (m := message_of(p)) and m.role == "assistant"]
+        texts = [m.text for p in path_entries if (m := p.message) and m.role == "assistant"]
         results = results_from_texts([*texts, said])
     return FramePopped(
         frame,
@@ -525,7 +524,7 @@ def build_pop_event(  # noqa: PLR0913  a frame's end is these facts
         cut_middle(results, lambda text: len(text) <= MAX_RESULTS_LENGTH),
         cut_middle(" ".join(results.split()), lambda text: len(text) <= MAX_SHORT_RESULTS_LENGTH),
         carried=carried,
-        tokens=sum(m.tokens for p in path_entries if (m := message_of(p))),
+        tokens=sum(m.tokens for p in path_entries if (m := p.message)),
         artifacts=tuple(artifacts_in_facts(facts)),
         decisions=facts.decisions,
         call_result=note,
@@ -539,7 +538,7 @@ def _follow_subagents(inference: _Inference, messages: Sequence[Message]) -> Non
     if not waiting:
         return
     results = {m.answers: m for m in messages if m.answers}
-    called = next((m for p in reversed(inference.placed) if (m := message_of(p)) and m.role == "assistant"), None)
+    called = next((m for p in reversed(inference.placed) if (m := p.message) and m.role == "assistant"), None)
     called_ids = {call.id for call in called.calls} if called else set()
     for frame in waiting:
         if (result := results.get(frame.client_key)) is not None:
@@ -556,7 +555,7 @@ def _follow_subagents(inference: _Inference, messages: Sequence[Message]) -> Non
 def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_texts: Sequence[str]) -> None:
     """Decide whether a user message continues the work before it or starts a new request."""
     ended_at = _closing_message_index(inference)
-    closing = message_of(inference.placed[ended_at]) if ended_at is not None else None
+    closing = inference.placed[ended_at].message if ended_at is not None else None
     if ended_at is None or closing is None:
         _follow_queued_request(inference, new_entries)
         return
@@ -572,10 +571,10 @@ def _follow_request(inference: _Inference, new_entries: Sequence[Entry], user_te
     path_state = replace(inference.path_state, tree=inference.tree)
     frames = _frames_of_last_request(inference.tree, home)
     previous_work = entries_owned_by(path_state, frames, inference.placed[: ended_at + 1])
-    if not has_tool_calls(map(message_of, previous_work)):
+    if not has_tool_calls(path_entry.message for path_entry in previous_work):
         return
     if continues is None:
-        opening = "\n".join(m.text for p in previous_work if (m := message_of(p)) and m.role == "user")
+        opening = "\n".join(m.text for p in previous_work if (m := p.message) and m.role == "user")
         continues = continues_by_topic(opening, closing.text, user_text)
     if popped is not None:
         _begin_request(inference, home, new_entries, popped.criteria if continues else user_text)
@@ -597,9 +596,9 @@ def _follow_queued_request(inference: _Inference, new_entries: Sequence[Entry]) 
     previous_work = entries_owned_by(path_state, frames, inference.placed)
     continues = continues_by_wording("", order)
     if continues is None:
-        opening = "\n".join(asked_in(m) for p in previous_work if (m := message_of(p)))
+        opening = "\n".join(asked_in(m) for p in previous_work if (m := p.message))
         continues = continues_by_topic(opening, "", order)
-    if continues or not has_tool_calls(map(message_of, previous_work)):
+    if continues or not has_tool_calls(path_entry.message for path_entry in previous_work):
         return
     if _open_request(inference.tree) is None:
         _make_first_request(inference, home, previous_work, goes_on=True)
@@ -631,10 +630,10 @@ def _closing_message_index(inference: _Inference) -> int | None:
         return None
     roles = ("assistant", "tool")
     index = next(
-        (n for n in range(len(path_entries) - 1, -1, -1) if (m := message_of(path_entries[n])) and m.role in roles),
+        (n for n in range(len(path_entries) - 1, -1, -1) if (m := path_entries[n].message) and m.role in roles),
         None,
     )
-    message = message_of(path_entries[index]) if index is not None else None
+    message = path_entries[index].message if index is not None else None
     if index is None or message is None or message.role != "assistant" or message.calls or not message.text.strip():
         return None
     owner = frame_id_of(owner_of(replace(inference.path_state, tree=tree), path_entries[index]))
@@ -713,12 +712,12 @@ def _make_first_request(
     Where it `goes_on`, its open items go along."""
     path_state = replace(inference.path_state, tree=inference.tree)
     split_turns = _split_turns(inference.placed)
-    calls = {c.id for p in previous_work if p.entry.id in split_turns and (m := message_of(p)) for c in m.calls}
+    calls = {c.id for p in previous_work if p.entry.id in split_turns and (m := p.message) for c in m.calls}
     own_entries = (p for p in previous_work if owner_of(path_state, p) == home.owner and p.entry.id not in split_turns)
     taken_entries = tuple(
-        dict.fromkeys(p.entry.id for p in own_entries if not ((m := message_of(p)) and m.answers in calls))
+        dict.fromkeys(p.entry.id for p in own_entries if not ((m := p.message) and m.answers in calls))
     )
-    texts = [m.text for p in previous_work if (m := message_of(p)) and m.role == "user"]
+    texts = [m.text for p in previous_work if (m := p.message) and m.role == "user"]
     request_text = first_user_text(texts or [home.title], MAX_CRITERION_CHARACTERS)
     request_id = inference.new_frame_id()
     event = FrameEntered(

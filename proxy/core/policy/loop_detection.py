@@ -29,7 +29,6 @@ from proxy.core.observers import (
     decode_json_or_text,
     is_waiting,
     may_have_side_effects,
-    message_of,
     normalize_name,
     typed_text_of,
 )
@@ -197,7 +196,7 @@ def current_run_of(path_state: PathState, window: int) -> list[PathEntry]:
         cleared = tree.loops_cleared_at and tree.loops_cleared_at in (path_entry.path_id, path_entry.entry.id)
         if cleared or owner_of(path_state, path_entry) != owner:
             break
-        message = message_of(path_entry)
+        message = path_entry.message
         if message is not None and message.role == "user" and _is_new_user_text(path_state.entries, index):
             break
         calls += len(message.calls) if message else 0
@@ -233,7 +232,7 @@ def _signed_steps(run: Sequence[PathEntry], tool_roles: ToolRoles) -> list[Signe
         if path_entry.round is not None:
             for result in reversed(_results_of_round(path_entry.round)):
                 results[result.answers].append(result)
-        message = message_of(path_entry)
+        message = path_entry.message
         if message is None:
             continue
         if message.answers:

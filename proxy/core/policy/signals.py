@@ -30,7 +30,6 @@ from proxy.core.observers import (
     ToolRoles,
     call_failed,
     continues_turn,
-    message_of,
     observe_commands,
     observe_files,
     observe_plan,
@@ -127,7 +126,7 @@ class FrameActivity:
         return len(keywords & self.coverage_cache[1]) / len(keywords) if keywords else 0.0
 
     def add_message(self, path_entry: PathEntry, tool_roles: ToolRoles) -> None:
-        message = message_of(path_entry)
+        message = path_entry.message
         if message is None or path_entry.entry.kind is EntryKind.OVERLAY:
             return
         self.messages += 1

@@ -17,7 +17,6 @@ from proxy.core.observers import (
     ToolRole,
     ToolRoles,
     files_touched_by,
-    message_of,
     observe_files,
     tree_moves_of,
 )
@@ -40,7 +39,7 @@ def changes_on_path(path_entries: Iterable[PathEntry], tool_roles: ToolRoles) ->
     calls = OpenCalls[Call]()
     changes: list[FileChange] = []
     for path_entry in path_entries:
-        message = message_of(path_entry)
+        message = path_entry.message
         if message is None:
             continue
         if message.answers and (call := calls.take(message.answers)):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from proxy.core.context import context_entries
 from proxy.core.frames import READ, PathEntry, PathState, decode_event, file_name_of, is_same_file, reduce, replay
 from proxy.core.ledger import Call, Entry, EntryKind, Ledger, visible_calls
-from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolExecution, ToolRoles, call_failed, files_touched_by, message_of
+from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolExecution, ToolRoles, call_failed, files_touched_by
 from proxy.core.recall.stored_texts import all_path_entries, pieces_of, split_by_visibility
 from proxy.core.recall.unchanged_notes import STORED_CONTENT_HEADER, is_unchanged_note, requested_lines, requested_part
 
@@ -160,7 +160,7 @@ def _earlier_reads(
     name = reread.file_name
     calls: set[str] = set()
     for path_entry in asking.entries_by_id.values():
-        message = message_of(path_entry)
+        message = path_entry.message
         if message is None:
             continue
         named = (call for call in message.calls if name in call.arguments)

@@ -31,7 +31,6 @@ from proxy.core.frames import (
     find_frame,
 )
 from proxy.core.ledger import Entry, EntryKind, Ledger, Request, Thread
-from proxy.core.observers import message_of
 from proxy.core.recall import StoredPiece, pieces_of, wrap_in_markers
 from proxy.core.text import cut_for_display, element, escape_xml
 from proxy.core.tools.base import (
@@ -171,7 +170,7 @@ def _can_switch_now(new_entries: Sequence[Entry], request: Request) -> bool:
 
 def ends_with_tool_result(branch_state: PathState) -> bool:
     last = next(
-        (message for path_entry in reversed(context_entries(branch_state)) if (message := message_of(path_entry))), None
+        (message for path_entry in reversed(context_entries(branch_state)) if (message := path_entry.message)), None
     )
     return last is not None and bool(last.answers)
 
@@ -199,15 +198,13 @@ def branch_named(path_state: PathState, name: str) -> PathState:
 
 def copyable_entries(branch_state: PathState) -> list[PathEntry]:
     """Entries of the context without notes of the proxy, oldest first."""
-    return [
-        p for p in context_entries(branch_state) if p.entry.kind is not EntryKind.OVERLAY and message_of(p) is not None
-    ]
+    return [p for p in context_entries(branch_state) if p.entry.kind is not EntryKind.OVERLAY and p.message is not None]
 
 
 def numbered_messages(branch_state: PathState) -> tuple[NumberedMessage, ...]:
     """Messages in a branch's context, oldest first."""
     texts = (
-        (message_of(p), "\n\n".join(map(_display_text, pieces_of(branch_state, [p]))))
+        (p.message, "\n\n".join(map(_display_text, pieces_of(branch_state, [p]))))
         for p in copyable_entries(branch_state)
     )
     return tuple(NumberedMessage(n, m.role, text) for n, (m, text) in enumerate(texts, 1) if m is not None)

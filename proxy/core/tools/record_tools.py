@@ -26,7 +26,6 @@ from proxy.core.frames import (
     decisions_in,
     frame_id_of,
 )
-from proxy.core.observers import message_of
 from proxy.core.text import cut_for_display, remove_illegal_xml, truncate_to_tokens
 from proxy.core.tools.base import (
     FRAME_SCHEMA,
@@ -81,7 +80,7 @@ def _frame_entries(tool_context: ToolContext, frame: Frame) -> list[PathEntry]:
 
 
 def _last_assistant_text(path_entries: list[PathEntry]) -> str:
-    texts = (m.text for p in reversed(path_entries) if (m := message_of(p)) and m.role == "assistant")
+    texts = (m.text for p in reversed(path_entries) if (m := p.message) and m.role == "assistant")
     return next((remove_illegal_xml(text).strip() for text in texts if text.strip()), "")
 
 

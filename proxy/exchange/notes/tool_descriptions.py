@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from proxy.core.context import context_entries
 from proxy.core.ledger import EntryKind
-from proxy.core.observers import message_of
 from proxy.core.text import element, escape_attribute, escape_own_tags
 from proxy.dialects import object_in
 from proxy.exchange.notes.base import NoteWriter
@@ -59,7 +58,7 @@ def _names_in_use(placement: Placement) -> Iterator[str]:
     """The tools whose results have just come, and the one that the request forces."""
     results: set[str] = set()
     for path_entry in reversed(placement.path_state.entries):
-        message = message_of(path_entry)
+        message = path_entry.message
         if message is not None and message.role == "assistant":
             yield from (call.name for call in message.calls if call.id in results)
             break

@@ -26,7 +26,6 @@ from proxy.core.compaction import (
 from proxy.core.context import Context, answers_with_stale_reasoning, unpaired_calls
 from proxy.core.frames import FrameEvent, PathEntry, ReasoningRemoved
 from proxy.core.ledger import ModelResponse, Request
-from proxy.core.observers import message_of
 from proxy.core.tools import UNBOUNDED
 from proxy.dialects import holds_text_alone
 from proxy.errors import ProxyError, StoreError
@@ -207,7 +206,7 @@ class ContextFitter:
             return after
         # What was folded is back, in front of reasoning that was made without it.
         without, gone = self.services.dialect.without_reasoning, turn.path_state.tree.without_reasoning
-        spoken = ((p.entry.id, message_of(p)) for p in turn.path_state.entries)
+        spoken = ((p.entry.id, p.message) for p in turn.path_state.entries)
         answers = (entry for entry, said in spoken if said and said.role == "assistant" and without(said) is not said)
         stale = [entry for entry in dict.fromkeys(answers) if entry not in gone]
         return turn.build_context() if self._remove_reasoning(turn, stale) else after
@@ -237,7 +236,7 @@ class ContextFitter:
     def _use_learned_form(self, turn: Turn) -> None:
         """Raises ContextRejected where only the client's own request is accepted."""
         answer = self._open_loop_answer(turn)
-        said = message_of(answer) if answer else None
+        said = answer.message if answer else None
         reasons = said is not None and self.services.dialect.without_reasoning(said) is not said
         if answer and reasons and answer.entry.id in turn.path_state.tree.without_reasoning:
             raise ContextRejected(

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from proxy.accounting import ORGANIZATION, PromptChain
 from proxy.core.context import Context
 from proxy.core.ledger import Request
-from proxy.core.observers import message_of, rounds_of
+from proxy.core.observers import rounds_of
 from proxy.dialects import COST_HEADER, RenderOptions, cost_of_header
 from proxy.errors import UpstreamError
 from proxy.exchange.background.recorder import RequestRecordBuilder, sent_chain
@@ -194,7 +194,7 @@ class RoundSender:
                 m if m.role != "assistant" else self._services.dialect.without_reasoning(m) for m in messages
             )
         elif wants_reasoning_back(self._services.config, self._route.model):
-            spoken = (m for p in turn.path_state.entries if (m := message_of(p)))
+            spoken = (m for p in turn.path_state.entries if (m := p.message))
             messages = with_reasoning_back(self._services.dialect, messages, (*self._request.messages, *spoken))
         tools, texts = self._fitter.stack_tokens(turn)
         sent = self._services.dialect.in_sent_order(messages, request.messages)

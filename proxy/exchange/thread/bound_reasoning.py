@@ -14,7 +14,7 @@ from proxy.core.compaction import is_assistant
 from proxy.core.context import entries_after_client_rewrite
 from proxy.core.frames import HEAD_CHANGED, FrameEvent, PathEntry, ReasoningRemoved
 from proxy.core.ledger import Message, Request
-from proxy.core.observers import ends_with_user_message, message_of
+from proxy.core.observers import ends_with_user_message
 from proxy.dialects import Dialect
 from proxy.exchange.thread.placement import PolicyInput
 
@@ -104,7 +104,7 @@ class BoundReasoning:
         return newest is not None and self._has_reasoning(newest)
 
     def _has_reasoning(self, path_entry: PathEntry) -> bool:
-        message = message_of(path_entry)
+        message = path_entry.message
         return message is not None and self.dialect.without_reasoning(message) is not message
 
 

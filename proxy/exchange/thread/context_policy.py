@@ -63,7 +63,7 @@ from proxy.core.frames import (
     reduce,
 )
 from proxy.core.ledger import Ledger, Request, is_edited_by_provider
-from proxy.core.observers import ends_with_user_message, message_of, rounds_of
+from proxy.core.observers import ends_with_user_message, rounds_of
 from proxy.core.policy import InferenceRules
 from proxy.core.recall import RestoreOptions
 from proxy.core.tools import CallGroup, ToolContext, ToolSettings
@@ -160,9 +160,7 @@ class ContextPolicy:
         noticed: list[FrameEvent] = []
         if seals is not never_holds_compaction:
             sealed = (
-                p
-                for p in path_entries
-                if p.entry.id not in tree.provider_compactions and (m := message_of(p)) and seals(m)
+                p for p in path_entries if p.entry.id not in tree.provider_compactions and (m := p.message) and seals(m)
             )
             if found := tuple(dict.fromkeys(p.entry.id for p in sealed)):
                 noticed.append(ProviderCompacted(found))

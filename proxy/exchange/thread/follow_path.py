@@ -29,7 +29,7 @@ from proxy.core.frames import (
 )
 from proxy.core.ledger import Entry, Ledger, LedgerEvent, Message, Thread
 from proxy.core.matching import Match, MatchKind
-from proxy.core.observers import cache_names, message_of
+from proxy.core.observers import cache_names
 from proxy.core.policy import find_new_root, forgotten_frames, has_frames_to_infer, has_tool_calls, infer_frames
 from proxy.core.tools import due_branch_switch, ends_with_tool_result, frame_tools
 from proxy.exchange.thread.bound_reasoning import newest_assistant_entry
@@ -208,9 +208,9 @@ def _begin_walk(history: NewHistory, known: PathState, rewritten: Sequence[Entry
         decided.add(HistoryRewritten(), entries[0].id)
     builder = decided.extend(PathBuilder(ledger, known, {}), rewritten)
     before = builder.build() if rewritten else known
-    has_calls = history.is_watched and has_tool_calls(message_of(path_entry) for path_entry in before.entries)
+    has_calls = history.is_watched and has_tool_calls(path_entry.message for path_entry in before.entries)
     spoken = newest_assistant_entry(before.entries) if has_calls else None
-    return _Walk(history, decided, builder, before, message_of(spoken) if spoken else None, has_calls)
+    return _Walk(history, decided, builder, before, spoken.message if spoken else None, has_calls)
 
 
 def _split_at_assistant(new: Sequence[Entry]) -> Iterator[Sequence[Entry]]:

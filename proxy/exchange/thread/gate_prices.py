@@ -15,7 +15,7 @@ from proxy.accounting import PAYER_HEADERS, PlanAccounts, Tariff
 from proxy.config import UpstreamSettings
 from proxy.core.compaction import CachePrices, LongRequestPrice, count_context_tokens
 from proxy.core.ledger import Request, Usage
-from proxy.core.observers import message_of, rounds_of
+from proxy.core.observers import rounds_of
 from proxy.core.text import CountTokens
 from proxy.exchange.thread.placement import Headers, PolicyInput
 from proxy.upstream import RawHeaders, Route, UnknownModel, outgoing_headers
@@ -78,7 +78,7 @@ def _provider_ratio(here: PolicyInput, around: int) -> float:
         usage = path_entry.round.spoken.usage if path_entry.round else None
         if usage and usage.input and ours:
             return min(MAX_PROVIDER_RATIO, max(1 / MAX_PROVIDER_RATIO, usage.input / ours))
-        message = message_of(path_entry)
+        message = path_entry.message
         ours += message.tokens if message else 0
     return 1.0
 

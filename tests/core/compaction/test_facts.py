@@ -14,7 +14,7 @@ from proxy.core.frames.events import FramePopped, FramePushed, call_key
 from proxy.core.frames.tree import Status
 from proxy.core.observers.files import touched_file_labels
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
-from proxy.core.observers.step import message_of, steps_of
+from proxy.core.observers.step import steps_of
 from tests.core.forest import LedgerBuilder, call, rooted
 from tests.core.working import GrowingConversation, bash, todo
 
@@ -979,7 +979,7 @@ def test_open_is_what_the_newest_list_of_the_client_has_open() -> None:
     watched.does(todo("[>] Answer them | [ ] Note them"), results=["ok"]).says("They are these.")
     watched.user("Now write documentation for the installer.")
     watched.does(todo("[>] Write it | [ ] Check it"), results=["ok"]).does(bash("ls"), results=["a.md"])
-    messages = [m for p in watched.story.entries if (m := message_of(p))]
+    messages = [m for p in watched.story.entries if (m := p.message)]
 
     assert _open_plan_items(watched.story.tree, messages, DEFAULT_TOOL_ROLES) == ("Write it", "Check it")
     assert _open_plan_items(watched.story.tree, messages, DEFAULT_TOOL_ROLES, are_ended=True) == ("Check it",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from proxy.core.frames.path_state import PathEntry
 from proxy.core.frames.tree import Status
 from proxy.core.ledger.ledger import EntryKind
 from proxy.core.ledger.messages import Message
-from proxy.core.observers.step import message_of
 from proxy.core.policy import frame_inference as inferring
 from proxy.core.policy.frame_inference import MAX_RESULTS_LENGTH
 from tests.core.working import SCRIBE, GrowingConversation, bash, events_of, padded, todo
@@ -26,7 +26,7 @@ ELSEWHERE = "Unrelated: translate the onboarding email into French."
 
 def owner(watched: GrowingConversation, text: str) -> str:
     """The title of the frame that owns the message with this text now."""
-    found = next(p for p in watched.story.entries if (m := message_of(p)) and text in (m.text or str(m.calls)))
+    found = next(p for p in watched.story.entries if (m := p.message) and text in (m.text or str(m.calls)))
     return watched.story.tree.frames[frame_id_of(owner_of(watched.story, found))].title
 
 
@@ -129,22 +129,24 @@ def test_work_that_goes_on_is_not_looked_through_with_each_message(monkeypatch: 
     """Each group of calls, and each word of the user's, looked at everything before it: a history of 12,000 messages
     that came whole held the event loop for seconds."""
     asked: list[str] = []
+    read: Callable[[PathEntry], Message | None] = PathEntry.message.fget  # type: ignore[attr-defined]
 
     def counting(path_entry: PathEntry) -> Message | None:
         asked.append(path_entry.path_id)
-        return message_of(path_entry)
+        return read(path_entry)
 
     def of_all(_: object) -> frozenset[str]:
         raise AssertionError("no group of these says anything of a plan")
 
-    monkeypatch.setattr(inferring, "message_of", counting)  # how often is asked here; a time would tell of the machine
-    monkeypatch.setattr(inferring, "_split_turns", of_all)  # the same: it looks through all of the path
+    # Patches: how often is asked here, where a time would tell of the machine; and what looks through all of the path.
+    monkeypatch.setattr(PathEntry, "message", property(counting))
+    monkeypatch.setattr(inferring, "_split_turns", of_all)
     watched = GrowingConversation(folds=False).user("Build it.")
     for n in range(60):
         watched.does(bash(f"make {n}"), results=["made"]).says("Built.").user("yes, go on")
     watched.says("Built.")
 
-    assert len(asked) < 8 * len(watched.story.entries)
+    assert len(watched.story.entries) < len(asked) < 8 * len(watched.story.entries)
 
 
 def test_interrupted_work_stays_open_whatever_comes_next() -> None:
@@ -217,7 +219,7 @@ def test_what_is_inferred_takes_nothing_off_the_line(draw: st.DataObject) -> Non
     watched = conversation(draw, GrowingConversation(folds=False))
 
     line = [m.wire for m in build_context(watched.story, SCRIBE).messages]
-    said = [m.wire for p in watched.story.entries if (m := message_of(p)) and (m.text or m.calls)]
+    said = [m.wire for p in watched.story.entries if (m := p.message) and (m.text or m.calls)]
     assert [wire for wire in line if wire in said] == [wire for wire in said if wire in line]
     assert set(said) <= set(line)
     assert unpaired_calls(build_context(watched.story, SCRIBE).messages) == ()
@@ -233,11 +235,9 @@ def test_the_tree_is_sensible_whatever_was_said(draw: st.DataObject) -> None:
     assert [f.origin for f in tree.frames.values() if not f.parent] == ["root"]
     assert tree.active_frame.status is Status.IN_PROGRESS
     for placement in watched.story.entries:
-        if (message := message_of(placement)) and message.answers:
+        if (message := placement.message) and message.answers:
             made = [
-                p
-                for p in watched.story.entries
-                if (m := message_of(p)) and any(c.id == message.answers for c in m.calls)
+                p for p in watched.story.entries if (m := p.message) and any(c.id == message.answers for c in m.calls)
             ]
             assert owner_of(watched.story, made[-1]) == owner_of(watched.story, placement)
 
@@ -261,7 +261,7 @@ def test_folds_lose_nothing(draw: st.DataObject) -> None:
     path_state, line = watched.story, build_context(watched.story, SCRIBE)
 
     assert [unpaired_calls(each.messages) for each in watched.lines] == [()] * len(watched.lines)
-    ours = {p.entry.id: m for p in path_state.entries if (m := message_of(p))}
+    ours = {p.entry.id: m for p in path_state.entries if (m := p.message)}
     wires = [m.wire for m in line.messages]
     placement = [ours[p.entry.id].wire for p in context_entries(path_state) if p.entry.id in ours]
     assert len([w for w in wires if w in placement]) == len(placement)

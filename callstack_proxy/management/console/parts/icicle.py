@@ -11,7 +11,6 @@ from typing import Literal
 
 from proxy.core.context import context_entries, owner_of
 from proxy.core.frames import PathEntry, PathState, Tree, frame_id_of, is_kept, path_to
-from proxy.core.ledger import Message
 
 Fate = Literal["sent", "folded", "recalled", "hidden"]
 """Stands in the request; left it and can be recalled; left it and was asked back; a round that the client never saw."""
@@ -68,13 +67,9 @@ class Icicle:
         return sum(tokens for fate, tokens in self.tokens.items() if fate != "folded")
 
 
-def message_of(path_entry: PathEntry) -> Message | None:
-    return path_entry.round.spoken.message if path_entry.round else path_entry.entry.message
-
-
 def tokens_of(path_entry: PathEntry) -> int:
     """With the results of hidden calls."""
-    message = message_of(path_entry)
+    message = path_entry.message
     hidden = path_entry.round.results if path_entry.round else ()
     return (message.tokens if message else 0) + sum(result.tokens for result in hidden)
 
