@@ -221,7 +221,7 @@ class ClientResponse:
             out = self._without_held_end(out) if self.can_be_named else out
             if out:
                 await self.reply.send(out)  # which waits, if at all, before it writes
-                self._sent_tail = out[-4:]
+                self._sent_tail = (self._sent_tail + out[-4:])[-4:]
             return
         self._held.append(out)
         if self._upstream_answer and not self._is_intercepted and sum(map(len, self._held)) > MAX_HELD_BYTES:

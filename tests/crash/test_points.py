@@ -212,8 +212,9 @@ def dies_and_folds_once(session: Session, dies_next_at: KillPoint | None) -> Non
 
 
 def rounds_on_disk(proxy: DyingProxy) -> int:
+    """Whole ones: on a busy machine the part of a round that has come so far is on disk too, as its draft."""
     with closing(sqlite3.connect(proxy.database)) as reading:
-        return int(reading.execute("SELECT count(*) FROM rounds").fetchone()[0])
+        return int(reading.execute("SELECT count(*) FROM rounds WHERE complete").fetchone()[0])
 
 
 def has_settled(proxy: DyingProxy, last: Answer | None) -> None:

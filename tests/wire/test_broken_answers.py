@@ -340,6 +340,24 @@ async def test_framing_without_end_is_broken_framing(
     assert not looks_good(heard, stream=True)
 
 
+async def ends_an_event_byte_by_byte(writer: asyncio.StreamWriter) -> None:
+    for piece in (b"1\r\n\n\r\n", b"1\r\n\n\r\n", b"no length\r\n"):
+        await writer.drain()
+        await asyncio.sleep(IDLE_S / 4)
+        writer.write(piece)
+    await writer.drain()
+    await asyncio.sleep(IDLE_S)
+
+
+@pytest.mark.rows("X-54")
+async def test_a_reason_comes_behind_an_event_that_ended_in_small_pieces(flooded: ServedProxy, behind: int) -> None:
+    async with provider_at(behind, lambda body: (OPEN + b"2\r\n:x\r\n", ends_an_event_byte_by_byte)):
+        heard = await hear(flooded.port, request_of("chat", "pieces", awake=False, stream=True))
+
+    assert b":x\r\n" in heard.body
+    assert b"is not HTTP" in heard.body
+
+
 async def puts_off(writer: asyncio.StreamWriter) -> None:
     """One head after the other says that the answer is yet to come."""
     while True:
