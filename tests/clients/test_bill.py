@@ -14,8 +14,9 @@ from tests.clients.test_wrap import AGENTS
 
 CLOSE = 0.02
 """Share by which the report may be off the bill."""
-EXACT = 0.002
-"""Share of the bill by which the line of `wrap` may be off, whose whole amount may be a hundredth of it."""
+EXACT = 0.004
+"""Share of the bill by which the line of `wrap` may be off, whose whole amount may be a hundredth of it: a cache counts
+in blocks of 128 tokens, and two or three of them fall otherwise in another run (measured: up to 0.0032)."""
 NEVER_BEHIND = 1.01
 """What a session may cost at most, as a share of the run without the proxy."""
 LONG_IN_CI = ("claude", "codex")
