@@ -33,7 +33,7 @@ from typing import Any
 
 import uvicorn
 
-from callstack_proxy.management.mount import build_management
+from callstack_proxy.management.mount import DOORS
 from llm_test_provider import ReceivedRequest, ScriptedCall, ScriptedProvider, call
 from llm_test_provider import ScriptedAnswer as Scripted
 from llm_test_provider.server import HttpRequest
@@ -187,7 +187,7 @@ class RunningProxy:
         loop, left = asyncio.get_running_loop(), asyncio.Event()
         self._leave = lambda: loop.call_soon_threadsafe(left.set)
         settings = uvicorn.Config(
-            build_app(self.config, build_mounted=build_management),
+            build_app(self.config, doors=DOORS),
             host="127.0.0.1",
             port=self.port,
             http="httptools",

@@ -1,11 +1,13 @@
-"""`/stack` and `/console` as a proxy mounts them: `build_app(config, build_mounted=build_management)`."""
+"""All that stands beside the way of a request, as a proxy is given it: `build_app(config, doors=DOORS)`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from callstack_proxy.management.compress_api import CompressApi
+from callstack_proxy.management.telemetry import open_tracer, write_events
 from proxy.core.ledger import LedgerEvent
-from proxy.server import Mounted, RunningApp
+from proxy.server import Doors, Mounted, RenderMetrics, RunningApp
 
 
 def build_management(app: RunningApp) -> Mounted:
@@ -51,3 +53,12 @@ def build_management(app: RunningApp) -> Mounted:
     sessions = Sessions(services.secret, app.operator_token, by_key, app.hash_of_key, by_front)
     sessions.ended = EndedSessions(config.data / "ended_sessions.json")
     return Mounted(build_api(context), build_console(context, sessions, memory))
+
+
+def load_metrics_page() -> RenderMetrics:
+    from callstack_proxy.management.telemetry.prometheus import render_metrics  # the library takes 25 ms and 3 MB
+
+    return render_metrics
+
+
+DOORS = Doors(build_management, CompressApi, load_metrics_page, open_tracer, write_events)

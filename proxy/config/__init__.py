@@ -8,6 +8,7 @@ from proxy.config.sections import (
     FrontSettings,
     Mode,
     NetworkSettings,
+    OtelSettings,
     SubagentSettings,
     SummarySettings,
     Switch,

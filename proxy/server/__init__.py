@@ -2,4 +2,4 @@
 
 from proxy.server.app import build_app
 from proxy.server.runner import ServerHooks, base_url, bind, serve
-from proxy.server.running_app import BuildMounted, Mounted, RunningApp
+from proxy.server.running_app import Doors, Mounted, RenderMetrics, RunningApp

@@ -70,7 +70,6 @@ from proxy.exchange import (
 )
 from proxy.operator_token import proof_of
 from proxy.server.body_room import BodyRoom
-from proxy.server.compress_api import CompressApi, is_compress_request
 from proxy.server.compressed_requests import decompress_request, refuse_unread_coding
 from proxy.server.front import TrustedFront
 from proxy.server.guard import RequestGuard, log_refusal
@@ -79,11 +78,11 @@ from proxy.server.other_apis import other_api_of, refuse_other_api
 from proxy.server.peer_user import Peer, user_of_peer
 from proxy.server.replica_news import ReplicaNews
 from proxy.server.runner import OTHER_USER_KEY
-from proxy.server.running_app import BuildMounted, Mounted, RunningApp
+from proxy.server.running_app import BuildMounted, Doors, Endpoints, Mounted, RenderMetrics, RunningApp
 from proxy.server.upstream_loop import new_hop
-from proxy.store import ConversationCache, Health, Store
+from proxy.store import ConversationCache, Store
 from proxy.store.sql import open_store
-from proxy.telemetry import EventBus, EventFileWriter, Metrics, health_view, open_tracer
+from proxy.telemetry import EventBus, Metrics, health_view
 from proxy.upstream import ContextWindows, RawHeaders, Routes
 
 log = logging.getLogger(__name__)
@@ -137,15 +136,17 @@ def _is_console(path: str) -> bool:
     return f"{path}/".startswith("/console/")
 
 
-def build_app(config: Config, *, operator_token: str = "", build_mounted: BuildMounted | None = None) -> App:
-    """`build_mounted` makes what answers `/stack` and `/console`; without it they are not found."""
-    return App(config, operator_token, build_mounted)
+NO_DOORS = Doors()
+
+
+def build_app(config: Config, *, operator_token: str = "", doors: Doors = NO_DOORS) -> App:
+    return App(config, operator_token, doors)
 
 
 class App:
     """The ASGI application. `draining` is set when no new request should come."""
 
-    def __init__(self, config: Config, operator_token: str, build_mounted: BuildMounted | None = None) -> None:
+    def __init__(self, config: Config, operator_token: str, doors: Doors = NO_DOORS) -> None:
         self.config = config
         self.draining = False
         self._started_at = 0
@@ -155,14 +156,14 @@ class App:
         hop = new_hop()
         self._routes = Routes(config, via=hop)
         self._services: dict[str, Services] = {}
-        self._compress_api: CompressApi
+        self._endpoints: Endpoints | None = None
         self._tenancy: TenantResolver | None = None
         self._key_ring = KeyRing(config.keys_path)
         keyed = any(upstream.key is not None for upstream in config.upstreams.values())
         self._guards_keys = config.tenancy == "single" and config.key_access == "own" and keyed
         self._user_limits = WatchedUserLimits(config.users_path)
         self._front = TrustedFront(config.front) if config.tenancy == "header" else None
-        self._build_mounted = build_mounted
+        self._doors = doors
         self._running: RunningApp
         self._mounted_task: asyncio.Task[Mounted] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -170,9 +171,8 @@ class App:
         self.event_bus = EventBus()
         self.deferred_tasks = DeferredTasks()
         self._cached_count: Callable[[], int] = lambda: 0
-        if config.otel.endpoint:
-            settings, count = config.otel, self.metrics.count_spans
-            self.event_bus.tracer = open_tracer(settings.endpoint, titles=settings.titles, count_exported=count)
+        if config.otel.endpoint and doors.open_tracer is not None:
+            self.event_bus.tracer = doors.open_tracer(config.otel, self.metrics.count_spans)
         self._budgets = BudgetChecks(self._store, now_ms)
         self._metering = Metering(config, self._store, self._budgets, self.deferred_tasks.run_pending)
         room = max(config.bodies_limit_bytes, config.body_limit_bytes)
@@ -222,7 +222,8 @@ class App:
         process = self._build_app_services(secret, live, conversations, flights)
         await load_plans(self._store, process.accountant.plans, self._started_at)
         self._services = {dialect.name: build_services(process, dialect) for dialect in DIALECTS.values()}
-        self._compress_api = CompressApi(process)
+        if self._doors.build_endpoints is not None:
+            self._endpoints = self._doors.build_endpoints(process)
         self._tenancy = TenantResolver(self.config.tenancy, self._key_ring, secret, self.config.front)
         self._running = RunningApp(
             services=process,
@@ -243,7 +244,8 @@ class App:
         lasting += [process.summarizer.run()] if process.summarizer else []
         lasting += [process.cache_keep_alive.run()] if process.cache_keep_alive else []
         lasting += [process.frame_embedder.run()] if process.frame_embedder else []
-        lasting += [EventFileWriter(self.event_bus, self.config.data).run()] if self.config.events_file else []
+        if self.config.events_file and self._doors.write_events is not None:
+            lasting += [self._doors.write_events(self.event_bus, self.config.data)]
         self._tasks = [asyncio.create_task(work) for work in lasting]
 
     def _build_app_services(
@@ -455,15 +457,15 @@ class App:
         looks = method in ("GET", "HEAD")
         if path == "/health" and looks:
             await self._send_health(scope, reply, body=method == "GET")
-        elif path == "/metrics" and looks:
-            await self._send_metrics(scope, reply)
+        elif path == "/metrics" and looks and self._doors.load_metrics_page is not None:
+            await self._send_metrics(scope, reply, self._doors.load_metrics_page)
         elif path == "/" and looks:
             await _send_response(reply, 200, b"text/plain", GREETING, body=method == "GET")
         elif path == "/":
             return False
         elif not _is_console(path) and not self._may_manage(scope):
             await self._send_refusal(_new_request_id(), reply, Unauthorized(_OTHER_USER_WORDS))
-        elif self._build_mounted is None:
+        elif self._doors.build_mounted is None:
             await self._send_refusal(
                 _new_request_id(),
                 reply,
@@ -471,7 +473,7 @@ class App:
             )
         else:
             self.deferred_tasks.run_pending()  # a view shows what the requests before it have left to be booked
-            mounted = await self._mounted(self._build_mounted)
+            mounted = await self._mounted(self._doors.build_mounted)
             management = mounted.console if _is_console(path) else mounted.stack
             await management(scope, receive, self._with_logged_refusals(send, signs_in=_is_console(path)))
         return True
@@ -505,7 +507,7 @@ class App:
             named = [*named, (b"x-stack-proof", proof.encode())]
         await _send_response(reply, status, b"application/json", msgspec.json.encode(told), *named, body=body)
 
-    async def _send_metrics(self, scope: Scope, reply: AsgiReply) -> None:
+    async def _send_metrics(self, scope: Scope, reply: AsgiReply, load_page: Callable[[], RenderMetrics]) -> None:
         """For operators only, because the figures cover all tenants."""
         try:
             if not (
@@ -515,9 +517,9 @@ class App:
         except ProxyError as error:
             await self._send_refusal(_new_request_id(), reply, error)
             return
-        exposed = await asyncio.to_thread(_load_metrics_renderer)
+        render = await asyncio.to_thread(load_page)
         self.deferred_tasks.run_pending()  # the figures have every request that is answered
-        kind, page = exposed(self.metrics, self._store.health(), self._cached_count(), self._started_at)
+        kind, page = render(self.metrics, self._store.health(), self._cached_count(), self._started_at)
         await _send_response(reply, 200, kind, page, body=scope["method"] == "GET")
 
     def _with_logged_refusals(self, send: Send, *, signs_in: bool) -> Send:
@@ -581,8 +583,8 @@ class App:
         )
 
     async def _dispatch(self, path: str, client_request: ClientRequest, reply: Reply) -> None:
-        if is_compress_request(client_request.method, client_request.path):
-            await self._compress_api.handle(client_request, reply)
+        if self._endpoints is not None and self._endpoints.answers(client_request.method, client_request.path):
+            await self._endpoints.handle(client_request, reply)
             return
         dialect = dialect_at(path)
         if dialect is not None and client_request.method == "POST":
@@ -610,12 +612,6 @@ def _asking_for_plain(headers: RawHeaders) -> RawHeaders:
 
 def _new_request_id() -> str:
     return "r" + secrets.token_hex(10)
-
-
-def _load_metrics_renderer() -> Callable[[Metrics, Health, int, int], tuple[bytes, bytes]]:
-    from proxy.telemetry.prometheus import render_metrics  # the library is loaded at the first /metrics
-
-    return render_metrics
 
 
 async def _model_of(body: bytes) -> str | None:

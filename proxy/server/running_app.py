@@ -1,16 +1,20 @@
-"""What the application lends to what is mounted on it. `/stack` and `/console` are for people and for other programs;
-the server knows of them only what `build_app` is given."""
+"""What the application lends to what stands beside the way of a request, and what it is given of that. `/stack`,
+`/console`, `/metrics` and the like are for people and for other programs; the server knows of them only its `Doors`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from starlette.types import ASGIApp
 
 from proxy.auth import Headers, Tenant
-from proxy.exchange import AppServices
+from proxy.config import OtelSettings
+from proxy.exchange import AppServices, ClientRequest, Reply
+from proxy.store import Health
+from proxy.telemetry import EventBus, Metrics, Tracer
 from proxy.upstream import LearnedTrait
 
 
@@ -39,5 +43,32 @@ class Mounted(NamedTuple):
     console: ASGIApp
 
 
+class Endpoints(Protocol):
+    """Answers some requests of clients itself, which then go to no upstream."""
+
+    def answers(self, method: str, path: str) -> bool: ...
+
+    async def handle(self, asked: ClientRequest, reply: Reply) -> None:
+        """Raises ProxyError before it has begun to answer."""
+
+
 BuildMounted = Callable[[RunningApp], Mounted]
 """Called in a thread when the first request below one of the two comes."""
+RenderMetrics = Callable[[Metrics, Health, int, int], tuple[bytes, bytes]]
+"""The content type of `/metrics` and its page, from the figures, the state of the store, the number of conversations in
+memory, and the start in ms since the epoch."""
+
+
+@dataclass(frozen=True)
+class Doors:
+    """What `build_app` is given of what stands beside the way of a request. What is left out is not found."""
+
+    build_mounted: BuildMounted | None = None
+    build_endpoints: Callable[[AppServices], Endpoints] | None = None
+    """Called once, when the services are built."""
+    load_metrics_page: Callable[[], RenderMetrics] | None = None
+    """Called in a thread at each `GET /metrics`."""
+    open_tracer: Callable[[OtelSettings, Callable[[str, int], None]], Tracer] | None = None
+    """Called where `otel.endpoint` is set, with what counts spans by their outcome. Raises InvalidConfiguration."""
+    write_events: Callable[[EventBus, Path], Coroutine[None, None, None]] | None = None
+    """Writes events below a folder until it is cancelled. Called where `events_file` is set."""

@@ -1,10 +1,7 @@
-"""Metrics and their Prometheus page, events and the event bus, traces, and the format of log fields."""
+"""Metrics, events and the event bus, what traces them, and the format of log fields."""
 
-from proxy.telemetry.event_bus import EventBus, EventListener, NumberedEvent
-from proxy.telemetry.event_log import EventFileWriter
+from proxy.telemetry.event_bus import EventBus, EventListener, NumberedEvent, Tracer
 from proxy.telemetry.events import ProxyEvent
 from proxy.telemetry.health import Health, health_view
 from proxy.telemetry.log_fields import MAX_FIELD_CHARS, LogFields, log_field, truncate_field
-from proxy.telemetry.metrics import OTHER_LABEL, Metrics
-from proxy.telemetry.spans import AttributeValue, Span, frame_span, request_span, tool_span
-from proxy.telemetry.tracer import open_tracer
+from proxy.telemetry.metrics import MAX_BYPASS_SHARE, OTHER_LABEL, Histogram, Metrics, ModelTotals

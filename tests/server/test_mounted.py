@@ -8,11 +8,13 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Message, Scope
 
 from proxy.config import load_config
-from proxy.server import BuildMounted, Mounted, RunningApp, build_app
+from proxy.server import Doors, Mounted, RunningApp, build_app
+from proxy.server.running_app import BuildMounted
 
 
 async def answers(data: Path, build: BuildMounted | None, *paths: str) -> list[tuple[int, bytes]]:
-    app = build_app(load_config({"upstream": "http://127.0.0.1:9", "data": str(data)}), build_mounted=build)
+    settings = load_config({"upstream": "http://127.0.0.1:9", "data": str(data)})
+    app = build_app(settings, doors=Doors(build_mounted=build))
     await app.start()
     found = []
     for path in paths:

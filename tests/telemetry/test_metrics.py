@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from callstack_proxy.management.telemetry.prometheus import render_metrics
 from proxy.accounting import GateDecision, Receipt, RequestOutcome
 from proxy.accounting.prompt_cache import CacheUse
 from proxy.core.ledger.messages import Usage
 from proxy.store.interface import Health
 from proxy.telemetry.metrics import MAX_LABEL_CHARS, MAX_LABEL_NAMES, OTHER_LABEL, RECENT_WINDOW_S, SLOT_S, Metrics
-from proxy.telemetry.prometheus import render_metrics
 from tests.pace import slowness
 
 OPERATION = Path(__file__).parents[2] / "docs" / "operation.md"

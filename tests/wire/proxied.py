@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 
 import uvicorn
 
-from callstack_proxy.management.mount import build_management
+from callstack_proxy.management.mount import DOORS
 from proxy.config.sources import load_config
 from proxy.server.app import App, build_app
 from proxy.server.runner import _protocol_class, bind
@@ -49,7 +49,7 @@ class ServedProxy:
         flags = {"upstream": upstream} | usual | settings
         config = load_config({key.replace("__", "."): value for key, value in flags.items()})
         self.data = config.data
-        self.app: App = build_app(config, operator_token=TOKEN, build_mounted=build_management)
+        self.app: App = build_app(config, operator_token=TOKEN, doors=DOORS)
         self._listener = bind(config.host, config.port)
         self.port: int = self._listener.getsockname()[1]
         self._server = ListeningServer(

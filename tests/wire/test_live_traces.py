@@ -192,7 +192,11 @@ def test_a_receiver_that_is_away_costs_spans_and_no_request(
 ) -> None:
 
     def ours() -> list[str]:
-        return [line.getMessage() for line in journal.records if line.name.startswith("proxy.telemetry")]
+        return [
+            line.getMessage()
+            for line in journal.records
+            if line.name.startswith("callstack_proxy.management.telemetry")
+        ]
 
     receiver.status = 400  # an answer that the SDK does not repeat
     proxy = start(otel={"endpoint": receiver.url})

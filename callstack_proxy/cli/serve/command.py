@@ -34,7 +34,7 @@ from callstack_proxy.cli.context import (
 from callstack_proxy.cli.output import print_line
 from callstack_proxy.cli.serve.log_output import BufferedStreamHandler, configure_logging
 from callstack_proxy.cli.serve.workers import Worker, Workers, worker_from
-from callstack_proxy.management.mount import build_management
+from callstack_proxy.management.mount import DOORS
 from proxy.config import Config, Mode
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server import ServerHooks, base_url, bind, build_app
@@ -105,7 +105,7 @@ def _serve(settings: Config, agents: Path | None, configuration: str = "", worke
 
 
 def _serve_as_worker(settings: Config, log_handler: BufferedStreamHandler, worker: Worker) -> None:
-    app = build_app(settings, operator_token=worker.token, build_mounted=build_management)
+    app = build_app(settings, operator_token=worker.token, doors=DOORS)
     app.metrics.dropped_log_lines = lambda: log_handler.dropped_lines
     worker.end_with_parent()
 
@@ -118,7 +118,7 @@ def _serve_as_worker(settings: Config, log_handler: BufferedStreamHandler, worke
 
 def _serve_alone(settings: Config, log_handler: BufferedStreamHandler, agents: Path | None, configuration: str) -> None:
     token = secrets.token_urlsafe(32)
-    app = build_app(settings, operator_token=token, build_mounted=build_management)
+    app = build_app(settings, operator_token=token, doors=DOORS)
     app.metrics.dropped_log_lines = lambda: log_handler.dropped_lines
     here: list[ServerInfo] = []
 

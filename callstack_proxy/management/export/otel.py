@@ -1,4 +1,4 @@
-"""The format `otel`: the spans of `proxy.telemetry.spans` as OTLP in JSON, one batch per line.
+"""The format `otel`: the spans of `callstack_proxy.management.telemetry` as OTLP in JSON, one batch per line.
 
 Of texts only frame titles are exported. OTLP in JSON writes ids in hex and 64-bit numbers as strings.
 """
@@ -13,8 +13,8 @@ from callstack_proxy.management.export.base import LINES, ExportFormat
 from callstack_proxy.management.export.items import json_line
 from callstack_proxy.management.export.jetbox import actions_of
 from callstack_proxy.management.export.source import ExportInput
+from callstack_proxy.management.telemetry import AttributeValue, Span, frame_span, request_span, tool_span
 from proxy import __version__
-from proxy.telemetry import AttributeValue, Span, frame_span, request_span, tool_span
 
 SPANS_PER_BATCH = 256
 """Spans per line."""

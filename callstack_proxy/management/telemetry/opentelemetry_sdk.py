@@ -19,11 +19,11 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, StatusCode, TraceFlags, set_span_in_context
 
+from callstack_proxy.management.telemetry.spans import Span, request_span
+from callstack_proxy.management.telemetry.tracer import ended_frame_spans
 from proxy import __version__
 from proxy.accounting import Receipt
 from proxy.core.ledger import Ledger, LedgerEvent
-from proxy.telemetry.spans import Span, request_span
-from proxy.telemetry.tracer import ended_frame_spans
 
 log = logging.getLogger(__name__)
 

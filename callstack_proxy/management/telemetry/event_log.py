@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from proxy.telemetry.event_bus import EventBus, NumberedEvent
+from proxy.telemetry import EventBus, NumberedEvent
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +19,11 @@ MAX_FILE_BYTES = 16 << 20
 BATCH_INTERVAL_S = 0.5
 """Events within this time are written together."""
 WAIT_TIMEOUT_S = 3600.0
+
+
+async def write_events(feed: EventBus, folder: Path) -> None:
+    """Write the events of the bus into `folder` until cancelled."""
+    await EventFileWriter(feed, folder).run()
 
 
 class EventFileWriter:

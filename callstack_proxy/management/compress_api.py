@@ -65,12 +65,6 @@ T = TypeVar("T")
 _TAKEN: ContextVar[list[bytes]] = ContextVar("taken")
 
 
-def is_compress_request(method: str, path: str) -> bool:
-    if path == COMPRESS_PATH:
-        return method == "POST"
-    return path.startswith(RETRIEVE_PATH) and method in ("GET", "POST")
-
-
 class TakingUpstream(Upstream):
     """Takes the body that it is to send."""
 
@@ -109,6 +103,11 @@ class CompressApi:
         services = build_services(own, OPENAI_CHAT)
         # Only what the proxy itself decides: the model cannot call our tools.
         self._services: Services = replace(services, resolver=replace(services.resolver, has_active=False))
+
+    def answers(self, method: str, path: str) -> bool:
+        if path == COMPRESS_PATH:
+            return method == "POST"
+        return path.startswith(RETRIEVE_PATH) and method in ("GET", "POST")
 
     async def handle(self, asked: ClientRequest, reply: Reply) -> None:
         """Raises BadRequest and NotFound."""

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 
 import msgspec
 
+from callstack_proxy.management.telemetry.spans import Span, frame_span
+from proxy.config import OtelSettings
 from proxy.core.frames import (
     FINAL_STATUSES,
     PART_ORIGIN,
@@ -26,23 +28,23 @@ from proxy.core.frames import (
 )
 from proxy.core.ledger import Ledger, LedgerEvent
 from proxy.errors import InvalidConfiguration
-from proxy.telemetry.event_bus import Tracer
-from proxy.telemetry.spans import Span, frame_span
+from proxy.telemetry import Tracer
 
 BEGINNING_KINDS = frozenset({ROOTED, "planned", "replanned", "pushed", "entered", "delegated"})
 ENDING_KINDS = frozenset({"popped", "parted", "invalidated"})
 ORIGIN_BY_EVENT = {RootStarted: "root", SubagentStarted: "subagent", FrameSplit: PART_ORIGIN}
 
 
-def open_tracer(endpoint: str, *, titles: bool, count_exported: Callable[[str, int], None]) -> Tracer:
-    """`endpoint` is the receiver's base URL. Without `titles`, no word of the conversation is in a span.
-    `count_exported` is called in another thread with `sent` or `lost` and a number of spans. Raises
-    InvalidConfiguration without the extra."""
+def open_tracer(settings: OtelSettings, count_exported: Callable[[str, int], None]) -> Tracer:
+    """Without `titles`, no word of the conversation is in a span. `count_exported` is called in another thread with
+    `sent` or `lost` and a number of spans. Raises InvalidConfiguration without the extra."""
     if find_spec("opentelemetry") is None or find_spec("opentelemetry.exporter") is None:
         raise InvalidConfiguration("otel.endpoint: tracing needs a package: pip install 'callstack-proxy[otel]'")
-    from proxy.telemetry.opentelemetry_sdk import SdkTracer  # an extra, which costs 0.1 s and 15 MB
+    from callstack_proxy.management.telemetry.opentelemetry_sdk import (
+        SdkTracer,  # an extra, which costs 0.1 s and 15 MB
+    )
 
-    return SdkTracer(endpoint, titles=titles, count_exported=count_exported)
+    return SdkTracer(settings.endpoint, titles=settings.titles, count_exported=count_exported)
 
 
 def ended_frame_spans(ledger: Ledger, events: Iterable[LedgerEvent], *, titles: bool) -> Iterator[Span]:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from proxy import __version__
 from proxy.store import Health
-from proxy.telemetry.metrics import MAX_BYPASS_SHARE, Histogram, Metrics, ModelTotals
+from proxy.telemetry import MAX_BYPASS_SHARE, Histogram, Metrics, ModelTotals
 
 LabelledValues = Iterable[tuple[tuple[str, ...], float]]
 """Values of the labels, and their number."""
