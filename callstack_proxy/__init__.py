@@ -8,14 +8,7 @@ if TYPE_CHECKING:
     from callstack_proxy.session import AsyncSession, Engine, Session
     from callstack_proxy.values import Figures, Refused, Step
 
-__all__ = [
-    "AsyncSession",
-    "Engine",
-    "Figures",
-    "Refused",
-    "Session",
-    "Step",
-]
+__all__ = ["AsyncSession", "Engine", "Figures", "Refused", "Session", "Step"]
 
 _MODULES = {
     "AsyncSession": "callstack_proxy.session",

@@ -116,16 +116,7 @@ OVERVIEW = {
 }
 """What the first screen of help shows, in its order."""
 
-UNLISTED = (
-    "provider",
-    "migrate",
-    "user",
-    "statusline",
-    "hook",
-    "mcp",
-    "on",
-    "off",
-)
+UNLISTED = ("provider", "migrate", "user", "statusline", "hook", "mcp", "on", "off")
 """Commands that only docs name: for trying the proxy without a model, for teams, for other programs, and for good."""
 
 _INSPECT = ("resume", "explain", "map", "loops", "regrets", "tariffs")

@@ -18,15 +18,7 @@ import msgspec
 import typer
 from typing_extensions import TypedDict
 
-from callstack_proxy.cli.context import (
-    AsCsv,
-    AsJson,
-    ConfigFile,
-    DataDirectory,
-    one_of,
-    project_folders,
-    settings_at,
-)
+from callstack_proxy.cli.context import AsCsv, AsJson, ConfigFile, DataDirectory, one_of, project_folders, settings_at
 from callstack_proxy.cli.output import (
     align_columns,
     one_line,

@@ -79,10 +79,7 @@ class OwnProvider:
 
 def from_environment(around: Surroundings, openai: str = OPENAI) -> OwnProvider:
     """By the usual variables; `openai` is asked where they are not set."""
-    return OwnProvider(
-        around.variable(OPENAI_VARIABLES) or openai,
-        around.variable(ANTHROPIC_VARIABLES) or ANTHROPIC,
-    )
+    return OwnProvider(around.variable(OPENAI_VARIABLES) or openai, around.variable(ANTHROPIC_VARIABLES) or ANTHROPIC)
 
 
 def claude(around: Surroundings) -> OwnProvider:

@@ -34,12 +34,7 @@ from callstack_proxy.management.views import (
 )
 from proxy.core.context import with_open_frame_artifacts
 from proxy.core.filemap import DEFAULT_MAP_TOKENS
-from proxy.core.tools import (
-    DEFAULT_PREVIEW_CHARACTERS,
-    MAX_PREVIEW_CHARACTERS,
-    CompactionState,
-    compaction_state_of,
-)
+from proxy.core.tools import DEFAULT_PREVIEW_CHARACTERS, MAX_PREVIEW_CHARACTERS, CompactionState, compaction_state_of
 from proxy.store import find_by_id
 
 router = APIRouter()

@@ -12,16 +12,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from callstack_proxy.management.api import (
-    autonomy,
-    branches,
-    contexts,
-    history,
-    messages,
-    proof,
-    subagents,
-    usage,
-)
+from callstack_proxy.management.api import autonomy, branches, contexts, history, messages, proof, subagents, usage
 from callstack_proxy.management.api.base import (
     ERROR_RESPONSES,
     NOT_FOUND_RESPONSE,

@@ -59,8 +59,7 @@ async def list_subagents(
 
 @router.get("/subagents/stats", response_model=SubagentStats)
 async def show_stats(
-    caller: CurrentCaller,
-    show_active: Annotated[bool, Query(description="With those at work")] = True,
+    caller: CurrentCaller, show_active: Annotated[bool, Query(description="With those at work")] = True
 ) -> Response:
     """How many were detected, got a frame, were too short for one, and how they ended; in percent too."""
     tracked = await subagents.tracked_subagents(caller.context.store, caller.scope, _tracking_input(caller))
@@ -78,9 +77,7 @@ async def count_anew(caller: CurrentCaller) -> Response:
 def _tracking_input(caller: Caller) -> TrackingInput:
     in_flight = caller.context.inbox.in_flight
     return TrackingInput(
-        caller.context.live_settings.subagent,
-        now_ms(),
-        lambda *owner: bool(in_flight.in_conversation(*owner)),
+        caller.context.live_settings.subagent, now_ms(), lambda *owner: bool(in_flight.in_conversation(*owner))
     )
 
 

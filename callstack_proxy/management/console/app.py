@@ -17,8 +17,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callstack_proxy.management.api import ApiContext, LimitsMiddleware, RequestRateLimiter
@@ -34,15 +33,8 @@ from callstack_proxy.management.console import (
     running,
 )
 from callstack_proxy.management.console.page_memory import PageMemory
-from callstack_proxy.management.console.rendering import (
-    STATIC_FILES,
-    STATIC_PATH,
-    Visitor,
-    read_form,
-    render,
-    static_digests,
-    visitor_of,
-)
+from callstack_proxy.management.console.parts import static_files
+from callstack_proxy.management.console.rendering import Visitor, read_form, render, visitor_of
 from callstack_proxy.management.console.sessions import Sessions
 from callstack_proxy.management.console.store_trouble import LOST_FORM_WORDS, agents_meanwhile, slow_words, unread_words
 from proxy.auth import Tenant
@@ -71,7 +63,7 @@ def build_console(context: ApiContext, sessions: Sessions, memory: PageMemory) -
     routes = [
         Route("/console/sign-in", _sign_in, methods=["GET", "POST"]),
         Route("/console/sign-out", _sign_out, methods=["POST"]),
-        Mount("/console/static", StaticFiles(directory=STATIC_FILES)),
+        *static_files.ROUTES,
         *overview_page.ROUTES,
         *conversation_list_page.ROUTES,
         *conversation_page.ROUTES,
@@ -114,7 +106,7 @@ class _ConsoleAccess:
                 headers = MutableHeaders(scope=message)
                 for name, value in SECURITY_HEADERS.items():
                     headers[name] = value
-                headers["cache-control"] = _cache_control(scope)
+                headers.setdefault("cache-control", "no-store")
             await send(message)
 
         request = Request(scope)
@@ -145,7 +137,7 @@ class _ConsoleAccess:
         code = request.query_params.get("code", "")
         if code:
             return self._open_with_code(request, code)
-        is_open = request.url.path.startswith("/console/static/") or request.url.path == "/console/sign-in"
+        is_open = request.url.path.startswith(static_files.STATIC_PATH) or request.url.path == "/console/sign-in"
         if is_open or visitor.tenant is not None:
             return None
         return _sign_in_page(request, "", status=401)
@@ -157,17 +149,6 @@ class _ConsoleAccess:
             return _sign_in_page(request, str(error), status=401)
         rest = [(name, value) for name, value in request.query_params.multi_items() if name != "code"]
         return _with_cookie(request, tenant_cookie=self._sessions.cookie_of(tenant), query=urlencode(rest))
-
-
-def _cache_control(scope: Scope) -> str:
-    """A file whose address names its content is never asked for again; without that a page would wait for its style
-    sheets each time."""
-    path, digest = scope["path"], scope["query_string"].decode("latin-1")
-    if not path.startswith(STATIC_PATH):
-        return "no-store"
-    # While a new version comes in, one replica is asked for the files of another: its own are not those of the address.
-    is_named = digest and digest == static_digests().get(path.removeprefix(STATIC_PATH))
-    return "max-age=31536000, immutable" if is_named else "no-cache"
 
 
 def cookie_name(request: Request) -> str:

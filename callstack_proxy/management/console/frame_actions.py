@@ -204,11 +204,7 @@ async def set_mode(request: Request) -> Response:
 
 
 ROUTES = [
-    Route(
-        "/console/frames/{frame}/{action}",
-        change_frame,
-        methods=["POST"],
-    ),
+    Route("/console/frames/{frame}/{action}", change_frame, methods=["POST"]),
     Route("/console/conversations/{conversation}/say", say, methods=["POST"]),
     Route("/console/conversations/{conversation}/messages/{message}/take-back", take_back, methods=["POST"]),
     Route("/console/conversations/{conversation}/stop", stop, methods=["POST"]),

@@ -156,7 +156,4 @@ def _entry_text(entry: FrameLogItem) -> str:
     return f"{entry['text']}{calls}{results}"
 
 
-ROUTES = [
-    Route("/console/frames/{frame}", show),
-    Route("/console/frames/{frame}/log/{number:int}", show_entry),
-]
+ROUTES = [Route("/console/frames/{frame}", show), Route("/console/frames/{frame}/log/{number:int}", show_entry)]

@@ -6,8 +6,6 @@ import hmac
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -18,6 +16,7 @@ from starlette.responses import Response
 
 from callstack_proxy.management.api import ApiContext
 from callstack_proxy.management.console.page_memory import PageMemory
+from callstack_proxy.management.console.parts.static_files import static_address
 from callstack_proxy.management.reports import outcome_meaning, shown_key
 from callstack_proxy.management.views import BROKEN_OFF, LENGTH_REASONS
 from proxy import __version__
@@ -26,8 +25,6 @@ from proxy.core.text import dollar_decimals
 from proxy.errors import Forbidden
 
 TEMPLATES = Path(__file__).with_name("templates")
-STATIC_FILES = Path(__file__).with_name("static")
-STATIC_PATH = "/console/static/"
 MAX_FORM_FIELDS = 50
 
 
@@ -77,18 +74,6 @@ def render(request: Request, template: str, *, status: int = 200, **values: obje
         status,
         media_type="text/html; charset=utf-8",
     )
-
-
-def static_address(name: str) -> str:
-    """The address of a file of `static`, with the beginning of the digest of what is in it."""
-    return f"{STATIC_PATH}{name}?{static_digests()[name]}"
-
-
-@cache
-def static_digests() -> Mapping[str, str]:
-    """The digests in the addresses of the files of `static`, by name."""
-    files = [path for path in STATIC_FILES.rglob("*") if path.is_file()]
-    return {path.relative_to(STATIC_FILES).as_posix(): sha256(path.read_bytes()).hexdigest()[:12] for path in files}
 
 
 def render_text(request: Request, template: str, **values: object) -> str:
@@ -181,11 +166,7 @@ STATUS_WORDS = {
 """The statuses of requests from the user's side; docs/console.md has the same table."""
 
 
-FRAME_STATUS_WORDS = {
-    "in_progress": "in progress",
-    "completed": "done",
-    "invalidated": "given up",
-}
+FRAME_STATUS_WORDS = {"in_progress": "in progress", "completed": "done", "invalidated": "given up"}
 
 
 def status_words(status: str, reason: str = "") -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import re
 import time
@@ -131,6 +133,38 @@ def test_a_page_waits_for_no_style_sheet_that_the_browser_has(build: Building) -
     assert person.get(address).header("cache-control") == "max-age=31536000, immutable"
     for other in ("", "?0123456789ab"):  # the second is of another version's file
         assert person.get(address.partition("?")[0] + other).header("cache-control") == "no-cache"
+
+
+def test_scripts_and_styles_come_compressed_to_who_takes_gzip(build: Building) -> None:
+    person = build().operator()
+    page = person.get("/console", **{"accept-encoding": "gzip"})
+    addresses = re.findall(r'"(/console/static/[^"]+)"', page.body.decode())
+    gzipped = {address: person.get(address, **{"accept-encoding": "br, gzip;q=0.5"}) for address in addresses}
+
+    assert page.header("content-encoding") == "", "a page holds the token of the forms beside the words of others"
+    assert len(gzipped) >= 6
+    assert sum(len(each.body) for each in gzipped.values()) < 60_000
+    for address, packed in gzipped.items():
+        plain = person.get(address, **{"accept-encoding": "br, gzip;q=0"})
+        assert (packed.header("content-encoding"), plain.header("content-encoding")) == ("gzip", "")
+        assert gzip.decompress(packed.body) == plain.body
+        assert packed.header("content-type") == plain.header("content-type") != ""
+        assert packed.header("vary") == plain.header("vary") == "accept-encoding"
+        assert packed.header("etag") != plain.header("etag")
+        assert hashlib.sha256(plain.body).hexdigest().startswith(address.partition("?")[2])
+
+
+def test_a_file_that_the_browser_has_is_not_sent_again(build: Building) -> None:
+    person = build().operator()
+    sent = person.get("/console/static/console.css", **{"accept-encoding": "gzip"})
+
+    again = person.get(
+        "/console/static/console.css", **{"accept-encoding": "gzip", "if-none-match": sent.header("etag")}
+    )
+    other = person.get("/console/static/console.css", **{"if-none-match": sent.header("etag")})
+
+    assert (again.status, again.body, other.status) == (304, b"", 200)
+    assert person.get("/console/static/none.css").status == 404
 
 
 def test_signing_out_ends_the_session_here(build: Building) -> None:
