@@ -913,7 +913,8 @@ def _content_of(message: Json) -> str:
 
 
 def _stored(evidence: Evidence, awake: Sequence[Round], kept: Mapping[str, frozenset[str]]) -> Iterator[str]:
-    """L3: what the client sent anew, and everything on a line that is not ours, is stored byte for byte."""
+    """L3: what the client sent anew, and everything on a line that is not ours, is stored byte for byte. Without a tool
+    of ours the line is the client's own, in which several stored rounds may be one message."""
     for each in awake:
         stored = kept.get(each.asked.conversation, frozenset())
         client = Body.read(each.asked.body)
@@ -928,5 +929,6 @@ def _stored(evidence: Evidence, awake: Sequence[Round], kept: Mapping[str, froze
             bound = evidence.bound(each.body.model) and message["role"] == "assistant"
             less = (bound and _among(message, stored)) or _as_kept(message, stored, client)
             less = less or _less_calls_inside(message, stored)
+            less = less or (each.body.tools == client.tools and written in client.written)
             if not ours and written not in stored and not less:
                 yield f"request {each.asked.number}, L3: on the line and not stored: {written[:80]}"

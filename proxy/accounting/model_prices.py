@@ -103,11 +103,9 @@ class Tariffs:
         """What a model has without the configuration, and the length of its name in the built-in rows, 0 for none."""
         listed, length = _longest_match(self.built_in.exact, (name,))
         newer = _longest_match(self._updated, (name,))[0]
-        base = listed or _longest_match(self.built_in.family, (name,))[0] or self._default_of(model)
+        of_family = _longest_match(self.built_in.family, (name,))[0]
+        base = listed or of_family or self._defaults.get(family_of(model), self.default)
         return base if newer is None else _with_new_prices(base, newer), length
-
-    def _default_of(self, model: str) -> Tariff:
-        return self._defaults.get(family_of(model), self.default)
 
     def all_tariffs(self) -> tuple[Tariff, ...]:
         """Every row as its first name gets it, the configured ones first, then those that stand for families, the

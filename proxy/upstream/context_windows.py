@@ -59,6 +59,10 @@ class ContextWindow(msgspec.Struct, frozen=True):
         """Whether a request may be trimmed to fit it."""
         return self.source != "assumed"
 
+    def holds(self, prompt_tokens: int) -> bool:
+        """Whether a prompt need not be trimmed."""
+        return not self.is_binding or prompt_tokens <= self.limit
+
     @property
     def known_tokens(self) -> int:
         """`tokens` if binding, else 0."""

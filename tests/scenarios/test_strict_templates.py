@@ -1,12 +1,13 @@
 """Models whose chat template wants user and assistant to alternate, and caps on the number of tools."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from llm_test_provider import ScriptedProvider
-from tests.harness import Conversation, Stage, bash, does, pop, push
+from llm_test_provider import Model, ScriptedProvider
+from tests.harness import Conversation, Stage, bash, does, pop, push, recall
 from tests.scenarios.speaking import beside
 
 OUTPUT = "x = 1 # a line of a file\n" * 1300
@@ -129,4 +130,55 @@ def test_a_client_that_adds_tools_later_gets_fewer_of_ours(stage: Stage, provide
         answer = chat.says("And now?")
 
         assert offered(provider) == (theirs + ours, ours)
-        assert answer.stack_status == "full"
+        assert answer.stack_status == ("full" if ours else "full; form=bare")
+
+
+def folded(chat: Conversation, provider: ScriptedProvider) -> None:
+    """A conversation of which most outputs have left."""
+    works_long(chat, provider)
+    assert whole_outputs(provider) < 10
+
+
+def whole_outputs(provider: ScriptedProvider) -> int:
+    return json.dumps(provider.received[-1].messages).count(json.dumps(OUTPUT)[1:-1])
+
+
+@pytest.mark.rows("X-29")
+def test_where_no_tool_of_ours_fits_any_more_all_that_was_folded_is_back(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    """Once one fits again, it leaves again."""
+    chat = stage.chat(tools=("bash",))
+    folded(chat, provider)
+
+    for theirs, status, outputs in ((128, "full; form=bare", 10), (128, "full; form=bare", 10), (100, "full", 0)):
+        stage.excuse()
+        chat.tools = ("bash", *many(theirs - 1))
+        provider.will(does(text="Hello."))
+
+        assert chat.says("And now?").stack_status == status
+        assert whole_outputs(provider) == outputs
+        assert ("stack_recall" in provider.received[-1].raw.decode()) is (status == "full")
+
+
+@pytest.mark.rows("X-29")
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("provider", [{"models": [Model("gpt-x", window=60_000)]}], indirect=True)
+def test_what_only_fits_folded_stays_folded_and_a_ref_is_answered_without_the_tool(
+    stage: Stage, provider: ScriptedProvider, known: bool
+) -> None:
+    """The window is known, or its provider tells of it by refusing what was unfolded."""
+    row = {"tariffs__own__names": "gpt-x", "tariffs__own__window": 60_000} if known else {}
+    chat = stage.chat(stage.proxy(**row), model="gpt-x", tools=("bash",))
+    folded(chat, provider)
+
+    ref = re.findall(r'stack_recall\(ref=\\"(\w+)', json.dumps(provider.received[-1].messages))[0]
+
+    stage.excuse()
+    chat.tools = ("bash", *many(127))
+    provider.will(does(text="Hello."), does(recall(ref)), does(text="There it is."))
+
+    assert chat.says("And now?").stack_status == "full"
+    assert chat.says("And then?").text == "There it is."
+    assert offered(provider) == (128, 0)
+    assert whole_outputs(provider) < 10

@@ -35,6 +35,7 @@ from proxy.exchange.rounds.client_request import ClientRequest, Services
 from proxy.exchange.rounds.form_ladder import FormLadder, Refusal
 from proxy.exchange.rounds.shorten_request import quotes_of, shortened_prompt_tokens
 from proxy.exchange.thread.bound_reasoning import binds_reasoning, must_open_with_reasoning, newest_assistant_entry
+from proxy.exchange.thread.context_policy import NO_TOOLS
 from proxy.exchange.thread.quoted_history import QuoteFinder
 from proxy.exchange.turn import Turn
 from proxy.upstream import ContextWindow, RequestForm, Route
@@ -102,7 +103,7 @@ class ContextFitter:
         if unpaired_calls(context.messages):
             raise ContextRejected("a call on the line has no result", code="law_pairing")
         tokens = self.request_tokens(turn, context)
-        if not window.is_binding or tokens <= window.limit:
+        if window.holds(tokens):
             return context
         if turn.form is RequestForm.BARE or (is_first and self.request.tokens <= window.limit):
             # A bare form has nothing that can leave here. Else the client's body fits, and bypassing is no loss, but
@@ -178,16 +179,21 @@ class ContextFitter:
         return await self.shorten_below(turn, context, self.request_tokens(turn, context))
 
     async def shorten_below(self, turn: Turn, context: Context, refused_tokens: int) -> Context | None:
-        if turn.form is RequestForm.BARE:
+        if turn.form is RequestForm.BARE and not self._lacks_room_for_recall(turn):
             return None
+        left = context
+        if turn.form is RequestForm.BARE:  # what was refused unfolded goes as it was folded
+            turn.form, self._record.form = RequestForm.FULL, ""
+            left = turn.build_context()
         window, enough = self.window(), int(refused_tokens * KEPT_WINDOW_SHARE)
         room = min(enough, shortened_prompt_tokens(window)) if window.is_binding else enough
         fits = int(window.tokens * (1 - COUNT_ERROR_SHARE))
         most = fits if window.source in ("table", "named") and fits < refused_tokens else enough
         enough = min(enough, window.limit) if window.is_binding else enough
         try:
-            left = await self._truncate_outputs(turn, context, window)
-            left = await self._shorten(turn, left, enough, room) or left
+            left = await self._truncate_outputs(turn, left, window)
+            if self.request_tokens(turn, left) > enough:
+                left = await self._shorten(turn, left, enough, room) or left
             left = await self._drop_stack_results(turn, left, most) or left
         except StoreError:
             return None  # nothing may leave the context that is not on disk: pass the refusal
@@ -243,12 +249,20 @@ class ContextFitter:
                 "the tool loop opens with reasoning that no line of ours was there for", code="in_loop"
             )
         form = self.forms.learned_form()
+        holds_all = self._lacks_room_for_recall(turn) and self.window().holds(self.request.tokens)
+        if holds_all and form is not RequestForm.CLIENT:
+            form = RequestForm.BARE
         if form is RequestForm.FULL:
             return
         self._record.form = form
         if form is RequestForm.CLIENT:
             raise ContextRejected("the provider refuses every form but the client's own", code="form")
         turn.form = form
+
+    def _lacks_room_for_recall(self, turn: Turn) -> bool:
+        """Whether the client's tools are as many as the model takes: what is folded cannot be asked for."""
+        waking = turn.path_state.tree.wake_state
+        return waking is not None and waking.tools == NO_TOOLS
 
     @property
     def _binds_reasoning(self) -> bool:

@@ -124,7 +124,7 @@ class FormLadder:
         waking = turn.path_state.tree.wake_state
         if waking is None or turn.form is RequestForm.BARE:
             return "", ""
-        if turn.form is RequestForm.FULL:
+        if turn.form is RequestForm.FULL or waking.tools == NO_TOOLS:
             return waking.tools, waking.guidance
         recall = self._recall_tools if waking.tools or waking.appended else ""
         if turn.form is RequestForm.STRICT and self.client_strictness is not None:

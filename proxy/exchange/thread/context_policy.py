@@ -7,7 +7,7 @@ events; records and sends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import dropwhile, takewhile
@@ -137,13 +137,10 @@ class ContextPolicy:
 
     def decide(self, here: PolicyInput) -> PolicyDecision:
         noticed = self._provider_events(here)
-        tree = here.path_state.tree
-        for event in noticed:
-            tree = reduce(tree, event, here.now)
-        here = replace(here, path_state=replace(here.path_state, tree=tree)) if noticed else here
+        here = _after(here, noticed)
         can_recall = self.accepts_recall(here.request.model)
         acted = self._wake_or_compact(here) if can_recall else PolicyDecision(reason="no_recall")
-        if can_recall and (tree.is_awake or acted.events):
+        if can_recall and not self._stays_unfolded(here) and (here.path_state.tree.is_awake or acted.events):
             acted = self._renew_blocks(here, self._minimize_outputs(here, acted))
         before = (
             *noticed,
@@ -170,8 +167,8 @@ class ContextPolicy:
 
     def _wake_or_compact(self, here: PolicyInput) -> PolicyDecision:
         if here.path_state.tree.is_awake:
-            again = self._move_guidance_to_front(here) or self._offer_fewer_tools(here) or self._add_core_tools(here)
-            if self.reasoning.is_needed_in_loop(here):
+            again = self._move_guidance_to_front(here) or self._fit_tools_to_cap(here) or self._add_core_tools(here)
+            if self._stays_unfolded(here) or self.reasoning.is_needed_in_loop(here):
                 return PolicyDecision(again)
             done = self._plan_compaction(here, None)
             return PolicyDecision((*again, *done.events), done.decisions)
@@ -361,16 +358,22 @@ class ContextPolicy:
         most = self._tariff(here).most_tools
         return not most or len(here.request.tool_names) + tool_count(tools) <= most
 
-    def _offer_fewer_tools(self, here: PolicyInput) -> tuple[FrameEvent, ...]:
-        """Offer fewer tools for good when the client's own have become so many that ours exceed the model's cap."""
+    def _fit_tools_to_cap(self, here: PolicyInput) -> tuple[FrameEvent, ...]:
+        """Offer fewer tools for good when the client's own have become so many that ours exceed the model's cap. Where
+        that left none, ours come back once there is room."""
         # OpenAI and Azure take 128 tools, and a Claude Code with MCP servers was seen to bring 107 (2.1.330).
-        waking, most = here.path_state.tree.wake_state, self._tariff(here).most_tools
-        if waking is None or not most or waking.tools == NO_TOOLS:
+        waking = here.path_state.tree.wake_state
+        if waking is None:
             return ()
-        if self._fits_cap(here, waking.tools or next(iter(self._frame_tools(here)), self.tools_by_mode["passive"])):
+        offered = waking.tools or next(iter(self._frame_tools(here)), self.tools_by_mode["passive"])
+        lacks_room = self._tools_that_fit(here) == NO_TOOLS
+        if lacks_room if offered == NO_TOOLS else self._fits_cap(here, offered):
             return ()
         event = structs.replace(self._leading_wake_event(here), at=here.entry_id)
         return (event, *self.reasoning.drop_all(here))
+
+    def _stays_unfolded(self, here: PolicyInput) -> bool:
+        return self._tools_that_fit(here) == NO_TOOLS and self._window(here).holds(here.request.tokens)
 
     def _appended_tools(self, here: PolicyInput) -> AppendedTools | None:
         """Tools and guidance to append behind the newest message; None where the model or client does not allow it."""
@@ -492,12 +495,9 @@ class ContextPolicy:
         """With view `minimal`, shorten older results to one line each when the time is right."""
         if not uses_minimal_view(self.config, here.request.model) or self.reasoning.is_needed_in_loop(here):
             return acted
-        tree = here.path_state.tree
-        for event in acted.events:
-            tree = reduce(tree, event, here.now)
-        if not tree.is_awake or tree.provider_edited_context:
+        here = _after(here, acted.events)
+        if not here.path_state.tree.is_awake or here.path_state.tree.provider_edited_context:
             return acted
-        here = replace(here, path_state=replace(here.path_state, tree=tree))
         breaks = any(
             isinstance(event, FrameFolded | FrameUnfolded) or (isinstance(event, ThreadWoken) and not event.appended)
             for event in acted.events
@@ -521,14 +521,12 @@ class ContextPolicy:
         acted = replace(acted, events=(*acted.events, *unsent))
         if here.mode == "passive" or self.reasoning.is_needed_in_loop(here):
             return acted
-        story, tree = here.path_state, here.path_state.tree
-        for event in acted.events:
-            tree = reduce(tree, event, here.now)
+        story, cold, here = here.path_state, self._is_cold(here), _after(here, acted.events)
+        tree = here.path_state.tree
         if not tree.is_awake or tree.provider_edited_context:
             return acted
         in_front = any(isinstance(event, ThreadWoken) and not event.appended for event in acted.events)
-        frames = refreshable_frames(story, tree, cold=self._compaction_input(here, None).cold, in_front=in_front)
-        here = replace(here, path_state=replace(story, tree=tree))
+        frames = refreshable_frames(story, tree, cold=cold, in_front=in_front)
         voided = self.reasoning.drop_all(here) if frames else []
         if voided and not any(isinstance(event, FrameFolded | ReasoningRemoved) for event in acted.events):
             return acted
@@ -561,6 +559,13 @@ class ContextPolicy:
 
     def _window(self, here: PolicyInput) -> ContextWindow:
         return self.window_of(here.request.model, here.conversation)
+
+
+def _after(here: PolicyInput, events: Iterable[FrameEvent]) -> PolicyInput:
+    tree = here.path_state.tree
+    for event in events:
+        tree = reduce(tree, event, here.now)
+    return replace(here, path_state=replace(here.path_state, tree=tree))
 
 
 def context_form_for(config: Config, dialect: Dialect, request: Request) -> ContextForm:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import chain, islice, zip_longest
 
 import msgspec
@@ -270,13 +270,8 @@ def _names_to_tell(messages: Sequence[Message], previous: ParsedTrace, known: Co
     others = _words_of_calls(messages) | passing_names(messages)
     ranked = (name for name in rank_names(messages, known) if name not in others)
     numbers = _own_numbers(messages).union(filter(_is_long_number, previous.names))
-    candidates = _interleave(previous.names, ranked)
+    candidates = filter(None, chain.from_iterable(zip_longest(previous.names, ranked)))  # neither crowds out the other
     return dict.fromkeys(filter(None, (name if name in numbers else clean_name(name) for name in candidates)))
-
-
-def _interleave(earlier: Iterable[str], new: Iterable[str]) -> Iterator[str]:
-    """Alternate between two rankings, so that neither crowds out the other."""
-    return filter(None, dict.fromkeys(chain.from_iterable(zip_longest(earlier, new))))
 
 
 def _words_of_calls(messages: Iterable[Message]) -> frozenset[str]:
