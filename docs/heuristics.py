@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 from printing import Script, ledgers_after  # beside this file, which is run as a script
 
+from callstack_proxy.management.find_by_id import newest_path_state
 from callstack_proxy.replay.recording import Recording
 from callstack_proxy.replay.services import build_replay
 from proxy.config.model import Config
@@ -30,7 +31,6 @@ from proxy.core.policy.heuristics import COMBINERS, HEURISTICS, judge
 from proxy.core.policy.signals import FrameActivity, read_activity, signals_of
 from proxy.exchange.thread.context_policy import ContextPolicy
 from proxy.exchange.thread.placement import Placement
-from proxy.store.find_by_id import newest_path_state
 
 LISTED = {"wake_at_tokens": "0", "autonomy": "suggest", "suggest_in_context": "false"}
 STEPS = (1, 40, 70, 80)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from printing import Script, ledgers_after  # beside this file, which is run as a script
 
+from callstack_proxy.management.find_by_id import newest_path_state
 from callstack_proxy.replay.recording import Recording
 from callstack_proxy.replay.services import build_replay
 from proxy.config.model import Config
@@ -29,7 +30,6 @@ from proxy.core.observers.files import FileAction
 from proxy.core.observers.observe_step import ToolRoles
 from proxy.core.observers.step import steps_of
 from proxy.core.policy.loop_detection import LOOP_KINDS
-from proxy.store.find_by_id import newest_path_state
 
 EVERYTHING = {"wake_at_tokens": "0"}
 

@@ -18,11 +18,11 @@ from callstack_proxy.cli.api_client import call, conversation_path
 from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, settings_at
 from callstack_proxy.cli.output import align_columns, one_line, pluralize, print_json, print_line
 from callstack_proxy.cli.store_access import opened_store
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.operations import AutonomyView, autonomy_view
 from callstack_proxy.management.views import LoopRow, local_time, loop_rows
 from proxy.config import Config
 from proxy.core.policy import HEURISTIC_NAMES, RULE_NAMES, AutonomyLevel, ScoreCombiner, clamp_threshold
-from proxy.store import find_by_id
 
 MAX_SUGGESTIONS_SHOWN = 10
 """Suggestions of the history that are printed; `--json` has all."""

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from callstack_proxy.cli.api_client import command_of
 from callstack_proxy.cli.output import align_columns, pluralize
 from callstack_proxy.cli.store_access import opened_store
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.operations import BranchMessage, BranchRow, CheckpointRow, branches
 from callstack_proxy.management.views import local_time, path_state_of
 from proxy.config import Config
 from proxy.core.frames import PathState
 from proxy.core.ledger import Ledger
 from proxy.core.text import cut_at_word
-from proxy.store import find_by_id
 
 MAX_MESSAGE_LENGTH = 160
 """Characters of a message in a list, where the terminal is wide enough."""

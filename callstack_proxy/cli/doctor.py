@@ -34,13 +34,14 @@ from callstack_proxy.cli.context import (
 from callstack_proxy.cli.output import align_columns, pluralize, print_json, print_line
 from callstack_proxy.cli.store_access import opened_store
 from callstack_proxy.cli.tariffs import is_stale, today
+from callstack_proxy.management.find_by_id import all_conversations
 from callstack_proxy.management.reports import reason_meaning
 from callstack_proxy.management.views import ConversationRow, decode_receipt, recent_conversation_rows
 from proxy.accounting import Receipt, Tariff, TokenCounter, age_days
 from proxy.config import Config, UpstreamSettings
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.server import bind
-from proxy.store import RequestRecord, Store, all_conversations
+from proxy.store import RequestRecord, Store
 from proxy.store.database_errors import as_store_error
 from proxy.upstream import ConnectionPool, HttpUpstream, outgoing_headers, unavailable_reason
 

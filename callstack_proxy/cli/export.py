@@ -18,6 +18,7 @@ import typer
 from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, data_flag, find_running_proxy, settings_at
 from callstack_proxy.cli.output import align_columns, pluralize, print_error, print_json, print_line
 from callstack_proxy.cli.store_access import opened_store
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.export import (
     MEASURES,
     ExportFormat,
@@ -34,7 +35,6 @@ from callstack_proxy.management.export import (
 from proxy.auth import LOCAL_TENANT
 from proxy.config import Config
 from proxy.errors import BadRequest, InvalidConfiguration, NotAllowed
-from proxy.store import find_by_id
 
 DEFAULT_FORMAT = "ledger"
 """The format of who names none, as over HTTP: everything, and it comes back exactly."""

@@ -16,11 +16,12 @@ from callstack_proxy.cli.api_client import InConversation, call, command_of, con
 from callstack_proxy.cli.context import AsJson, ConfigFile, DataDirectory, one_of, settings_at
 from callstack_proxy.cli.output import escape_unsafe, pluralize, print_json, print_line
 from callstack_proxy.cli.store_access import opened_store
+from callstack_proxy.management import find_by_id
+from callstack_proxy.management.find_by_id import find_conversation
 from callstack_proxy.management.operations import EndStatus, FrameCommandView, frames
 from callstack_proxy.management.views import UnfoldView, conversation_rows_of, path_state_of
 from proxy.config import Config, Mode
 from proxy.errors import InvalidConfiguration, NotAllowed, NotFound
-from proxy.store import find_by_id, find_conversation
 
 Criteria = Annotated[str, typer.Option("--criteria", help="When it is done; default: as its title says.")]
 

@@ -28,6 +28,7 @@ from callstack_proxy.cli.output import (
     print_paged,
 )
 from callstack_proxy.cli.store_access import opened_store
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.reports import (
     TableColumn,
     decision_meaning,
@@ -76,7 +77,7 @@ from proxy.core.frames import Status
 from proxy.core.text import cut_at_word
 from proxy.core.tools import TREE_ICONS
 from proxy.errors import BadRequest
-from proxy.store import Store, find_by_id
+from proxy.store import Store
 
 MAX_CONVERSATIONS_LISTED = 10
 """Conversations listed above the newest one's tree."""

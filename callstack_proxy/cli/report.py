@@ -30,6 +30,7 @@ from callstack_proxy.cli.output import (
     print_line,
 )
 from callstack_proxy.cli.store_access import opened_store
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.reports import (
     GroupBy,
     Period,
@@ -61,7 +62,7 @@ from callstack_proxy.management.views import (
 )
 from proxy.accounting import OWN_REQUEST_STATUSES, Receipt
 from proxy.config import Config
-from proxy.store import Store, find_by_id
+from proxy.store import Store
 
 GROUPINGS: tuple[GroupBy, ...] = get_args(GroupBy)
 DEFAULT_GROUPING: GroupBy = "day"

@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from callstack_proxy.cli.output import print_note
+from callstack_proxy.management import find_by_id
 from proxy.accounting import TokenCounter
 from proxy.config import Config
 from proxy.config.runtime import LiveSettings
 from proxy.errors import InvalidConfiguration, NotFound, StoreError
-from proxy.store import ConversationCache, Store, find_by_id
+from proxy.store import ConversationCache, Store
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -24,6 +24,7 @@ from urllib.parse import parse_qs
 import msgspec
 from msgspec.structs import replace as replace_struct
 
+from callstack_proxy.management import find_by_id
 from proxy.accounting import RememberedCounts
 from proxy.config import UpstreamSettings
 from proxy.config.for_core import tool_settings
@@ -33,7 +34,6 @@ from proxy.core.tools import TOOLS, CallGroup, ToolContext, ToolError
 from proxy.dialects import OPENAI_CHAT, raw_json, replace_surrogates
 from proxy.errors import BadRequest, NotFound
 from proxy.exchange import AppServices, ClientRequest, HeldReply, Reply, Services, build_services, pipeline
-from proxy.store import find_by_id
 from proxy.upstream import Answer, AskedElsewhere, LearnedForms, RawHeaders, Routes, Upstream
 
 COMPRESS_PATH, RETRIEVE_PATH = "/v1/compress", "/v1/retrieve/"

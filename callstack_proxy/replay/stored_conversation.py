@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from callstack_proxy.management import find_by_id
 from callstack_proxy.replay.api.base import ReplayApi
 from callstack_proxy.replay.api.replay_api_list import api_of
 from callstack_proxy.replay.captures import CapturedRequest, captured_request_of, recording_of_requests
@@ -16,7 +17,7 @@ from callstack_proxy.replay.recording import ClockMode, Json, NotReplayable, Rec
 from callstack_proxy.replay.recording_formats import check_same_api
 from proxy.accounting import OWN_REQUEST_STATUSES
 from proxy.core.ledger import Ledger, response_id_of
-from proxy.store import RequestRecord, Store, find_by_id
+from proxy.store import RequestRecord, Store
 
 MAX_REQUESTS = 100_000
 """At most so many requests of a conversation are replayed, the newest."""

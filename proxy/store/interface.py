@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from proxy.core.ledger import Conversation, Ledger, LedgerItem, Message
-from proxy.errors import NotFound, StoreError
+from proxy.errors import StoreError
 
 Body = tuple[bytes, ...]
 """A request body in pieces; joined they are its bytes. A long piece (a message) is stored once, however often it is
@@ -375,48 +375,3 @@ class Store(Protocol):
 
 TenantScope = str | None
 """A tenant, or None for all of them."""
-
-CONVERSATIONS_PER_QUERY = 200
-MIN_ID_PREFIX_CHARS = 4
-"""Least length of an id prefix."""
-
-
-async def all_conversations(store: Store, scope: TenantScope) -> AsyncIterator[Conversation]:
-    """All conversations, newest start first."""
-    offset = 0
-    while page := await store.conversations(scope, CONVERSATIONS_PER_QUERY, offset):
-        for conversation in page:
-            yield conversation
-        offset += len(page)
-
-
-async def find_conversation(store: Store, scope: TenantScope, reference: str) -> Conversation:
-    """A conversation by its id or a unique prefix; the most recently active one if `reference` is empty. Raises
-    NotFound."""
-    if not reference:
-        return await _newest_conversation(store, scope)
-    found: list[Conversation] = []
-    async for conversation in all_conversations(store, scope):
-        if conversation.id == reference:
-            return conversation
-        if len(reference) >= MIN_ID_PREFIX_CHARS and conversation.id.startswith(reference):
-            found.append(conversation)
-    if len(found) == 1:
-        return found[0]
-    if len(reference) < MIN_ID_PREFIX_CHARS:
-        raise NotFound(
-            f"{quote_reference(reference)} is too short for an id: write {MIN_ID_PREFIX_CHARS} characters or more."
-        )
-    what = f"{len(found)} conversations begin with" if found else "There is no conversation"
-    raise NotFound(f"{what} {quote_reference(reference)}. `callstack tree` without an argument shows the newest ones.")
-
-
-async def _newest_conversation(store: Store, scope: TenantScope) -> Conversation:
-    for known in await store.recently_active(scope):
-        return known
-    raise NotFound("There is no conversation yet. Point a client at the proxy and send a request.")
-
-
-def quote_reference(reference: str) -> str:
-    """`reference` for a message: short, without control characters."""
-    return repr(reference if len(reference) <= 64 else f"{reference[:63]}…")

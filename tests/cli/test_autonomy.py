@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.management import find_by_id
 from proxy.core.frames.events import SuggestionMade, as_ledger_event
 from proxy.core.frames.suggestion_log import Suggestion
-from proxy.store import find_by_id
 from proxy.store.interface import LedgerRecord
 from proxy.store.sql import open_store
 from tests.cli.conftest import Shell, Stocked

@@ -8,9 +8,9 @@ import json
 import pytest
 
 from callstack_proxy.cli.autonomy import loops_text
+from callstack_proxy.management import find_by_id
 from proxy.core.frames.events import LoopDetected, as_ledger_event
 from proxy.core.frames.tree import Loop
-from proxy.store import find_by_id
 from proxy.store.interface import LedgerRecord
 from proxy.store.sql import open_store
 from tests.cli.conftest import Stocked

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from callstack_proxy.cli.store_access import opened_store
+from callstack_proxy.management import find_by_id
 from llm_test_provider import ScriptedAnswer, ScriptedCall, ScriptedProvider, Usage, call, says
 from proxy.core.context.message_list import owner_of
 from proxy.core.frames import frame_id_of
@@ -28,7 +29,6 @@ from proxy.core.frames.path_state import PathState, replay
 from proxy.core.frames.tree import Frame, children
 from proxy.core.ledger import messages as transcript
 from proxy.core.ledger.messages import Message
-from proxy.store import find_by_id
 from tests.harness import Conversation, Json, RunningProxy
 
 MARKS = {"x": "completed", ">": "in_progress", " ": "pending"}

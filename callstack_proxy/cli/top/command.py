@@ -22,9 +22,11 @@ from callstack_proxy.cli.context import ConfigFile, DataDirectory, settings_at
 from callstack_proxy.cli.output import output_width, print_line
 from callstack_proxy.cli.store_access import opened_store
 from callstack_proxy.cli.top.screen import TopView, now_ms, screen_lines
+from callstack_proxy.management import find_by_id
+from callstack_proxy.management.find_by_id import ConversationUnreadable
 from callstack_proxy.management.views import conversations
 from proxy.config import Config
-from proxy.store import ConversationUnreadable, Store, find_by_id
+from proxy.store import Store
 
 MAX_CONVERSATIONS = 50
 PIPE_WIDTH, PIPE_HEIGHT = 80, 40

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Response
 
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.api.base import (
     NOT_FOUND_RESPONSE,
     CurrentCaller,
@@ -19,7 +20,6 @@ from callstack_proxy.management.api.base import (
 from callstack_proxy.management.operations import autonomy
 from callstack_proxy.management.views import TrackingBody, TrackingView, conversations, tracking_view
 from proxy.errors import Forbidden
-from proxy.store import find_by_id
 
 router = APIRouter()
 

@@ -26,6 +26,7 @@ from starlette.exceptions import HTTPException
 
 from callstack_proxy.management.api.openapi import methods_at
 from callstack_proxy.management.api.status_line import StatusLines
+from callstack_proxy.management.find_by_id import quote_reference
 from callstack_proxy.management.views import MAX_TIMESTAMP_MS, MeaningOf, ProjectConversations
 from proxy.auth import Headers, Tenant
 from proxy.config import Config
@@ -34,7 +35,7 @@ from proxy.core.ledger import LedgerEvent
 from proxy.core.text import CountTokens, estimate_tokens
 from proxy.errors import BadRequest, ProxyError, RateLimited
 from proxy.exchange import Inbox
-from proxy.store import Store, quote_reference
+from proxy.store import Store
 from proxy.telemetry import EventBus
 from proxy.upstream import LearnedTrait
 

@@ -12,6 +12,7 @@ from fastapi.responses import PlainTextResponse, StreamingResponse
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.api import autonomy, branches, contexts, history, messages, proof, subagents, usage
 from callstack_proxy.management.api.base import (
     ERROR_RESPONSES,
@@ -69,7 +70,7 @@ from callstack_proxy.management.views import (
 from proxy.config import Mode
 from proxy.core.frames import Status
 from proxy.errors import StoreError
-from proxy.store import DeletionResult, find_by_id
+from proxy.store import DeletionResult
 from proxy.telemetry import Health, health_view
 
 router = APIRouter(prefix="/stack", responses=ERROR_RESPONSES)

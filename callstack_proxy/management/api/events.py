@@ -14,8 +14,8 @@ from fastapi import APIRouter, Header, Query
 from fastapi.responses import StreamingResponse
 from msgspec.json import encode
 
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.api.base import ERROR_RESPONSES, NOT_FOUND_RESPONSE, ApiContext, CurrentCaller, Error
-from proxy.store import find_by_id
 from proxy.telemetry import EventListener, NumberedEvent
 
 DRAIN_CHECK_INTERVAL_S = 0.5

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Response
 from fastapi.concurrency import run_in_threadpool
 from typing_extensions import TypedDict
 
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.api.base import NOT_FOUND_RESPONSE, AsOf, CurrentCaller, Id, Thread, respond_in_thread
 from callstack_proxy.management.views import (
     ArtifactRow,
@@ -24,7 +25,6 @@ from callstack_proxy.management.views import as_of as as_of_views
 from proxy.core.frames import PathState
 from proxy.core.ledger import Ledger
 from proxy.core.observers import ToolRoles
-from proxy.store import find_by_id
 
 router = APIRouter(prefix="/conversations/{conversation}")
 

@@ -8,13 +8,13 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.api.base import NOT_FOUND_RESPONSE, Caller, CurrentCaller, Error, Id, JsonResponse
 from callstack_proxy.management.api.operation_routes import carry_out
 from callstack_proxy.management.operations import StopView, resume_agent, stop_agent, stop_all
 from callstack_proxy.management.views import InFlightRow, MessageRow, in_flight_rows, message_rows
 from proxy.core.ledger import Lane
 from proxy.exchange import MAX_MESSAGE_CHARACTERS, MAX_WAITING_MESSAGES
-from proxy.store import find_by_id
 
 router = APIRouter()
 

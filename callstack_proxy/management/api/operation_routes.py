@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.api.base import (
     NOT_FOUND_RESPONSE,
     ApiContext,
@@ -24,7 +25,7 @@ from callstack_proxy.management.api.base import (
 from callstack_proxy.management.operations import Decision, Operation, Target
 from callstack_proxy.management.views import path_state_of
 from proxy.core.ledger import Conversation
-from proxy.store import LedgerRecord, find_by_id
+from proxy.store import LedgerRecord
 
 
 def add_operations(router: APIRouter, operations: Iterable[Operation[Any]]) -> None:

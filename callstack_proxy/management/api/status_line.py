@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 from typing_extensions import TypedDict
 
+from callstack_proxy.management import find_by_id
+from callstack_proxy.management.find_by_id import ConversationUnreadable, newest_path_state
 from callstack_proxy.management.reports import ReadAgain, read_period
 from callstack_proxy.management.views import decode_receipt
 from proxy.accounting import OWN_REQUEST_STATUSES, Receipt
 from proxy.core.frames import CONVERSATION
 from proxy.core.ledger import Conversation, Ledger
-from proxy.store import ConversationUnreadable, Store, TenantScope, find_by_id, newest_path_state
+from proxy.store import Store, TenantScope
 
 PAGE = 200
 """Receipts that are read at once; a day of more is read page by page, once."""

@@ -20,6 +20,7 @@ from callstack_proxy.management.console.conversation_summaries import Conversati
 from callstack_proxy.management.console.overview_filter import PERIOD_WORDS, WHOSE, client_options
 from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
 from callstack_proxy.management.console.running import running_now
+from callstack_proxy.management.find_by_id import ConversationUnreadable
 from callstack_proxy.management.reports import NO_CLIENT, Period, PeriodName, client_of, read_period
 from callstack_proxy.management.views import (
     help_begins,
@@ -33,7 +34,7 @@ from proxy.accounting import Receipt
 from proxy.auth import name_of_tenant
 from proxy.core.ledger import Conversation
 from proxy.errors import BadRequest
-from proxy.store import ConversationUnreadable, RequestRecord
+from proxy.store import RequestRecord
 
 ROWS_PER_PAGE = 40
 MAX_SEARCH_RESULTS = 50

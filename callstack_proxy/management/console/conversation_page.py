@@ -18,6 +18,7 @@ from callstack_proxy.management.console.parts.icicle import Icicle, lay_out, tok
 from callstack_proxy.management.console.parts.request_sentence import request_sentence, sentence_facts
 from callstack_proxy.management.console.rendering import render, visitor_of
 from callstack_proxy.management.console.running import call_words, running_now
+from callstack_proxy.management.find_by_id import newest_path_state, path_state_of_tip
 from callstack_proxy.management.reports import without_plan_prices
 from callstack_proxy.management.views import (
     conversations,
@@ -32,7 +33,7 @@ from proxy.config import Config
 from proxy.core.frames import PathState, path_to
 from proxy.core.ledger import EntryKind, Ledger
 from proxy.errors import BadRequest
-from proxy.store import RequestRecord, newest_path_state, path_state_of_tip
+from proxy.store import RequestRecord
 
 MAX_REQUESTS = 3_000
 """Requests of one conversation in the row; the newest."""

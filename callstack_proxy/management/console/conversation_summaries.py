@@ -12,11 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from callstack_proxy.management import find_by_id
+from callstack_proxy.management.find_by_id import ConversationUnreadable
 from callstack_proxy.management.reports import Balance, plan_part_words, plan_words, sum_balances
 from callstack_proxy.management.views import conversations, decode_receipt, newest_telling
 from proxy.accounting import Receipt
 from proxy.core.ledger import Conversation
-from proxy.store import ConversationUnreadable, RequestRecord, Store, find_by_id
+from proxy.store import RequestRecord, Store
 
 NEWEST_REQUESTS = 20
 """Of a conversation: by these it is seen whether anything has changed, and how the conversation stands."""

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.api import ApiContext, MessageBody, carry_out, find_target, now_ms, perform
 from callstack_proxy.management.console.parts.frame_tree import has_returned
 from callstack_proxy.management.console.rendering import one_line, read_form, visitor_of
@@ -29,7 +30,6 @@ from proxy.config import Mode
 from proxy.core.frames import Frame
 from proxy.core.ledger import Conversation, Lane, waiting_messages
 from proxy.errors import BadRequest, NotFound
-from proxy.store import find_by_id
 
 Kind = TypeVar("Kind", bound=BaseModel)
 OPERATIONS: Mapping[str, Operation[Any]] = {

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from starlette.concurrency import run_in_threadpool
 
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.api import ApiContext
 from callstack_proxy.management.console.overview_filter import WHOSE
 from callstack_proxy.management.console.rendering import Visitor
@@ -26,7 +27,7 @@ from callstack_proxy.management.views import LoadedReceipts, only_dollars_paid, 
 from proxy.accounting import Receipt
 from proxy.auth import days_since_1970, name_of_tenant
 from proxy.errors import NotFound
-from proxy.store import UsageRecord, find_by_id
+from proxy.store import UsageRecord
 
 MAX_STOPPED = 200
 """Conversations, the most recently active, among which those that a person has stopped are looked for."""

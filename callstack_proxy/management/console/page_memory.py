@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.api import ApiContext, now_ms
 from callstack_proxy.management.console.conversation_summaries import (
     NEWEST_REQUESTS,
@@ -24,7 +25,7 @@ from callstack_proxy.management.views import LoadedReceipts, decode_receipt, loa
 from proxy.accounting import Receipt
 from proxy.core.frames import PathState
 from proxy.core.ledger import Ledger
-from proxy.store import RequestRecord, Store, TenantScope, find_by_id
+from proxy.store import RequestRecord, Store, TenantScope
 
 MAX_LEDGER_BYTES = 32 << 20
 """Of all ledgers that are remembered; the one that was read last is."""

@@ -31,6 +31,7 @@ from callstack_proxy.management.console.parts.body_diff import (
 )
 from callstack_proxy.management.console.parts.request_sentence import SentenceFacts, request_sentence, sentence_facts
 from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
+from callstack_proxy.management.find_by_id import ConversationUnreadable, find_conversation, newest_path_state
 from callstack_proxy.management.reports import decision_meaning, plan_lines
 from callstack_proxy.management.views import decode_receipt, requests, task_title
 from proxy.accounting import GateDecision, Receipt
@@ -40,7 +41,7 @@ from proxy.core.frames import frame_id_of
 from proxy.core.ledger import Ledger, Message, Usage
 from proxy.dialects import Dialect, dialect_named
 from proxy.errors import BadRequest, NotFound
-from proxy.store import ConversationUnreadable, StoredRequest, find_conversation, newest_path_state
+from proxy.store import StoredRequest
 
 VIEWS = {
     "in": "from the agent",

@@ -14,6 +14,7 @@ from callstack_proxy.management.export.jetbox import read_jetbox_layout
 from callstack_proxy.management.export.ledger import is_ledger_export, read_records
 from callstack_proxy.management.export.rebuild import rebuild_records
 from callstack_proxy.management.export.stack_layout import STATE_FILE, read_stack_layout
+from callstack_proxy.management.find_by_id import ConversationUnreadable, all_path_states, newest_path_state
 from proxy.core.ledger import (
     Conversation,
     Entry,
@@ -27,16 +28,7 @@ from proxy.core.ledger import (
 )
 from proxy.core.matching import lookup_keys
 from proxy.errors import NotAllowed
-from proxy.store import (
-    AnchorRecord,
-    ConversationUnreadable,
-    LedgerRecord,
-    Record,
-    RequestRecord,
-    Store,
-    all_path_states,
-    newest_path_state,
-)
+from proxy.store import AnchorRecord, LedgerRecord, Record, RequestRecord, Store
 
 _ANY_ANSWER = Message("assistant", b"", "")
 """Used where it only matters that an answer exists."""

@@ -11,6 +11,7 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from callstack_proxy.management.export.base import LINES, ExportFormat
+from callstack_proxy.management.find_by_id import all_path_states
 from callstack_proxy.management.views import (
     CallState,
     LogItem,
@@ -22,7 +23,6 @@ from callstack_proxy.management.views import (
 from proxy.core.context import owner_of
 from proxy.core.frames import PathEntry, Tree, frame_id_of
 from proxy.core.ledger import Ledger, Message
-from proxy.store import all_path_states
 
 
 class LogLine(TypedDict):

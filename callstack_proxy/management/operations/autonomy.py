@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from callstack_proxy.management.find_by_id import all_path_states, newest_path_state
 from callstack_proxy.management.operations.base import Decision, Input, Operation, Target
 from callstack_proxy.management.views import StructSchema
 from proxy.config import Config
@@ -47,7 +48,6 @@ from proxy.core.policy import (
     signals_of,
     tally_at,
 )
-from proxy.store import all_path_states, newest_path_state
 
 
 class ScoreView(TypedDict):

@@ -9,6 +9,7 @@ import typer
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from callstack_proxy.management.find_by_id import quote_reference
 from callstack_proxy.management.operations.base import Decision, Input, Operation, Target
 from callstack_proxy.management.views import FrameState, conversations
 from proxy.core.frames import BranchSwitchRequested, Checkpoint, FrameEvent, PathState, replay
@@ -24,7 +25,6 @@ from proxy.core.tools import (
     request_switch,
 )
 from proxy.errors import NotFound
-from proxy.store import quote_reference
 
 WITH_NEXT_MESSAGE = "with the user's next message"
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
+from callstack_proxy.management.find_by_id import all_path_states
 from callstack_proxy.management.operations.base import Decision, Input, Operation, Target
 from callstack_proxy.management.views import FrameState, UnfoldView, tree_state_view, truncate_line
 from proxy.accounting import estimate_tokens
@@ -34,7 +35,6 @@ from proxy.core.compaction import UnfoldTarget, find_unfold_target
 from proxy.core.frames import FrameKept, PathState, Status
 from proxy.core.ledger import Ledger
 from proxy.errors import BadRequest, NotAllowed
-from proxy.store import all_path_states
 
 MAX_STEPS = 40
 MAX_PLAN_DEPTH = 8

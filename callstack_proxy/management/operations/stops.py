@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import structs
 from typing_extensions import TypedDict
 
+from callstack_proxy.management.find_by_id import newest_path_state, path_state_of_tip, thread_tips
 from callstack_proxy.management.operations.base import Decision, Target
 from callstack_proxy.management.operations.frames import EndStatus, command_context
 from proxy.config import Config
@@ -40,7 +41,7 @@ from proxy.core.ledger import Conversation, Entry, EntryKind, Ledger, LedgerEven
 from proxy.core.text import cut_for_display
 from proxy.core.tools import ToolError, frame_tools, subagent_end_event, tracked_subagent
 from proxy.errors import NotAllowed
-from proxy.store import LedgerRecord, Store, newest_path_state, path_state_of_tip, thread_tips
+from proxy.store import LedgerRecord, Store
 from proxy.telemetry import ProxyEvent
 
 if TYPE_CHECKING:  # commands that read the store need nothing of the exchange

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from typing_extensions import TypedDict
 
+from callstack_proxy.management.find_by_id import thread_tips
 from callstack_proxy.management.treesitter import installed_languages, symbols_by_grammar
 from callstack_proxy.management.views.struct_schema import StructSchema
 from proxy.config import Config
@@ -19,7 +20,6 @@ from proxy.core.ledger import Ledger, Usage
 from proxy.core.text import CountTokens
 from proxy.core.tools import ContextCounts, FrameBlockBudgets, cut_with_remainder, measure_context
 from proxy.errors import NotFound
-from proxy.store import thread_tips
 
 
 class BudgetsView(TypedDict):

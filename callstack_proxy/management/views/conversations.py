@@ -12,6 +12,15 @@ from typing import cast
 
 import msgspec
 
+from callstack_proxy.management.find_by_id import (
+    ConversationUnreadable,
+    load_ledger,
+    newest_path_state,
+    path_state_of_tip,
+    quote_reference,
+    root_of,
+    thread_tips,
+)
 from callstack_proxy.management.reports import PaidRequest, plan_part_words, plan_words, sum_balances
 from callstack_proxy.management.views.schemas import (
     ConversationRow,
@@ -40,18 +49,7 @@ from proxy.core.ledger import Conversation, Ledger, Message
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles, first_user_text, iter_touched_files, task_text_of
 from proxy.core.tools import draw_tree, tree_state
 from proxy.errors import NotFound
-from proxy.store import (
-    ConversationUnreadable,
-    RequestRecord,
-    Store,
-    TenantScope,
-    load_ledger,
-    newest_path_state,
-    path_state_of_tip,
-    quote_reference,
-    root_of,
-    thread_tips,
-)
+from proxy.store import RequestRecord, Store, TenantScope
 
 MAX_REQUESTS_COUNTED = 100_000
 """Requests of one conversation that are counted."""

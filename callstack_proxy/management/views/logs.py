@@ -13,12 +13,12 @@ from itertools import chain
 
 import msgspec
 
+from callstack_proxy.management.find_by_id import all_path_states, newest_path_state
 from callstack_proxy.management.views.schemas import CallState, FrameLog, FrameLogItem, LogItem, MessageView
 from proxy.core.context import owner_of
 from proxy.core.frames import FrameFolded, FrameSplit, PathEntry, PathState, decode_event, frame_id_of
 from proxy.core.ledger import Call, Ledger, Message
 from proxy.core.observers import is_failure_text
-from proxy.store import all_path_states, newest_path_state
 
 _ERROR_START = re.compile(
     r"[\s<\[(*#]*(?:tool[ _-]?)?(?:error|fatal|traceback|exception|permission denied)\b", re.IGNORECASE

@@ -3,11 +3,11 @@ user message."""
 
 from __future__ import annotations
 
+from callstack_proxy.management.find_by_id import all_path_states
 from callstack_proxy.management.views.schemas import LoopRow
 from proxy.core.frames import LoopDetected, decode_event
 from proxy.core.ledger import Ledger
 from proxy.core.policy import LoopRules, active_loops
-from proxy.store import all_path_states
 
 
 def loop_rows(ledger: Ledger) -> list[LoopRow]:

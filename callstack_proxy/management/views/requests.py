@@ -3,12 +3,13 @@ as text."""
 
 from __future__ import annotations
 
+from callstack_proxy.management.find_by_id import quote_reference
 from callstack_proxy.management.views.diff import diff_bodies
 from callstack_proxy.management.views.logs import decode_lossless
 from callstack_proxy.management.views.schemas import RequestDetail, RequestDiff, RequestRow, SentBody
 from callstack_proxy.management.views.totals import decode_receipt
 from proxy.errors import NotFound
-from proxy.store import RequestRecord, Store, StoredRequest, TenantScope, quote_reference
+from proxy.store import RequestRecord, Store, StoredRequest, TenantScope
 
 
 async def request_rows(

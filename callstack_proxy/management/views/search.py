@@ -9,19 +9,12 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
+from callstack_proxy.management.find_by_id import ConversationUnreadable, ledger_with_frame
 from callstack_proxy.management.views.project_memory import FrameEvidence, ProjectConversations, frame_evidence
 from proxy.core.observers import ToolRoles
 from proxy.core.text import cut_at_word, query_words, words_in
 from proxy.errors import NotFound
-from proxy.store import (
-    ConversationUnreadable,
-    FinishedFrame,
-    FrameSearchResult,
-    QueryVector,
-    Store,
-    TenantScope,
-    ledger_with_frame,
-)
+from proxy.store import FinishedFrame, FrameSearchResult, QueryVector, Store, TenantScope
 
 MAX_RESULTS = 100
 """Frames in one answer."""

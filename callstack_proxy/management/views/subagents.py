@@ -11,6 +11,14 @@ from typing import Annotated, Any, cast
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt
 from typing_extensions import TypedDict
 
+from callstack_proxy.management.find_by_id import (
+    ConversationUnreadable,
+    all_conversations,
+    load_ledger,
+    newest_path_state,
+    root_of,
+    translate_read_errors,
+)
 from callstack_proxy.management.views.conversations import last_active
 from proxy.config import MAX_COUNT, SubagentSettings
 from proxy.config.runtime import LiveSettings, is_long_enough, subagent_rules_of, with_pattern, without_pattern
@@ -27,16 +35,7 @@ from proxy.core.tools import (
     was_ended_by_result,
 )
 from proxy.errors import BadRequest
-from proxy.store import (
-    ConversationUnreadable,
-    Store,
-    TenantScope,
-    all_conversations,
-    load_ledger,
-    newest_path_state,
-    root_of,
-    translate_read_errors,
-)
+from proxy.store import Store, TenantScope
 
 MAX_SUBAGENTS = 1_000
 """The newest tracked conversations that are read."""

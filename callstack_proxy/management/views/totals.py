@@ -11,6 +11,8 @@ from datetime import datetime
 
 import msgspec
 
+from callstack_proxy.management import find_by_id
+from callstack_proxy.management.find_by_id import all_conversations
 from callstack_proxy.management.reports import (
     ALL_TIME,
     GroupBy,
@@ -34,7 +36,7 @@ from proxy.accounting import HELD_OUT, OWN_REQUEST_STATUSES, Receipt
 from proxy.core.ledger import Conversation, Ledger
 from proxy.core.observers import ToolRoles
 from proxy.core.recall import RereadCount, count_rereads
-from proxy.store import RequestRecord, Store, TenantScope, all_conversations, find_by_id
+from proxy.store import RequestRecord, Store, TenantScope
 
 MAX_RECEIPTS = 100_000
 """The newest receipts that are summed."""

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from callstack_proxy.management import find_by_id
 from callstack_proxy.management.views import requests
 from callstack_proxy.management.views import schemas as shapes
 from proxy.errors import StoreError
-from proxy.store import find_by_id
 from tests.management.api.conftest import Served
 from tests.management.api.small_ledger import CLOCK, HALF_PAIR, bodies
 

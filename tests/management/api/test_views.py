@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from callstack_proxy.management.find_by_id import newest_path_state
 from callstack_proxy.management.views.diff import diff_bodies
 from callstack_proxy.management.views.logs import frame_log
 from proxy.core.frames import FrameFolded, FrameSplit, RootStarted
 from proxy.core.ledger.ledger import Entry, EntryKind, Ledger, Round
 from proxy.core.ledger.messages import Call, ModelResponse
-from proxy.store.find_by_id import newest_path_state
 from proxy.store.interface import LedgerRecord
 from tests.core.forest import LedgerBuilder, call
 from tests.management.api.small_ledger import Written, message, records_of

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from callstack_proxy.management.find_by_id import ConversationUnreadable, translate_read_errors
 from callstack_proxy.management.reports import is_in_project
 from callstack_proxy.management.views.totals import decode_receipt
 from proxy.core.ledger import Conversation
-from proxy.store import ConversationUnreadable, Store, TenantScope, translate_read_errors
+from proxy.store import Store, TenantScope
 
 REQUESTS_READ = 20
 """The newest requests of a conversation in which its folder is looked for."""

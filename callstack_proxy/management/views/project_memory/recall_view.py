@@ -12,6 +12,15 @@ from dataclasses import dataclass
 
 from typing_extensions import TypedDict
 
+from callstack_proxy.management.find_by_id import (
+    ConversationUnreadable,
+    find_ledger,
+    ledger_with_entry,
+    ledger_with_frame,
+    load_ledger,
+    newest_path_state,
+    quote_reference,
+)
 from callstack_proxy.management.views.project_memory.project_conversations import ProjectConversations
 from proxy.config import Config
 from proxy.config.for_core import tool_settings
@@ -20,17 +29,7 @@ from proxy.core.ledger import Ledger
 from proxy.core.text import CountTokens
 from proxy.core.tools import TOOLS, CallGroup, ToolContext, ToolError, has_stored_text
 from proxy.errors import BadRequest, NotFound
-from proxy.store import (
-    ConversationUnreadable,
-    Store,
-    TenantScope,
-    find_ledger,
-    ledger_with_entry,
-    ledger_with_frame,
-    load_ledger,
-    newest_path_state,
-    quote_reference,
-)
+from proxy.store import Store, TenantScope
 
 MAX_CONVERSATIONS = 10
 """The newest conversations of a project in which a title, a path or the beginning of an id is looked for."""
