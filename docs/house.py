@@ -420,10 +420,10 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 
 LIMITS = {
-    "lines of the engine": 65_780,
-    "modules of the engine": 332,
-    "lines beside it": 33_450,
-    "modules beside it": 223,
+    "lines of the engine": 65_490,
+    "modules of the engine": 331,
+    "lines beside it": 33_740,
+    "modules beside it": 224,
     "functions, p50 of lines": 7,
     "functions, p90 of lines": 18,
     "pairs of records with six or more common fields": 38,

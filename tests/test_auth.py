@@ -8,18 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.auth import (
-    ANONYMOUS_TENANT,
-    LOCAL_TENANT,
-    KeyRing,
-    Tenant,
-    TenantResolver,
-    UsageLimits,
-    issue_key,
-    limit_key,
-    list_keys,
-    revoke_key,
-)
+from callstack_proxy.management.issued_keys import issue_key, limit_key, revoke_key
+from proxy.auth import ANONYMOUS_TENANT, LOCAL_TENANT, KeyRing, Tenant, TenantResolver, UsageLimits, list_keys
 from proxy.config.model import Tenancy as Mode
 from proxy.errors import InvalidConfiguration, Unauthorized
 

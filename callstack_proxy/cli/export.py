@@ -168,7 +168,7 @@ def migrate(
     source_settings = settings.model_copy(update={"store": source}) if source else settings
     if source_settings.store_path is not None and find_running_proxy(settings.data) is not None:
         raise NotAllowed(f"A proxy runs on {settings.data}. Stop it, migrate, start it again.", code="proxy_runs")
-    from proxy.store.sql import copy_store  # as in `store_access`
+    from callstack_proxy.management.copy_store import copy_store  # as in `store_access`
 
     started = time.monotonic()
     result = copy_store(source_settings.store, to, settings.data)

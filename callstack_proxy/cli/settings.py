@@ -22,22 +22,17 @@ from callstack_proxy.cli.output import (
     print_line,
     print_note,
 )
-from callstack_proxy.management.views import API_NAMES, TrackingBody, TrackingView
-from proxy.auth import (
-    NO_LIMITS,
-    BudgetPeriod,
-    IssuedKey,
-    UsageLimits,
+from callstack_proxy.management.issued_keys import (
     issue_key,
     limit_everybody,
     limit_key,
     limit_user,
     limits_of_key,
-    list_keys,
-    read_user_limits,
     reset_user,
     revoke_key,
 )
+from callstack_proxy.management.views import API_NAMES, TrackingBody, TrackingView
+from proxy.auth import NO_LIMITS, BudgetPeriod, IssuedKey, UsageLimits, list_keys, read_user_limits
 from proxy.config import Config, Mode, SubagentSettings, parse_assignments
 from proxy.config.runtime import SETTABLE_KEYS, SUBAGENT_SECTION
 from proxy.errors import InvalidConfiguration

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from callstack_proxy.management.compress_api import CompressApi
-from callstack_proxy.management.telemetry import open_tracer, write_events
+from callstack_proxy.management.telemetry import EventFileWriter, open_tracer
 from proxy.core.ledger import LedgerEvent
 from proxy.server import Doors, Mounted, RenderMetrics, RunningApp
 
@@ -61,4 +61,10 @@ def load_metrics_page() -> RenderMetrics:
     return render_metrics
 
 
-DOORS = Doors(build_management, CompressApi, load_metrics_page, open_tracer, write_events)
+DOORS = Doors(
+    build_mounted=build_management,
+    build_endpoints=CompressApi,
+    load_metrics_page=load_metrics_page,
+    open_tracer=open_tracer,
+    write_events=lambda feed, folder: EventFileWriter(feed, folder).run(),
+)

@@ -13,8 +13,8 @@ from proxy.auth.budgets import (
     period_at,
     sum_usage,
 )
-from proxy.auth.files import WatchedFile, change_file, replace_file
-from proxy.auth.keys import IssuedKey, KeyRing, issue_key, limit_key, limits_of_key, list_keys, revoke_key
+from proxy.auth.files import WatchedFile
+from proxy.auth.keys import KEY_PREFIX, IssuedKey, KeyRing, digest_of, list_keys
 from proxy.auth.limited_requests import LimitedRequest, check_countable, check_models
 from proxy.auth.tenancy import (
     ANONYMOUS_TENANT,
@@ -25,8 +25,9 @@ from proxy.auth.tenancy import (
     TenantResolver,
     has_operator_token,
     holds_client_key,
+    is_user_name,
     name_of_tenant,
     tenant_of_key,
     tenant_of_user,
 )
-from proxy.auth.users import UserLimits, WatchedUserLimits, limit_everybody, limit_user, read_user_limits, reset_user
+from proxy.auth.users import UserLimits, WatchedUserLimits, read_user_limits

@@ -1,15 +1,9 @@
-"""JSON files with what an operator has issued or limited: replaced as a whole, by one after the other, and read anew
-when they change."""
+"""JSON files with what an operator has issued or limited, read anew when they change."""
 
 from __future__ import annotations
 
-import fcntl
-import json
 import logging
-import os
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -48,34 +42,3 @@ class WatchedFile(Generic[Content]):
             self._held = None, now
             return now
         return content
-
-
-@contextmanager
-def change_file(file: Path, what: str) -> Iterator[None]:
-    """The block reads `file` and replaces it, while no other thread or process does. Raises InvalidConfiguration if it
-    cannot be written; `what` says what the file holds."""
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder = os.open(file.parent, os.O_RDONLY | os.O_CLOEXEC)  # the file itself is another one with each change
-        try:
-            with suppress(OSError):  # some file systems have no locks
-                fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise InvalidConfiguration(f"{file}: {what} cannot be written: {error.strerror}") from None
-
-
-def replace_file(file: Path, content: object) -> None:
-    """Writes `content` as JSON in place of the file, at once and with mode 0600. Raises OSError."""
-    handle, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.stem}-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as output:
-            json.dump(content, output, indent=1)
-            output.flush()
-            os.fsync(output.fileno())
-        Path(temporary).replace(file)
-    except BaseException:  # also Ctrl-C: no copy stays
-        Path(temporary).unlink(missing_ok=True)
-        raise

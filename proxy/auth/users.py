@@ -9,11 +9,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from proxy.auth.budgets import NO_LIMITS, UsageLimits
-from proxy.auth.files import WatchedFile, change_file, replace_file
-from proxy.auth.tenancy import is_user_name
+from proxy.auth.files import WatchedFile
 from proxy.errors import BudgetUnknown, InvalidConfiguration
-
-_WHAT = "the limits of users"
 
 
 class UserLimits(BaseModel):
@@ -40,30 +37,6 @@ def read_user_limits(file: Path) -> UserLimits:
         ) from None
 
 
-def limit_everybody(file: Path, limits: UsageLimits) -> None:
-    with change_file(file, _WHAT):
-        _write(file, read_user_limits(file).model_copy(update={"everybody": limits}))
-
-
-def limit_user(file: Path, name: str, limits: UsageLimits) -> None:
-    """Gives a user limits of their own. Raises InvalidConfiguration for a name that no user can have."""
-    if not is_user_name(name):
-        raise InvalidConfiguration(f"user {name!r}: a name is one word of printable ASCII, of at most 128 characters")
-    with change_file(file, _WHAT):
-        before = read_user_limits(file)
-        _write(file, before.model_copy(update={"users": {**before.users, name: limits}}))
-
-
-def reset_user(file: Path, name: str) -> bool:
-    """From now on the user has the limits of everybody. False if they had none of their own."""
-    with change_file(file, _WHAT):
-        before = read_user_limits(file)
-        others = {user: limits for user, limits in before.users.items() if user != name}
-        if name in before.users:
-            _write(file, before.model_copy(update={"users": others}))
-    return name in before.users
-
-
 class WatchedUserLimits:
     def __init__(self, file: Path) -> None:
         self._file = WatchedFile(file, read_user_limits, UserLimits())
@@ -74,7 +47,3 @@ class WatchedUserLimits:
         if limits is None:
             raise BudgetUnknown("The limits of users cannot be read now; the proxy's log says why. Try again later.")
         return limits.of(name)
-
-
-def _write(file: Path, limits: UserLimits) -> None:
-    replace_file(file, limits.model_dump(mode="json", exclude_defaults=True))

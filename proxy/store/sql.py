@@ -32,11 +32,9 @@ from proxy.store.commit import Batch
 from proxy.store.database import (
     READERS,
     SEARCHERS,
-    CopyResult,
     Database,
     PostgresDatabase,
     SqliteFile,
-    copy_database,
     replacing_damaged_text,
 )
 from proxy.store.database_errors import CircuitBreaker, as_store_error, is_damaged_text
@@ -502,16 +500,10 @@ def open_store(url: str, data: Path, *, sets_aside: bool = True) -> Store:
     `memory:`. Without `sets_aside` a damaged file stays where it is and cannot be used."""
     if url.partition(":")[0] == MEMORY_SCHEME:
         return MemoryStore()
-    return SqlStore(_database_at(url, data, sets_aside=sets_aside))
+    return SqlStore(database_at(url, data, sets_aside=sets_aside))
 
 
-def copy_store(source: str, target: str, data: Path) -> CopyResult:
-    """Copy all that is in one store to another one, which must be empty. Both are URLs, as in `open_store`. Raises
-    BadRequest, InvalidConfiguration, StoreError; the target is then as it was."""
-    return copy_database(_database_at(source, data, sets_aside=False), _database_at(target, data, sets_aside=False))
-
-
-def _database_at(url: str, data: Path, *, sets_aside: bool) -> Database:
+def database_at(url: str, data: Path, *, sets_aside: bool) -> Database:
     scheme, _, rest = url.partition(":")
     if scheme not in DATABASE_BY_SCHEME:
         raise InvalidConfiguration(f"store: {url.split('@')[-1]!r} is not a store; allowed: {ALLOWED_STORES}")

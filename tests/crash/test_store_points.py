@@ -229,7 +229,7 @@ WRITING = {
     "it is committed": KillPoint("after", COMMIT),
 }
 COPYING = {
-    "some tables are copied": KillPoint("after", "proxy.store.database.copy_database:_copy_table", 3),
+    "some tables are copied": KillPoint("after", "callstack_proxy.management.copy_store:_copy_table", 3),
     "it is not committed": KillPoint("before", COMMIT, 2),
     "it is committed": KillPoint("after", COMMIT, 2),
 }

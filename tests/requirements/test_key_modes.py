@@ -2,8 +2,8 @@
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedProvider, says
-from proxy.auth import issue_key
 from proxy.config.sections import Mode
 from tests.harness import Conversation, Stage
 

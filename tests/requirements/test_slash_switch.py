@@ -2,8 +2,9 @@
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedProvider, says
-from proxy.auth import UsageLimits, issue_key
+from proxy.auth import UsageLimits
 from tests.harness import Conversation, Stage
 
 pytestmark = pytest.mark.rows("X-60")

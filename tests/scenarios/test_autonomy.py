@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedCall, ScriptedProvider, call, says
-from proxy.auth import issue_key
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, op, pop, push, texts
 from tests.scenarios.sessions import todo
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ReceivedRequest, ScriptedCall, ScriptedProvider, call, says
-from proxy.auth import issue_key
 from proxy.core.compaction.truncate_outputs import CLEARED_PREFIX
 from tests import laws
 from tests.client_dialects import neutral, tongue_at

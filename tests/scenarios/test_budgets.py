@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key, limit_key
 from llm_test_provider import ScriptedProvider, Usage, says, status
-from proxy.auth import UsageLimits, issue_key, limit_key
+from proxy.auth import UsageLimits
 from tests.harness import Conversation, RunningProxy, Stage, does, plan
 
 DEAREST = Usage(1_000_000, 1_000)

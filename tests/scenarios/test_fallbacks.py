@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedProvider, says, status
-from proxy.auth import UsageLimits, issue_key
+from proxy.auth import UsageLimits
 from tests.harness import Conversation, Stage, does, push
 from tests.ports import held_port, port_of
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import (
     Cut,
     FixedReply,
@@ -26,7 +27,6 @@ from llm_test_provider import (
     status,
 )
 from llm_test_provider.answer import EVENT_STREAM_TYPE
-from proxy.auth import issue_key
 from tests import laws
 from tests.client_dialects import CHAT, MESSAGES
 from tests.harness import (

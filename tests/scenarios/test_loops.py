@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedCall, ScriptedProvider, call, says
-from proxy.auth import issue_key
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, pop, push, texts
 
 NOTE = "<stack-context note="

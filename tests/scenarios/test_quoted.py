@@ -12,8 +12,8 @@ from random import Random
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import Model, ScriptedProvider, When, says
-from proxy.auth import issue_key
 from proxy.exchange.thread.quoted_history import RENDERING_END
 from tests.harness import Answer, Conversation, Json, Stage, bash, does, pop, push
 from tests.laws import text_of

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import FixedReply, Model, ReceivedRequest, ScriptedProvider, cut, says
-from proxy.auth import issue_key
 from proxy.store.conversation_cache import ConversationCache
 from tests.harness import RunningProxy, Stage, bash, does, op, pop, push
 from tests.llm_test_provider.speakers import SPEAKERS, events_of

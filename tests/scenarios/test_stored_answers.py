@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import FixedReply, ScriptedAnswer, ScriptedProvider, cut, says, stall
-from proxy.auth import issue_key
 from proxy.errors import StoreError
 from proxy.exchange import provider_history
 from proxy.exchange.rounds.provider_turns import MAX_REFUSALS

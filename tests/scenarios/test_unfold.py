@@ -13,9 +13,9 @@ import pytest
 
 from callstack_proxy.cli import frames as keeping
 from callstack_proxy.cli import inspect as looking
+from callstack_proxy.management.issued_keys import issue_key
 from callstack_proxy.management.operations.frames import AT_ONCE, WHEN_CHEAP
 from llm_test_provider import ReceivedRequest, ScriptedProvider, Usage, says
-from proxy.auth import issue_key
 from tests import laws
 from tests.client_dialects import neutral, tongue_at
 from tests.harness import Json, RunningProxy, Stage, bash, does, pop, push

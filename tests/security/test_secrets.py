@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import FixedReply, ScriptedAnswer, ScriptedProvider, answers, call, cut, says, status
-from proxy.auth import issue_key
 from tests.harness import does, pop, push
 from tests.wire.proxied import TOKEN, LogCapture, ServedProxy
 from tests.wire.stage import Starting

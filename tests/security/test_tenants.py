@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedProvider, calls, says
-from proxy.auth import issue_key
 from proxy.config.model import Config
 from tests.harness import Json, does, pop, push, recall
 from tests.management.api.pages import SLOT, Page, pages_in

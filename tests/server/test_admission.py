@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedProvider, Usage, says
-from proxy.auth import UsageLimits, issue_key
+from proxy.auth import UsageLimits
 from tests.ports import held_port, port_of
 from tests.wire.proxied import ServedProxy
 

@@ -22,13 +22,14 @@ from msgspec.structs import replace
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 
+from callstack_proxy.management.copy_store import copy_database, copy_store
 from proxy.core.ledger.ledger import LedgerEvent, Round
 from proxy.core.ledger.messages import ModelResponse
 from proxy.errors import BadRequest, StoreError
-from proxy.store.database import SqliteFile, copy_database
+from proxy.store.database import SqliteFile
 from proxy.store.database_errors import as_store_error
 from proxy.store.interface import LedgerRecord, Record, RequestRecord
-from proxy.store.sql import SqlStore, copy_store
+from proxy.store.sql import SqlStore
 from proxy.store.writer import QueueLimits
 from tests.store.conftest import Making, locked, rows
 from tests.store.values import entry, opened, said

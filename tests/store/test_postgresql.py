@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import Connection, create_engine, event, make_url
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from callstack_proxy.management.copy_store import copy_store
 from proxy.config.sources import load_config
 from proxy.core.ledger import ModelResponse
 from proxy.core.ledger.ledger import Entry, EntryKind, LedgerEvent, Round
@@ -24,7 +25,7 @@ from proxy.store.database import PostgresDatabase
 from proxy.store.database.postgresql import LOCK_SQL, SCHEMA_KEY
 from proxy.store.database_errors import CircuitBreaker, as_store_error
 from proxy.store.interface import LedgerRecord
-from proxy.store.sql import SqlStore, copy_store, open_store
+from proxy.store.sql import SqlStore, open_store
 from tests.pace import slowness
 from tests.postgresql_server import PostgresServer
 from tests.store.values import entry, opened, said

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import FixedReply, ScriptedProvider, Usage, answers, says, stall
-from proxy.auth import UsageLimits, issue_key
+from proxy.auth import UsageLimits
 from tests.postgresql_server import PostgresServer
 from tests.wire.proxied import ServedProxy
 from tests.wire.stage import Starting

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from callstack_proxy.management.compress_api import hash_of_ref, ref_of_hash, rows_for, with_hashes
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedProvider
-from proxy.auth import issue_key
 from tests.harness import RunningProxy, Stage, running_stage
 
 Json = dict[str, Any]

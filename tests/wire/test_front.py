@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.management.issued_keys import limit_everybody, limit_user
 from llm_test_provider import ScriptedProvider, Usage, says
-from proxy.auth import UsageLimits, limit_everybody, limit_user
+from proxy.auth import UsageLimits
 from proxy.config import Config
 from tests.wire.proxied import TOKEN, ServedProxy
 from tests.wire.stage import Starting

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedProvider, answers, call, says, status
-from proxy.auth import issue_key
 from tests.harness import does, pop, push
 from tests.wire.proxied import TOKEN, LogCapture, ServedProxy
 from tests.wire.stage import Starting

@@ -1,5 +1,5 @@
 """Routes of `/stack/keys`, `/stack/users` and `/stack/usage`: client keys, and users whom a proxy in front names, with
-their limits; and what each tenant used.
+their limits; what each tenant used; and `/stack/proof`, what held-out conversations prove.
 
 Usage is counted by the day, in UTC, unless `tenancy` is single. It stays when conversations are deleted.
 """
@@ -15,7 +15,8 @@ from fastapi.concurrency import run_in_threadpool
 from typing_extensions import TypedDict
 
 from callstack_proxy.management.api.base import CurrentCaller, JsonResponse, Limit, Offset
-from callstack_proxy.management.reports import percent_saved
+from callstack_proxy.management.reports import PeriodName, percent_saved, read_period
+from callstack_proxy.management.views import ProofView, proof_view
 from proxy.auth import (
     USER_TENANT_PREFIX,
     BudgetPeriod,
@@ -229,3 +230,16 @@ def _figures(used: UsageRecord) -> UsageFigures:
         "saved": saved,
         "saved_percent": percent_saved(saved, used.cost_untouched),
     }
+
+
+@router.get("/proof", response_model=ProofView)
+async def show_proof(
+    caller: CurrentCaller,
+    period: Annotated[PeriodName, Query(description="The last 1, 7 or 30 days of the proxy's time zone")] = "all",
+    since: Annotated[str, Query(description="From this day on, `YYYY-MM-DD`")] = "",
+    until: Annotated[str, Query(description="Up to this day, which counts, `YYYY-MM-DD`")] = "",
+) -> Response:
+    """Whether sessions with folds went better, worse, or without a difference seen, against those that `holdout`
+    passed untouched."""
+    context, days = caller.context, read_period(period, since, until)
+    return JsonResponse(await proof_view(context.store, caller.scope, context.config.observed_tools, days))

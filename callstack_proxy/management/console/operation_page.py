@@ -25,7 +25,8 @@ from callstack_proxy.management.console.rendering import (
     render,
     visitor_of,
 )
-from proxy.auth import IssuedKey, UserLimits, issue_key, list_keys, read_user_limits, revoke_key
+from callstack_proxy.management.issued_keys import issue_key, revoke_key
+from proxy.auth import IssuedKey, UserLimits, list_keys, read_user_limits
 from proxy.errors import BadRequest, Forbidden, InvalidConfiguration, NotFound, StoreError
 from proxy.telemetry import EventListener, health_view
 from proxy.upstream import LearnedTrait, TraitKind

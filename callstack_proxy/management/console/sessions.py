@@ -20,7 +20,8 @@ from pathlib import Path
 import msgspec
 
 from callstack_proxy.management.api import OPERATOR_TENANT
-from proxy.auth import STACK_KEY_HEADER, Headers, Tenant, WatchedFile, change_file, replace_file
+from callstack_proxy.management.issued_keys import change_file, replace_file
+from proxy.auth import STACK_KEY_HEADER, Headers, Tenant, WatchedFile
 from proxy.errors import InvalidConfiguration, Unauthorized
 from proxy.operator_token import console_code
 

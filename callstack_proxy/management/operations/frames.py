@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 
 from callstack_proxy.management.find_by_id import all_path_states
 from callstack_proxy.management.operations.base import Decision, Input, Operation, Target
+from callstack_proxy.management.unfold_targets import UnfoldTarget, find_unfold_target
 from callstack_proxy.management.views import FrameState, UnfoldView, tree_state_view, truncate_line
 from proxy.accounting import estimate_tokens
 from proxy.config.for_core import forbids_user_after_result, tool_settings
@@ -31,7 +32,6 @@ from proxy.core.commands import (
     apply_command,
     attach,
 )
-from proxy.core.compaction import UnfoldTarget, find_unfold_target
 from proxy.core.frames import FrameKept, PathState, Status
 from proxy.core.ledger import Ledger
 from proxy.errors import BadRequest, NotAllowed

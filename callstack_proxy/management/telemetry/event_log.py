@@ -21,11 +21,6 @@ BATCH_INTERVAL_S = 0.5
 WAIT_TIMEOUT_S = 3600.0
 
 
-async def write_events(feed: EventBus, folder: Path) -> None:
-    """Write the events of the bus into `folder` until cancelled."""
-    await EventFileWriter(feed, folder).run()
-
-
 class EventFileWriter:
     """Writes the events of the bus into `folder` until cancelled."""
 

@@ -22,6 +22,7 @@ from callstack_proxy.management.find_by_id import (
     thread_tips,
 )
 from callstack_proxy.management.reports import PaidRequest, plan_part_words, plan_words, sum_balances
+from callstack_proxy.management.unfold_targets import unfoldable_frames
 from callstack_proxy.management.views.schemas import (
     ConversationRow,
     FrameDetail,
@@ -31,7 +32,6 @@ from callstack_proxy.management.views.schemas import (
     TreeState,
     WithInterimSummary,
 )
-from proxy.core.compaction import unfoldable_frames
 from proxy.core.context import entries_of_frame, with_open_frame_artifacts
 from proxy.core.frames import (
     CHANGED,

@@ -54,5 +54,5 @@ from proxy.core.compaction.truncate_outputs import (
     cut_long_outputs,
     tokens_removed_by_cuts,
 )
-from proxy.core.compaction.unfold import UnfoldTarget, find_unfold_target, plan_unfolds, unfoldable_frames
+from proxy.core.compaction.unfold import plan_unfolds
 from proxy.core.compaction.window_pressure import WindowLimits, count_context_tokens, pressure_change, pressure_note

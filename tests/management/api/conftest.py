@@ -13,7 +13,8 @@ import pytest
 import uvicorn
 
 from callstack_proxy.management.api.app import ApiContext, build_api
-from proxy.auth import KeyRing, TenantResolver, issue_key
+from callstack_proxy.management.issued_keys import issue_key
+from proxy.auth import KeyRing, TenantResolver
 from proxy.config.model import Config
 from proxy.config.runtime import LiveSettings
 from proxy.config.sections import SubagentSettings

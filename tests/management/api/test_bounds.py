@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from callstack_proxy.management.api.limits import MAX_TENANTS, MINUTE_S, RequestRateLimiter
-from proxy.auth import Tenant, issue_key
+from callstack_proxy.management.issued_keys import issue_key
+from proxy.auth import Tenant
 from proxy.config.model import Config
 from proxy.errors import RateLimited
 from tests.wire.proxied import TOKEN, ServedProxy

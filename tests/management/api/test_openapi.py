@@ -27,8 +27,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedProvider, calls, says
-from proxy.auth import issue_key
 from proxy.config.model import Config
 from tests.harness import does, pop, push
 from tests.wire.proxied import ServedProxy

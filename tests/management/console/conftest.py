@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from proxy.auth import issue_key
+from callstack_proxy.management.issued_keys import issue_key
 from proxy.operator_token import console_code
 from proxy.store.sql import open_store
 from tests.management.api.small_ledger import Written, written

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from proxy.auth import issue_key, revoke_key
+from callstack_proxy.management.issued_keys import issue_key, revoke_key
 from tests.management.console.conftest import Building, Person, Site
 from tests.wire.talking import ask
 

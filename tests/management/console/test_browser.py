@@ -18,8 +18,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, ViewportSize, expect, sync_playwright
 
 from callstack_proxy.cli.demo import DemoOptions, run_demo
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedProvider, calls, says
-from proxy.auth import issue_key
 from proxy.operator_token import console_code
 from tests.clients import installing
 from tests.management.console.conftest import Building

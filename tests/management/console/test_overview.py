@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedProvider, calls, says
-from proxy.auth import issue_key
 from tests.management.console.conftest import Building, Person
 from tests.wire.proxied import TOKEN, ServedProxy
 from tests.wire.talking import ask, body_of

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from callstack_proxy.management.console.parts.icicle import lay_out
+from callstack_proxy.management.unfold_targets import unfoldable_frames
 from callstack_proxy.management.views import FrameState, tree_state_view
-from proxy.core.compaction import unfoldable_frames
 from proxy.core.frames import FINAL_STATUSES, RETURN_STATUSES, Frame, PathState, Status, children, is_kept
 from proxy.core.ledger import Ledger
 from proxy.core.observers import task_text_of

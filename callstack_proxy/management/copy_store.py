@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy import Connection, Table, delete, func, select
 
 from proxy.errors import BadRequest, ProxyError, StoreError
 from proxy.store import schema
-from proxy.store.database.interface import Database
+from proxy.store.database import Database
 from proxy.store.database_errors import as_store_error
+from proxy.store.sql import database_at
 
 ROWS_PER_INSERT = 500
 
@@ -22,6 +24,12 @@ class CopyResult(NamedTuple):
     conversations: int
     requests: int
     rows: int
+
+
+def copy_store(source: str, target: str, data: Path) -> CopyResult:
+    """Copy all that is in one store to another one, which must be empty. Both are URLs, as in `open_store`. Raises
+    BadRequest, InvalidConfiguration, StoreError; the target is then as it was."""
+    return copy_database(database_at(source, data, sets_aside=False), database_at(target, data, sets_aside=False))
 
 
 def copy_database(source: Database, target: Database) -> CopyResult:
