@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
 from callstack_proxy.management import find_by_id
-from callstack_proxy.management.api import autonomy, branches, contexts, history, messages, subagents, usage
+from callstack_proxy.management.api import branches, contexts, history, messages, subagents, usage
 from callstack_proxy.management.api.base import (
     ERROR_RESPONSES,
     NOT_FOUND_RESPONSE,
@@ -421,6 +421,6 @@ async def openapi(request: Request) -> Response:
     return JsonResponse(openapi_description(request.app))
 
 
-for each in (autonomy, branches, contexts, history, messages, subagents, usage):
+for each in (branches, contexts, history, messages, subagents, usage):
     router.include_router(each.router)
 add_operations(router, OPERATIONS)

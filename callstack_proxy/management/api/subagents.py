@@ -1,4 +1,5 @@
-"""Routes of subagents: their conversations, listed and counted, and how a person ends one."""
+"""Routes of subagents: their conversations, listed and counted, how a person ends one, and of `/stack/config`, how they
+are tracked. An operator sets what holds for everybody; other keys only read it."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from callstack_proxy.management.api.base import (
     JsonResponse,
     Limit,
     Offset,
+    ResponseDocs,
     now_ms,
 )
 from callstack_proxy.management.api.operation_routes import find_target
@@ -25,10 +27,14 @@ from callstack_proxy.management.views import (
     FrameDetail,
     SubagentRow,
     SubagentStats,
+    TrackingBody,
     TrackingInput,
+    TrackingView,
     frame_detail,
     subagents,
+    tracking_view,
 )
+from proxy.errors import Forbidden
 
 router = APIRouter()
 
@@ -100,3 +106,26 @@ async def complete(caller: CurrentCaller, frame: Id, wanted: CompletionBody) -> 
         context.on_events_stored(target.ledger.conversation.tenant, conversation, [event])
     ended = await find_target(caller.context, caller.scope, frame=frame)
     return JsonResponse(frame_detail(ended.ledger, ended.path_state, frame, context.config.observed_tools))
+
+
+FORBIDDEN_RESPONSE: ResponseDocs = {
+    403: {"model": Error, "description": "It holds for everybody, and this key is not an operator's"}
+}
+
+
+@router.get("/config", response_model=TrackingView)
+async def show_config(caller: CurrentCaller) -> Response:
+    """How subagents are tracked."""
+    return JsonResponse(tracking_view(caller.context.live_settings))
+
+
+@router.patch("/config", response_model=TrackingView, responses=FORBIDDEN_RESPONSE)
+async def set_config(caller: CurrentCaller, wanted: TrackingBody) -> Response:
+    """Set how subagents are tracked, from now on and after a restart."""
+    if not caller.tenant.admin:
+        raise Forbidden("This holds for everybody; it needs a key issued with --admin. GET tells what holds.")
+    live = caller.context.live_settings
+    await live.refresh()
+    if changes := wanted.changes_by_key(live.subagent.patterns):
+        await caller.context.store.wait_until_durable(live.change(changes))
+    return JsonResponse(tracking_view(live))
