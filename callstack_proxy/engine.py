@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from callstack_proxy.filemap import draw_map_for
 from proxy.accounting import Accountant, TokenCounter
 from proxy.auth import LOCAL_TENANT
 from proxy.config import Config, load_config
@@ -112,6 +113,7 @@ async def open_engine(config: Config, upstream: Upstream) -> OpenEngine:
         now=now_ms,
         new_id=lambda: secrets.token_hex(16),
         deferred_tasks=deferred,
+        draw_map=draw_map_for(config),
     )
     await counter.preload()
     await delete_expired(store, config.retention_days, now_ms())

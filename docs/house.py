@@ -420,13 +420,13 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 
 LIMITS = {
-    "lines of the engine": 65_490,
-    "modules of the engine": 331,
-    "lines beside it": 33_740,
-    "modules beside it": 224,
+    "lines of the engine": 64_608,
+    "modules of the engine": 325,
+    "lines beside it": 34_622,
+    "modules beside it": 230,
     "functions, p50 of lines": 7,
     "functions, p90 of lines": 18,
-    "pairs of records with six or more common fields": 38,
+    "pairs of records with six or more common fields": 37,
     "names in docstrings that do not exist": 0,
     "imports under a needless other name": 0,
     "docstrings of nothing": 0,

@@ -20,7 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from callstack_proxy.loggers import set_log_level
+from callstack_proxy.management.loggers import set_log_level
 from callstack_proxy.replay.files import recording_files_in
 from callstack_proxy.replay.recording import Recording
 from callstack_proxy.replay.recording_formats import read_recordings

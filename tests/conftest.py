@@ -21,7 +21,7 @@ from zlib import crc32
 import pytest
 from hypothesis import settings
 
-from callstack_proxy.loggers import LOGGERS
+from callstack_proxy.management.loggers import LOGGERS
 from tests.postgresql_server import PostgresServer, program
 
 # How long an example takes says how busy the machine is: speed is measured by `bench/`, never by a test.

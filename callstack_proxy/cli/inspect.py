@@ -28,6 +28,7 @@ from callstack_proxy.cli.output import (
     print_paged,
 )
 from callstack_proxy.cli.store_access import opened_store
+from callstack_proxy.filemap import DEFAULT_MAP_TOKENS, PARTIAL_FILE_SUFFIX
 from callstack_proxy.management import find_by_id
 from callstack_proxy.management.reports import (
     TableColumn,
@@ -72,7 +73,6 @@ from callstack_proxy.management.views import (
 )
 from proxy.accounting import GateDecision, Receipt, Tariff, TokenCounter
 from proxy.config import Config
-from proxy.core.filemap import DEFAULT_MAP_TOKENS, PARTIAL_FILE_SUFFIX
 from proxy.core.frames import Status
 from proxy.core.text import cut_at_word
 from proxy.core.tools import TREE_ICONS

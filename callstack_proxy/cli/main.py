@@ -24,7 +24,7 @@ from typer.main import get_command
 
 from callstack_proxy import entry_points
 from callstack_proxy.cli.output import print_error, print_note
-from callstack_proxy.loggers import LOGGERS
+from callstack_proxy.management.loggers import LOGGERS
 from proxy import __version__
 from proxy.errors import BadRequest, InvalidConfiguration, NotFound, ProxyError
 

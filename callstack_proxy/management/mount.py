@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from callstack_proxy.filemap import draw_map_for
 from callstack_proxy.management.compress_api import CompressApi
 from callstack_proxy.management.telemetry import EventFileWriter, open_tracer
 from proxy.core.ledger import LedgerEvent
@@ -64,6 +65,7 @@ def load_metrics_page() -> RenderMetrics:
 DOORS = Doors(
     build_mounted=build_management,
     build_endpoints=CompressApi,
+    draw_map_for=draw_map_for,
     load_metrics_page=load_metrics_page,
     open_tracer=open_tracer,
     write_events=lambda feed, folder: EventFileWriter(feed, folder).run(),

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from callstack_proxy.filemap import FileEdit, file_changes_of
 from callstack_proxy.replay.loss import ObservedRequest
 from proxy.accounting import Tariff
-from proxy.core.filemap import FileEdit, file_changes_of
 from proxy.core.ledger import Message, Request
 from proxy.core.observers import ToolExecution, ToolRoles, decode_json_or_text, texts_in
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+from callstack_proxy.filemap import draw_map_for
 from callstack_proxy.replay.api.base import ReplayApi
 from callstack_proxy.replay.api.chat import CHAT
 from callstack_proxy.replay.recorded_provider import UPSTREAM_NAME, RecordedProvider
@@ -76,6 +77,7 @@ def build_replay(config: Config, api: ReplayApi = CHAT) -> ReplayServices:
         now=clock,
         new_id=lambda: f"{next(numbers):032x}",
         parsed_slices=slices,
+        draw_map=draw_map_for(config),
     )
     return ReplayServices(build_services(process, api.dialect), provider, clock, store)
 

@@ -25,7 +25,7 @@ from functools import partial
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 
-from callstack_proxy.loggers import set_log_level
+from callstack_proxy.management.loggers import set_log_level
 from callstack_proxy.replay.outcome import ReplayFailure, ReplayResult
 from callstack_proxy.replay.player import play_recording
 from callstack_proxy.replay.recording import ClockMode, NoRecording, Recording

@@ -13,6 +13,7 @@ from proxy.accounting import Accountant
 from proxy.config.for_core import block_format_for, forbids_user_after_result, tool_settings
 from proxy.config.runtime import LiveSettings, subagent_rules_of
 from proxy.core import tools
+from proxy.core.context import DrawMap
 from proxy.core.ledger import Request, Round, response_id_of
 from proxy.core.memo import TextCache
 from proxy.core.policy import InferenceRules
@@ -54,6 +55,8 @@ class AppServices(SharedServices):
     event_bus: EventBus = field(default_factory=EventBus)
     deferred_tasks: DeferredTasks = field(default_factory=lambda: DeferredTasks(0))
     parsed_slices: SliceCache = field(default_factory=SliceCache)
+    draw_map: DrawMap | None = None
+    """Draws a map of the files seen so far into frame blocks; without it there is none."""
 
     @cached_property
     def inbox(self) -> Inbox:
@@ -165,7 +168,7 @@ def _build_toolkit(process: AppServices, dialect: Dialect, writer: DialectCompos
         response_ids_in=partial(response_ids_of, dialect),
         round_to_store=partial(round_to_store, dialect),
         context_form_for=partial(context_form_for, config, dialect),
-        block_format_for=partial(block_format_for, config),
+        block_format_for=partial(block_format_for, config, draw_map=process.draw_map),
         window_tokens_of=lambda model, conversation: process.window_of(model, conversation).known_tokens,
         subagent_rules=lambda: subagent_rules_of(process.live_settings.subagent),
         configure=process.live_settings.try_change,
@@ -204,6 +207,7 @@ def build_policy(process: AppServices, dialect: Dialect, writer: DialectComposer
         window_of=process.window_of,
         plan_row=PlanPrices(process.accountant.plans, process.routes.choose).row,
         accepts_recall=partial(_accepts_recall, process, dialect),
+        draw_map=process.draw_map,
     )
 
 

@@ -275,6 +275,7 @@ class App:
             summarizer=build_summarizer(self.config, self._routes, own_requests, self._counter),
             cache_keep_alive=keep_alive if self.config.cache_keep_alive.pings else None,
             frame_embedder=build_frame_embedder(self.config, self._routes, self._store),
+            draw_map=self._doors.draw_map_for(self.config) if self._doors.draw_map_for else None,
         )
 
     def _warn_of_ignored_settings(self) -> None:

@@ -11,7 +11,8 @@ from typing import NamedTuple, Protocol
 from starlette.types import ASGIApp
 
 from proxy.auth import Headers, Tenant
-from proxy.config import OtelSettings
+from proxy.config import Config, OtelSettings
+from proxy.core.context import DrawMap
 from proxy.exchange import AppServices, ClientRequest, Reply
 from proxy.store import Health
 from proxy.telemetry import EventBus, Metrics, Tracer
@@ -66,6 +67,8 @@ class Doors:
     build_mounted: BuildMounted | None = None
     build_endpoints: Callable[[AppServices], Endpoints] | None = None
     """Called once, when the services are built."""
+    draw_map_for: Callable[[Config], DrawMap | None] | None = None
+    """What draws a map of the files seen so far into frame blocks; None where the configuration wants none."""
     load_metrics_page: Callable[[], RenderMetrics] | None = None
     """Called in a thread at each `GET /metrics`."""
     open_tracer: Callable[[OtelSettings, Callable[[str, int], None]], Tracer] | None = None

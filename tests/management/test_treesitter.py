@@ -9,12 +9,12 @@ import time
 
 import pytest
 
+from callstack_proxy.filemap.symbols import symbols_by_patterns
 from callstack_proxy.management.treesitter import worker as reader
 from callstack_proxy.management.treesitter import worker_client as grammars
 from callstack_proxy.management.treesitter.worker_client import installed_languages, symbols_by_grammar
 from proxy.core.definitions import language_of
-from proxy.core.filemap.symbols import symbols_by_patterns
-from tests.core.filemap.talks import seen
+from tests.filemap.talks import seen
 
 INSTALLED = pytest.mark.skipif(
     not installed_languages(), reason="no grammar is installed: pip install 'callstack-proxy[map]'"
@@ -131,7 +131,7 @@ def test_no_parser_is_loaded_into_the_process_that_asks() -> None:
     """Not at the start of a proxy, and not for a map: a library in C may crash."""
     program = (
         "import sys, proxy.server.app, callstack_proxy.management.treesitter.worker_client as g; "
-        "from tests.core.filemap.talks import seen; g.symbols_by_grammar([seen('a.py', 'def f(): pass')]); "
+        "from tests.filemap.talks import seen; g.symbols_by_grammar([seen('a.py', 'def f(): pass')]); "
         "print([m for m in sys.modules if m.startswith('tree_')])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)

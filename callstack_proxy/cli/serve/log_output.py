@@ -33,7 +33,7 @@ from typing import Any, Literal, TextIO
 import msgspec
 
 from callstack_proxy.cli.output import escape_unsafe, format_dollars, one_line
-from callstack_proxy.loggers import set_log_level
+from callstack_proxy.management.loggers import set_log_level
 from callstack_proxy.management.reports import STATUS_MEANINGS, reason_meaning
 from proxy.telemetry import LogFields, log_field, truncate_field
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
+from callstack_proxy.filemap import DEFAULT_MAP_TOKENS
 from callstack_proxy.management import find_by_id
 from callstack_proxy.management.api.base import (
     NOT_FOUND_RESPONSE,
@@ -34,7 +35,6 @@ from callstack_proxy.management.views import (
     seen_files_view,
 )
 from proxy.core.context import with_open_frame_artifacts
-from proxy.core.filemap import DEFAULT_MAP_TOKENS
 from proxy.core.tools import DEFAULT_PREVIEW_CHARACTERS, MAX_PREVIEW_CHARACTERS, CompactionState, compaction_state_of
 
 router = APIRouter()

@@ -45,14 +45,11 @@ class Balance(msgspec.Struct, kw_only=True, gc=False):
         return percent_saved(self.saved, self.cost_untouched)
 
 
-class _Amounts(msgspec.Struct, kw_only=True, gc=False):
-    """What is asked of a stored receipt for a balance."""
+class _Amounts(Balance, kw_only=True, gc=False):
+    """What is asked of a stored receipt for a balance; a single one does not tell what folds caused."""
 
     status: str = ""
     plan: PlanCost | None = None
-    cost: float = 0.0
-    cost_untouched: float = 0.0
-    saved: float = 0.0
     rereads: int = 0
     rereads_gone: int = 0
     cost_rereads: float = 0.0

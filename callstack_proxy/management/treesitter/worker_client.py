@@ -1,7 +1,7 @@
 """Symbols of seen files by tree-sitter grammars, if installed.
 
 Parsing runs in a child process with a time limit: a few kilobytes can keep a parser busy for seconds, and a C library
-can crash. Files that the child did not finish, or without a grammar, are read by the patterns of `core.filemap`. Used
+can crash. Files that the child did not finish, or without a grammar, are read by the patterns of `filemap`. Used
 only for people who ask for a map; models get pattern-based maps.
 """
 
@@ -16,8 +16,8 @@ from threading import Lock
 
 import msgspec
 
+from callstack_proxy.filemap import FileSymbols, SeenFile, build_symbols, language_of, symbols_by_patterns
 from callstack_proxy.management.treesitter.worker import GRAMMARS
-from proxy.core.filemap import FileSymbols, SeenFile, build_symbols, language_of, symbols_by_patterns
 
 WORKER_TIMEOUT_S = 3.0
 """Seconds for all files of one map, including the start of the child; usually some tenths."""

@@ -8,13 +8,13 @@ from typing import Annotated
 
 from typing_extensions import TypedDict
 
+from callstack_proxy.filemap import RankedFile, build_file_map, draw_map_for, fit_to_budget, render_file_map
 from callstack_proxy.management.find_by_id import thread_tips
 from callstack_proxy.management.treesitter import installed_languages, symbols_by_grammar
 from callstack_proxy.management.views.struct_schema import StructSchema
 from proxy.config import Config
 from proxy.config.for_core import block_format_for, tool_settings
 from proxy.core.context import block_of
-from proxy.core.filemap import RankedFile, build_file_map, fit_to_budget, render_file_map
 from proxy.core.frames import Frame, PathState
 from proxy.core.ledger import Ledger, Usage
 from proxy.core.text import CountTokens
@@ -122,7 +122,7 @@ def active_block(
     if tree.active_frame.opening and tree.active_frame.opening.block:
         return tree.active_frame.opening.block, True
     block = block_of(
-        block_format_for(config, _newest_model(ledger, path_state)),
+        block_format_for(config, _newest_model(ledger, path_state), draw_map_for(config)),
         path_state,
         tree,
         tree.active,

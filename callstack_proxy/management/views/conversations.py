@@ -98,8 +98,11 @@ async def conversation_row(
     requests = [request for request in stored if until is None or request.created <= until]
     if path_state is None:  # in a thread: requests that are being answered do not wait for it
         path_state = await asyncio.to_thread(newest_path_state, ledger)
-    tree = path_state.tree
-    root = root_of(tree)
+    return _row_of(ledger, path_state.tree, requests)
+
+
+def _row_of(ledger: Ledger, tree: Tree, requests: Sequence[RequestRecord]) -> ConversationRow:
+    conversation, root = ledger.conversation, root_of(tree)
     money = sum_balances(request.receipt for request in requests)
     paid = paid_requests(request.receipt for request in requests)
     return {
@@ -108,7 +111,7 @@ async def conversation_row(
         "threads": sorted(ledger.threads),
         "title": truncate_line(root.title) if root else "",
         "created": conversation.created,
-        "last_active": last_active(ledger, (r.created for r in requests)),
+        "last_active": last_active(ledger, (request.created for request in requests)),
         "requests": len(requests),
         "turns": len(ledger.turns_by_parent),
         "retries": sum(len(answers) - 1 for answers in ledger.turns_by_parent.values()),
@@ -137,32 +140,7 @@ def paid_requests(receipts: Iterable[bytes]) -> list[PaidRequest]:
 
 async def _unreadable_row(store: Store, conversation: Conversation, reason: str) -> ConversationRow:
     requests = await store.requests(conversation.tenant, conversation.id, MAX_REQUESTS_COUNTED)
-    money = sum_balances(request.receipt for request in requests)
-    paid = paid_requests(request.receipt for request in requests)
-    return {
-        "id": conversation.id,
-        "parent": conversation.parent or None,
-        "threads": [],
-        "title": "",
-        "created": conversation.created,
-        "last_active": max((conversation.created, *(request.created for request in requests))),
-        "requests": len(requests),
-        "turns": 0,
-        "retries": 0,
-        "frames": 0,
-        "active_frame": None,
-        "awake": False,
-        "mode": conversation.chosen_mode or None,
-        "stopped": conversation.is_stopped,
-        "cost": money.cost,
-        "cost_untouched": money.cost_untouched,
-        "saved": money.saved,
-        "saved_percent": money.saved_percent,
-        "cost_caused": money.cost_caused,
-        "plan": plan_words(paid),
-        "plan_part": plan_part_words(paid),
-        "unreadable": reason,
-    }
+    return {**_row_of(Ledger(conversation), Tree(), requests), "unreadable": reason}
 
 
 def task_title(ledger: Ledger, most: int = MAX_TASK_TITLE_LENGTH) -> str:

@@ -38,6 +38,7 @@ from proxy.core.compaction import (
 )
 from proxy.core.context import (
     ContextForm,
+    DrawMap,
     MessageComposer,
     block_of,
     guidance_text,
@@ -130,6 +131,7 @@ class ContextPolicy:
     """By the client's model name and headers: the row by which the gate decides where a plan pays."""
     accepts_recall: Callable[[str], bool] = lambda _: True
     """By the client's model name: whether its provider takes our tools. If not, nothing may leave the context."""
+    draw_map: DrawMap | None = None
 
     @cached_property
     def reasoning(self) -> BoundReasoning:
@@ -410,7 +412,7 @@ class ContextPolicy:
         if not described.parent:
             budgets = replace(budgets, current=min(budgets.current, MAX_ROOT_TOKENS))
         return block_of(
-            block_format_for(self.config, here.request.model),
+            block_format_for(self.config, here.request.model, self.draw_map),
             here.path_state,
             tree,
             described.id,

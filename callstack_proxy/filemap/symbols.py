@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from callstack_proxy.filemap.contents import SeenFile
 from proxy.core.definitions import KEYWORDS, MAX_DEFINITION_LENGTH, PATTERNS, language_of, place_of
-from proxy.core.filemap.contents import SeenFile
 
 MAX_SYMBOL_LENGTH = 80
 MAX_DEFINITIONS = 400

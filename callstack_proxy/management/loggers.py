@@ -2,7 +2,7 @@
 
 import logging
 
-LOGGERS = (logging.getLogger("proxy"), logging.getLogger(__package__))
+LOGGERS = (logging.getLogger("proxy"), logging.getLogger("callstack_proxy"))
 
 
 def set_log_level(level: int | str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proxy.core.filemap.contents import SeenContents, SeenFile, collect_contents
+from callstack_proxy.filemap.contents import SeenContents, SeenFile, collect_contents
 from proxy.core.ledger.messages import Call
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES
 from tests.core.forest import LedgerBuilder, call

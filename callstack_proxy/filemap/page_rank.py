@@ -15,8 +15,8 @@ from math import sqrt
 
 import msgspec
 
-from proxy.core.filemap.contents import SeenFile
-from proxy.core.filemap.symbols import Definition, FileSymbols
+from callstack_proxy.filemap.contents import SeenFile
+from callstack_proxy.filemap.symbols import Definition, FileSymbols
 from proxy.core.frames import file_name_of
 
 DAMPING = 0.85

@@ -2,10 +2,10 @@
 
 import pytest
 
+from callstack_proxy.filemap.changes import MAX_CONTENT_LENGTH
+from callstack_proxy.filemap.symbols import symbols_by_patterns
 from proxy.core.definitions import PATTERNS, language_of
-from proxy.core.filemap.changes import MAX_CONTENT_LENGTH
-from proxy.core.filemap.symbols import symbols_by_patterns
-from tests.core.filemap.talks import seen
+from tests.filemap.talks import seen
 from tests.pace import within
 
 LOOKS = {

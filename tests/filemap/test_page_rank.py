@@ -2,9 +2,9 @@
 
 import pytest
 
-from proxy.core.filemap.page_rank import mentioned_paths, page_rank, rank_files
-from proxy.core.filemap.symbols import symbols_by_patterns
-from tests.core.filemap.talks import seen
+from callstack_proxy.filemap.page_rank import mentioned_paths, page_rank, rank_files
+from callstack_proxy.filemap.symbols import symbols_by_patterns
+from tests.filemap.talks import seen
 
 SHOP = [
     seen("prices.py", "def price_of(item):\n    return 1\n\ndef rarely_used():\n    return 2"),

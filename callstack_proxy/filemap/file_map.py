@@ -9,15 +9,17 @@ Definitions are taken by rank until the budget is full, and shown by file in lin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
 
-from proxy.core.context import owner_of
+from callstack_proxy.filemap.contents import MAX_CHARACTERS, SeenFile, collect_contents, newest_files
+from callstack_proxy.filemap.page_rank import RankedFile, mentioned_paths, rank_files
+from callstack_proxy.filemap.symbols import SymbolReader, symbols_by_patterns
+from proxy.config import Config
+from proxy.core.context import DrawMap, owner_of
 from proxy.core.definitions import language_of
-from proxy.core.filemap.contents import MAX_CHARACTERS, SeenFile, collect_contents, newest_files
-from proxy.core.filemap.page_rank import RankedFile, mentioned_paths, rank_files
-from proxy.core.filemap.symbols import SymbolReader, symbols_by_patterns
 from proxy.core.frames import PathState, Tree, ancestors, frame_id_of
 from proxy.core.observers import DEFAULT_TOOL_ROLES, ToolRoles
 from proxy.core.text import CountTokens, element, escape_xml
@@ -67,6 +69,12 @@ def build_file_map(  # noqa: PLR0913  where it is drawn for, and how
         for path in mentioned_paths(text, files, symbols):
             focus[path] = focus.get(path, 0.0) + 1.0
     return FileMap(rank_files(files, symbols, focus), len(contents.files))
+
+
+def draw_map_for(config: Config) -> DrawMap | None:
+    """What draws the map into frame blocks, as `budgets.map` wants it; None where that is 0."""
+    most = config.budgets.map
+    return partial(file_map_text, max_tokens=most, tool_roles=config.observed_tools) if most else None
 
 
 def file_map_text(  # noqa: PLR0913  where it is drawn for, and what it may cost

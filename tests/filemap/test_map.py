@@ -4,13 +4,19 @@ from xml.etree import ElementTree
 
 import pytest
 
+from callstack_proxy.filemap.file_map import (
+    build_file_map,
+    common_folder,
+    file_map_text,
+    fit_to_budget,
+    render_file_map,
+)
 from proxy.core.context.frame_block_forms import BlockFormat, block_of
-from proxy.core.filemap.file_map import build_file_map, common_folder, file_map_text, fit_to_budget, render_file_map
 from proxy.core.frames.events import RootStarted
 from proxy.core.text import remove_illegal_xml
 from proxy.core.tools.base import FrameBlockBudgets
-from tests.core.filemap.talks import Files
 from tests.core.forest import NONCE, count, pushed
+from tests.filemap.talks import Files
 from tests.pace import within
 
 PRICES = "def price_of(item: str) -> int:\n    return 1"

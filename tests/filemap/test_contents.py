@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from proxy.core.filemap.changes import MAX_CONTENT_LENGTH
-from proxy.core.filemap.contents import MAX_FILES, MAX_UNPLACED_TEXTS, newest_files
-from tests.core.filemap.talks import Files
+from callstack_proxy.filemap.changes import MAX_CONTENT_LENGTH
+from callstack_proxy.filemap.contents import MAX_FILES, MAX_UNPLACED_TEXTS, newest_files
+from tests.filemap.talks import Files
 
 FIVE = "one\ntwo\nthree\nfour\nfive"
 PATCH = """*** Begin Patch

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from proxy.core.filemap.changes import MAX_CONTENT_LENGTH, parse_read_result
+from callstack_proxy.filemap.changes import MAX_CONTENT_LENGTH, parse_read_result
 
 CODE = ("def one():", "    return 1", "", "def two():")
 TABBED = "\n".join(f"{n}\t{line}" for n, line in enumerate(CODE, 1))

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import msgspec
 
-from proxy.core.filemap.changes import (
+from callstack_proxy.filemap.changes import (
     MAX_CONTENT_LENGTH,
     FileChange,
     FileContent,
