@@ -108,6 +108,7 @@ async def show(request: Request) -> Response:
     receipt = decode_receipt(stored.record)
     dialect = await _dialect_of(visitor, stored, ledger)
     body = await run_in_threadpool(_body_of_view, stored, dialect, chosen, frames, previous)
+    side = "in" if view == "in" or not stored.sent else str(round_number)
     return render(
         request,
         "request.html",
@@ -124,12 +125,13 @@ async def show(request: Request) -> Response:
         view=view,
         round=round_number,
         body=body,
+        side=side,
         put_away_with=place.put_away_with,
         number=place.number,
         of=place.of,
         before=place.before,
         after=place.after,
-        message_path=lambda row: _message_path(row, view, round_number, stored.record.id, place.before),
+        message_path=lambda row: _message_path(row, view, side, stored.record.id, place.before),
         decisions=[_decision(each) for each in (receipt.decisions if receipt else ())],
     )
 
@@ -239,7 +241,7 @@ def _body_of_view(
 ) -> ShownBody:
     view, round_number = chosen
     came = b"".join(stored.record.body)
-    sent = b"".join(stored.sent[round_number].body) if stored.sent else b""
+    sent = b"".join(stored.sent[round_number].body) if stored.sent else came if _was_passed_on(stored) else b""
     shown = came if view == "in" else sent
     new = read_messages(shown, dialect)
     compared = {"diff": came, "previous": previous or b""}.get(view)
@@ -272,17 +274,23 @@ def _shown(row: DiffRow, frames: Mapping[str, tuple[str, str]]) -> ShownRow:
     return ShownRow(row, frames.get(row.message.identity), words)
 
 
+def _was_passed_on(stored: StoredRequest) -> bool:
+    """Whether it was sent as it came: no body is stored then but the one that came."""
+    receipt = decode_receipt(stored.record)
+    return receipt is not None and receipt.rounds > 0 and not stored.sent
+
+
 def _usage_of_round(stored: StoredRequest, round_number: int) -> Usage | None:
     receipt = decode_receipt(stored.record)
     by_round = receipt.usage_by_round if receipt else ()
     return by_round[round_number] if round_number < len(by_round) else None
 
 
-def _message_path(row: DiffRow, view: str, round_number: int, request: str, before: str) -> str:
-    """Where the whole message of a row is: that of one that left is in the body it left."""
+def _message_path(row: DiffRow, view: str, side: str, request: str, before: str) -> str:
+    """Where the whole message of a row is: that of one that left is in the body it left, another's on this `side`."""
     if row.new is None:
         return f"{request}/messages/in/{row.old}" if view == "diff" else f"{before}/messages/{LAST_ROUND}/{row.old}"
-    return f"{request}/messages/{'in' if view == 'in' else round_number}/{row.new}"
+    return f"{request}/messages/{side}/{row.new}"
 
 
 def balance_words(receipt: Receipt) -> str:

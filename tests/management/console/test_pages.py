@@ -16,7 +16,7 @@ import pytest
 from callstack_proxy.management.console import rendering
 from callstack_proxy.management.console.frame_page import result_words
 from callstack_proxy.management.console.request_page import balance_words
-from llm_test_provider import ScriptedProvider, calls
+from llm_test_provider import ScriptedProvider, calls, says
 from proxy.accounting import Receipt
 from tests.management.console.conftest import Building, Person
 from tests.wire.proxied import TOKEN, ServedProxy
@@ -348,6 +348,27 @@ def test_settings_are_shown_with_where_they_come_from_and_without_secrets(build:
     assert "--set wake_at_tokens" in page
     assert "host.test/v1" in page
     assert "secret" not in page
+
+
+def test_a_request_that_was_sent_as_it_came_says_so_and_shows_its_messages(tmp_path: Path) -> None:
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data") as proxy:
+        person = Person(proxy.origin)
+        person.open_link()
+        provider.will(says("Hello."))
+        answer = ask(proxy.origin, body_of("What stands in the cellar?"))
+        proxy.catch_up()
+        path = f"/console/requests/{answer.request}"
+        pages = {view: text_of(person, f"{path}?view={view}") for view in ("diff", "up")}
+        opened = [person.get(each) for each in re.findall(r'hx-get="([^"]+)"', pages["up"])]
+        raw = person.get(re.findall(r'href="([^"]+/raw/[^"]+)"', pages["diff"])[0]).body
+
+    assert "It was sent as it came" in pages["diff"]
+    assert "What stands in the cellar?" in pages["up"]
+    assert [each.status for each in opened] == [200] * len(opened) != []
+    assert b"What stands in the cellar?" in raw
+    for page in pages.values():
+        assert "Nothing was sent" not in page
+        assert re.search(r'Saved</span><b class="">\$0\.0+</b>', page)
 
 
 def test_the_vendored_files_are_those_of_their_packages() -> None:
