@@ -22,6 +22,7 @@ from callstack_proxy.management.export.rebuild import (
     ImportedConversation,
     ImportedFrame,
     ImportedMessage,
+    imported_message,
     parents_first,
 )
 from callstack_proxy.management.export.source import ExportInput
@@ -35,7 +36,7 @@ from callstack_proxy.management.export.stack_layout import (
 )
 from callstack_proxy.management.views import is_error, loop_rows
 from proxy.core.frames import Frame, Status, Tree, children, frame_id, path_to
-from proxy.core.ledger import Call, EntryKind, canonical_arguments
+from proxy.core.ledger import Call, canonical_arguments
 from proxy.core.observers import decode_json_or_text, last_outcome_by_kind, observe, steps_of
 from proxy.core.policy import loop_detection
 from proxy.dialects import OPENAI_CHAT, raw_json
@@ -269,14 +270,14 @@ def _read_messages(
     if HISTORY_FILE not in conversations.file_names() or not frames:
         return
     goal = OPENAI_CHAT.user_message((frames[0].criteria or "").strip() or frames[0].title)
-    yield ImportedMessage("goal", "", frames[0].id, EntryKind.MESSAGE, goal, 0, round(frames[0].created))
+    yield imported_message("goal", "", 0, goal, frames[0].id, round(frames[0].created))
     frame_ids, after, seq = {frame.id for frame in frames}, "goal", 1
     for number, fields in read_objects(conversations, HISTORY_FILE):
         action = _parse_action(fields, f"{HISTORY_FILE}, line {number}")
         frame, created = action.frame if action.frame in frame_ids else active, _parse_timestamp(action.timestamp)
         for part, wire in _wire_messages(action, number):
             name = f"{number}-{part}"
-            yield ImportedMessage(name, after, frame, EntryKind.MESSAGE, read_message(wire), seq, created)
+            yield imported_message(name, after, seq, read_message(wire), frame, created)
             after, seq = name, seq + 1
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 import msgspec
+from msgspec.structs import replace
 
 from proxy.core.frames import (
     RETURN_STATUSES,
@@ -32,6 +33,7 @@ from proxy.core.ledger import Conversation, Entry, EntryKind, LedgerEvent, Messa
 from proxy.errors import BadRequest
 from proxy.store import LedgerRecord, Record
 
+IMPORTED_THREAD = "imported"
 ENDED_STATUSES = (*RETURN_STATUSES, Status.INVALIDATED)
 
 
@@ -60,20 +62,22 @@ class ImportedFrame(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ImportedMessage:
-    """A message of a log. `previous` is the id of the previous one on its path."""
+    """A message of a log. Its `entry` still has the names of the log, and in a turn too the message."""
 
-    id: str
-    previous: str
+    entry: Entry
     frame: str
-    kind: EntryKind
-    message: Message
-    seq: int
-    created: int = 0
     round_number: int = -1
     results: tuple[Message, ...] = ()
     finish_reason: str = ""
     is_complete: bool = True
-    thread: str = "imported"
+
+
+def imported_message(  # noqa: PLR0913 - where it stands, and when
+    name: str, previous: str, seq: int, message: Message, frame: str, created: int
+) -> ImportedMessage:
+    """A message of a log that knows neither turns nor threads. `previous` names the one before it on its path."""
+    entry = Entry(name, previous, seq, EntryKind.MESSAGE, IMPORTED_THREAD, message, created=created)
+    return ImportedMessage(entry, frame)
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,12 @@ def rebuild_records(imported: ImportedConversation) -> tuple[Conversation, list[
     tips = [e for e in entries.values() if e.id not in parents and not e.is_overlay]
     owned: dict[str, list[str]] = defaultdict(list)
     for message in imported.messages:
-        owned[message.frame].append(entries[message.id].id)
+        owned[message.frame].append(entries[message.entry.id].id)
     events = list(
         _make_events(imported.frames, imported.active_frame, {frame: tuple(ids) for frame, ids in owned.items()})
     )
     seq = max((entry.seq for entry in entries.values()), default=-1) + 1
-    threads = dict.fromkeys(message.thread for message in imported.messages)
+    threads = dict.fromkeys(message.entry.thread for message in imported.messages)
     values: list[Entry | Round | LedgerEvent | Thread] = [Thread(name) for name in threads]
     for entry in entries.values():
         values += [entry, *rounds.get(entry.id, ())]
@@ -112,25 +116,25 @@ def rebuild_records(imported: ImportedConversation) -> tuple[Conversation, list[
     return conversation, [LedgerRecord(conversation.id, value) for value in values]
 
 
-def _make_entries(lines: Iterable[ImportedMessage]) -> tuple[Mapping[str, Entry], Mapping[str, tuple[Round]]]:
-    """Entries by line id, and rounds by turn. Each line becomes an entry: rounds may belong to different frames."""
+def _make_entries(messages: Iterable[ImportedMessage]) -> tuple[Mapping[str, Entry], Mapping[str, tuple[Round]]]:
+    """Entries by their names in the log, and rounds by turn. Each message becomes an entry: rounds may belong to
+    different frames."""
     entries: dict[str, Entry] = {}
     rounds: dict[str, tuple[Round]] = {}
     taken: set[str] = set()
-    for line in lines:
-        name = line.id.partition("/")[0]
+    for imported in messages:
+        logged = imported.entry
+        name = logged.id.partition("/")[0]
         if name in taken:
-            name = sha256(line.id.encode()).hexdigest()[:32]
+            name = sha256(logged.id.encode()).hexdigest()[:32]
         taken.add(name)
-        parent = entries[line.previous].id if line.previous in entries else ""
-        is_turn = line.kind is EntryKind.TURN
-        message = None if is_turn else line.message
-        entries[line.id] = Entry(name, parent, line.seq, line.kind, line.thread, message, created=line.created)
-        if is_turn:
-            spoken = ModelResponse(line.message, line.finish_reason, complete=line.is_complete)
-            rounds[name] = (
-                Round(name, max(0, line.round_number), spoken, line.results, last=True, created=line.created),
-            )
+        parent = entries[logged.parent].id if logged.parent in entries else ""
+        entries[logged.id] = replace(logged, id=name, parent=parent)
+        if logged.kind is EntryKind.TURN and logged.message is not None:
+            entries[logged.id] = replace(entries[logged.id], message=None)
+            spoken = ModelResponse(logged.message, imported.finish_reason, complete=imported.is_complete)
+            number = max(0, imported.round_number)
+            rounds[name] = (Round(name, number, spoken, imported.results, last=True, created=logged.created),)
     return entries, rounds
 
 

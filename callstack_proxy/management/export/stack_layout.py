@@ -21,14 +21,16 @@ from callstack_proxy.management.export.import_files import FileSource, read_docu
 from callstack_proxy.management.export.items import ExportItem, items_of, json_document, json_line, log_lines
 from callstack_proxy.management.export.ledger import as_bytes
 from callstack_proxy.management.export.rebuild import (
+    IMPORTED_THREAD,
     ImportedConversation,
     ImportedFrame,
     ImportedMessage,
+    imported_message,
     parents_first,
 )
 from callstack_proxy.management.export.source import ExportInput
 from proxy.core.frames import Frame, Status, ancestors, children
-from proxy.core.ledger import Call, EntryKind, Message, identity_of
+from proxy.core.ledger import Call, Entry, EntryKind, Message, identity_of
 from proxy.core.tools import tree_state
 from proxy.dialects import OPENAI_CHAT
 
@@ -115,7 +117,7 @@ def read_stack_layout(conversations: FileSource, state: Mapping[str, Any]) -> Im
                 frame if frame.id not in frames_by_id else _merge_frames(frames_by_id[frame.id], frame)
             )
     frames = parents_first(frames_by_id.values())
-    messages = sorted(_read_logs(conversations, names), key=lambda message: (message.seq, message.round_number))
+    messages = sorted(_read_logs(conversations, names), key=lambda message: (message.entry.seq, message.round_number))
     active = state.get("activeFrameID") or ""
     return build_conversation(conversations, state, frames, active if isinstance(active, str) else "", tuple(messages))
 
@@ -147,9 +149,7 @@ def build_conversation(
 
 def _goal_message(root: ImportedFrame) -> ImportedMessage:
     text = (root.criteria or "").strip() or root.title
-    return ImportedMessage(
-        "goal", "", root.id, EntryKind.MESSAGE, OPENAI_CHAT.user_message(text), 0, round(root.created)
-    )
+    return imported_message("goal", "", 0, OPENAI_CHAT.user_message(text), root.id, round(root.created))
 
 
 def parse_frame(fields: Any, where: str) -> ImportedFrame:
@@ -185,7 +185,7 @@ class _LoggedMessage(msgspec.Struct, kw_only=True):
 class _LoggedItem(_LoggedMessage, kw_only=True):
     id: str
     kind: EntryKind
-    thread: str = "imported"
+    thread: str = IMPORTED_THREAD
     created: int = 0
     results: list[_LoggedMessage] = []
     finish: str = ""
@@ -212,10 +212,8 @@ def _parse_line(fields: Mapping[str, Any], where: str) -> ImportedMessage:
         line = msgspec.convert(fields, _LoggedLine)
         item = line.item
         results = tuple(result.to_message() for result in item.results)
-        return ImportedMessage(
-            item.id, line.after, line.frame, item.kind, item.to_message(), line.seq, item.created, line.round, results,
-            item.finish, item.complete, item.thread,
-        )  # fmt: skip
+        entry = Entry(item.id, line.after, line.seq, item.kind, item.thread, item.to_message(), created=item.created)
+        return ImportedMessage(entry, line.frame, line.round, results, item.finish, item.complete)
     except (msgspec.ValidationError, KeyError, UnicodeError) as error:
         refuse_import(f"{where}: {error}")
 
