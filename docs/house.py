@@ -420,9 +420,9 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 
 LIMITS = {
-    "lines of the engine": 64_608,
+    "lines of the engine": 64_557,
     "modules of the engine": 325,
-    "lines beside it": 34_622,
+    "lines beside it": 34_673,
     "modules beside it": 230,
     "functions, p50 of lines": 7,
     "functions, p90 of lines": 18,

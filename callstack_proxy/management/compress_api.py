@@ -11,10 +11,11 @@ A request goes through the same exchange as any other, up to the upstream: there
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from http import HTTPStatus
@@ -25,11 +26,12 @@ import msgspec
 from msgspec.structs import replace as replace_struct
 
 from callstack_proxy.management import find_by_id
-from proxy.accounting import RememberedCounts
+from proxy.accounting import COUNTED_APART_CHARACTERS, LEAST_CHARACTERS, SLICE_CHARACTERS, TokenCounterProtocol
 from proxy.config import UpstreamSettings
 from proxy.config.for_core import tool_settings
 from proxy.core.frames import PathState
 from proxy.core.ledger import Ledger
+from proxy.core.memo import RecentCache
 from proxy.core.tools import TOOLS, CallGroup, ToolContext, ToolError
 from proxy.dialects import OPENAI_CHAT, raw_json, replace_surrogates
 from proxy.errors import BadRequest, NotFound
@@ -61,6 +63,8 @@ _TOOL = {
 """Stands for the tools that the caller's client may have: without any, nothing could be asked back."""
 _RECALL = next(tool for tool in TOOLS if tool.op == "recall")
 OURS_BEGINS = "<stack-"
+MAX_REMEMBERED = 20_000
+"""Counts, of about 165 bytes each."""
 T = TypeVar("T")
 _TAKEN: ContextVar[list[bytes]] = ContextVar("taken")
 
@@ -188,6 +192,39 @@ class CompressApi:
         if len(ref) < HASH_BYTES:  # the shorter ids are those of frames
             return await find_by_id.ledger_with_frame(self._process.store, tenant, ref)
         return await find_by_id.ledger_with_entry(self._process.store, tenant, ref)
+
+
+class RememberedCounts:
+    """Counts each text once, for histories whose messages come again with every request. Texts are not kept."""
+
+    def __init__(self, counter: TokenCounterProtocol) -> None:
+        self._counter = counter
+        self._counts = RecentCache[bytes, int](MAX_REMEMBERED)
+
+    async def total(self, texts: Iterable[str]) -> int:
+        """Tokens of all texts together, which hold no halves of surrogate pairs. Lets other tasks run every few
+        milliseconds."""
+        total, since_pause = 0, 0
+        for text in texts:
+            is_long = len(text) > COUNTED_APART_CHARACTERS
+            digest = await asyncio.to_thread(_digest, text) if is_long else _digest(text)
+            if (count := self._counts.find(digest)) is None:
+                (counted,) = await self._counter.count_all([text])
+                count = self._counts.keep(digest, counted, 1)
+            total += count
+            since_pause += max(len(text), LEAST_CHARACTERS)
+            if since_pause >= SLICE_CHARACTERS:
+                since_pause = 0
+                await asyncio.sleep(0)
+        return total
+
+
+def _digest(text: str) -> bytes:
+    """16 bytes. Encoded in slices, because other threads wait while a text is encoded."""
+    digest = hashlib.blake2b(digest_size=16)
+    for start in range(0, len(text), COUNTED_APART_CHARACTERS):
+        digest.update(text[start : start + COUNTED_APART_CHARACTERS].encode())
+    return digest.digest()
 
 
 async def _apart(size: int, work: Callable[[], T]) -> T:

@@ -42,7 +42,9 @@ from proxy.accounting.tariff import (
     ThinkingInLoop,
 )
 from proxy.accounting.token_counter import (
-    RememberedCounts,
+    COUNTED_APART_CHARACTERS,
+    LEAST_CHARACTERS,
+    SLICE_CHARACTERS,
     TokenCounter,
     TokenCounterProtocol,
     estimate_request_tokens,

@@ -4,19 +4,17 @@ A text has the same count as long as the process lives, and `TokenCounter.name` 
 Of a text longer than `MAX_COUNTED_CHARACTERS`, evenly spread parts are counted, and stand for the rest.
 A data URL counts as 1,000 tokens whatever its length: as text its count would mean nothing, and cost time.
 The same holds for an image, document or recording that a message carries as bare base64, as most wire formats do.
-`TokenCounter` remembers nothing: callers cache counts by content, those without an entry by `RememberedCounts`.
+`TokenCounter` remembers nothing: callers cache counts by content.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from proxy.accounting.o200k import load_o200k
-from proxy.core.memo import RecentCache
 from proxy.core.text import shorten_base64
 
 DATA_URL_TOKENS = 1000
@@ -29,8 +27,6 @@ MAX_COUNTED_CHARACTERS = 1024 * 1024
 """Characters of one text that are counted: more than the windows of most models. All of 60 MB would take half a
 minute."""
 
-MAX_REMEMBERED = 20_000
-"""Counts, of about 165 bytes each."""
 LEAST_CHARACTERS = 64
 """To find the count of a shorter text takes as long as to count so many characters."""
 
@@ -118,39 +114,6 @@ class TokenCounter:
             except (ImportError, OSError):
                 self._count, self._name = estimate_tokens, "estimate (characters / 4)"
         return self._count
-
-
-class RememberedCounts:
-    """Counts each text once, for histories whose messages come again with every request. Texts are not kept."""
-
-    def __init__(self, counter: TokenCounterProtocol) -> None:
-        self._counter = counter
-        self._counts = RecentCache[bytes, int](MAX_REMEMBERED)
-
-    async def total(self, texts: Iterable[str]) -> int:
-        """Tokens of all texts together, which hold no halves of surrogate pairs. Lets other tasks run every few
-        milliseconds."""
-        total, since_pause = 0, 0
-        for text in texts:
-            is_long = len(text) > COUNTED_APART_CHARACTERS
-            digest = await asyncio.to_thread(_digest, text) if is_long else _digest(text)
-            if (count := self._counts.find(digest)) is None:
-                (counted,) = await self._counter.count_all([text])
-                count = self._counts.keep(digest, counted, 1)
-            total += count
-            since_pause += max(len(text), LEAST_CHARACTERS)
-            if since_pause >= SLICE_CHARACTERS:
-                since_pause = 0
-                await asyncio.sleep(0)
-        return total
-
-
-def _digest(text: str) -> bytes:
-    """16 bytes. Encoded in slices, because other threads wait while a text is encoded."""
-    digest = hashlib.blake2b(digest_size=16)
-    for start in range(0, len(text), COUNTED_APART_CHARACTERS):
-        digest.update(text[start : start + COUNTED_APART_CHARACTERS].encode())
-    return digest.digest()
 
 
 _ASCII = re.compile("[\x00-\x7f]+")

@@ -138,18 +138,6 @@ class LiveSettings:
             await asyncio.sleep(REFRESH_INTERVAL_S)
 
 
-def with_pattern(patterns: tuple[str, ...], pattern: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*patterns, pattern)))
-
-
-def without_pattern(patterns: tuple[str, ...], pattern: str) -> tuple[str, ...]:
-    """`patterns` without one of them. Raises BadRequest if it is not among them."""
-    if pattern not in patterns:
-        known = ", ".join(repr(each[:60]) for each in patterns) or "there is none"
-        raise BadRequest(f"{SUBAGENT_SECTION}.patterns: {pattern[:60]!r} is none of them; known: {known}")
-    return tuple(each for each in patterns if each != pattern)
-
-
 def without_faulty_patterns(settings: SubagentSettings) -> SubagentSettings:
     """The same settings without invalid patterns."""
     kept = tuple(pattern for pattern in settings.patterns if not pattern_error(pattern))[:MAX_PATTERNS]

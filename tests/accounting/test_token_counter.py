@@ -16,13 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as some
 from tiktoken_ext import openai_public  # type: ignore[import-untyped]
 
+from callstack_proxy.management.compress_api import RememberedCounts
 from proxy.accounting import load_o200k, o200k
 from proxy.accounting import token_counter as tokens
 from proxy.accounting.token_counter import (
     DATA_URL_TOKENS,
     MAX_COUNTED_CHARACTERS,
     SLICE_CHARACTERS,
-    RememberedCounts,
     TokenCounter,
     sliced,
 )

@@ -21,7 +21,7 @@ from callstack_proxy.management.find_by_id import (
 )
 from callstack_proxy.management.views.conversations import last_active
 from proxy.config import MAX_COUNT, SubagentSettings
-from proxy.config.runtime import LiveSettings, is_long_enough, subagent_rules_of, with_pattern, without_pattern
+from proxy.config.runtime import LiveSettings, is_long_enough, subagent_rules_of
 from proxy.core import safe_regex
 from proxy.core.frames import RETURN_STATUSES, Frame
 from proxy.core.ledger import Ledger
@@ -227,10 +227,22 @@ class TrackingBody(BaseModel):
         if "patterns" in changes:
             raise BadRequest("patterns says all of them; leave out addPattern and removePattern, or patterns.")
         if self.remove_pattern is not None:
-            patterns = without_pattern(patterns, self.remove_pattern)
+            patterns = _without_pattern(patterns, self.remove_pattern)
         if self.add_pattern is not None:
-            patterns = with_pattern(patterns, self.add_pattern)
+            patterns = _with_pattern(patterns, self.add_pattern)
         return {**changes, "patterns": patterns}
+
+
+def _with_pattern(patterns: tuple[str, ...], pattern: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*patterns, pattern)))
+
+
+def _without_pattern(patterns: tuple[str, ...], pattern: str) -> tuple[str, ...]:
+    """`patterns` without one of them. Raises BadRequest if it is not among them."""
+    if pattern not in patterns:
+        known = ", ".join(repr(each[:60]) for each in patterns) or "there is none"
+        raise BadRequest(f"subagent.patterns: {pattern[:60]!r} is none of them; known: {known}")
+    return tuple(each for each in patterns if each != pattern)
 
 
 API_NAMES = {key: field.alias or key for key, field in TrackingBody.model_fields.items()}
