@@ -250,7 +250,6 @@ _PATCH_HEADER = re.compile(r"\*\*\* (?:(Add|Update|Delete) File|(Move) to): (.{1
 
 
 def parse_patch(text: str) -> Iterator[FileChange]:
-    """The changes of a patch, file by file."""
     if "*** " not in text:
         return
     path, verb = "", ""

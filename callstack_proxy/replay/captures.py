@@ -113,7 +113,6 @@ def captured_request_of(body: Json, api: ReplayApi, place: str, shared: dict[byt
 
 
 def _messages_in(body: Json, api: ReplayApi, place: str) -> Sequence[Json]:
-    """The messages or items of a body."""
     listed = body.get(api.messages_key)
     if api.name == "responses" and isinstance(listed, str):
         return [{"role": "user", "content": listed}]

@@ -102,7 +102,6 @@ def sessions_of_log(path: Path, known: SessionFormat) -> Iterator[Session]:
 
 
 def _recordings_by_api(name: str, captures: Sequence[CapturedRequest], model: str, clock: ClockMode) -> list[Recording]:
-    """One recording for each API."""
     parted = group_by_api(captures)
     names = [name if len(parted) == 1 else f"{name} ({group[0].api.name})" for group in parted]
     return [
@@ -151,7 +150,6 @@ def _is_message(value: object) -> bool:
 
 # --------------------------------------------------------------------------------------------------- one conversation
 def _recording_of_messages(item: LocatedValue, name: str, model: str, clock: ClockMode, dialect: str) -> Recording:
-    """A recording of an object with `messages`."""
     said, place = item.value, item.place
     if "messages" not in said:
         raise NoRecording(f"{place}: this object has no `messages`; {_EXPECTED_FORMATS}")

@@ -32,7 +32,6 @@ def check_messages(messages: object, place: str) -> list[Json]:
 
 
 def _fault_of_message(message: object) -> str | None:
-    """The fault of a message, or None."""
     if not isinstance(message, dict):
         return f"it is {_kind(message)}, and must be an object with a role"
     role = message.get("role")

@@ -206,7 +206,6 @@ def _items_behind(connection: Connection, owner: tuple[str, str], number: int) -
 
 
 def _messages_by_round(found: Iterable[Row[Any]]) -> dict[tuple[str, int], list[Message]]:
-    """The messages by entry and round."""
     messages: dict[tuple[str, int], list[Message]] = defaultdict(list)
     for row in found:
         if not rows.is_intact(row):

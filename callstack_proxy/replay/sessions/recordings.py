@@ -56,7 +56,6 @@ class SessionConverter:
     copied: Container[bytes] = ()
 
     def recording_of(self, session: Session) -> Recording:
-        """The recording of a session."""
         main, known = session.threads[0], self.known
         model = self.model or main.model or UNNAMED_MODEL
         api = APIS[self.dialect or ("messages" if MESSAGES_API_MODELS in model.lower() else known.api)]

@@ -23,8 +23,6 @@ from proxy.core.text import cut_for_display
 
 
 class FrameEnd(msgspec.Struct, frozen=True):
-    """How a frame ends."""
-
     frame: str
     status: Status
     results: str

@@ -130,7 +130,6 @@ class MessagesResponseWriter(BaseResponseWriter[MessagesRoundReader]):
         return b"".join(self._encode_one_event(e, shown) for e in events) if isinstance(events, list) else b""
 
     def _encode_one_event(self, event: SseEvent, shown: OutgoingChunk) -> bytes:
-        """One event of a piece."""
         head = _head(event.data)
         if any(isinstance(e, Finish) for e in shown.events) and self._interceptor.is_spliced:
             self._held_message_delta = event  # usage may still follow it
@@ -219,7 +218,6 @@ def _head(data: bytes) -> _Head:
 
 
 def _event(piece: Chunk | None) -> SseEvent | None:
-    """The one event of a piece."""
     return piece.source[0] if piece and isinstance(piece.source, list) else None
 
 

@@ -185,7 +185,6 @@ def _runs(items: Sequence[ItemOutline]) -> Iterator[tuple[int, int, bool]]:
 
 
 def _split_head(sources: Iterable[RequestSlice]) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
-    """The head, and the messages behind it."""
     messages = tuple(source.messages[0] for source in sources)
     head = tuple(takewhile(lambda message: message.role in INSTRUCTION_ROLES, messages))
     return head, messages[len(head) :]

@@ -27,8 +27,6 @@ RATE_LIMIT_PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-")
 
 @dataclass(frozen=True, slots=True)
 class ProviderRefusal:
-    """The provider's refusal."""
-
     status: int
     message: str
     code: str

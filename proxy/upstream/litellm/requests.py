@@ -21,8 +21,6 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LitellmFunction:
-    """A litellm function for one dialect."""
-
     wire_format: WireFormat
     name: str
     """Dotted, below `litellm`."""

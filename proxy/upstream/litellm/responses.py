@@ -20,8 +20,6 @@ class UnfinishedStream(Exception):
 
 
 class StreamEncoder(Protocol):
-    """Encodes one stream."""
-
     def encode(self, event: Any) -> bytes:
         """Bytes of a litellm event. Raises UnfinishedStream for an end that the provider did not send."""
 

@@ -109,8 +109,6 @@ PLAN_ITEMS = 3
 
 
 class SectionSources(msgspec.Struct, frozen=True):
-    """What the sections are written from."""
-
     results: str
     planned: tuple[str, ...]
     facts: SpanFacts
