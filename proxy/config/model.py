@@ -282,6 +282,9 @@ class Config(StrictModel):
     Never less than `body_limit_bytes`. One tenant takes at most half, except with `tenancy: single`. Bodies above 1 MiB
     that are being answered may take four times as much."""
 
+    answer_limit_bytes: int = Field(default=128 * 1024 * 1024, ge=1024)
+    """Bytes of one answer of a model, after which it ends with an error. 128,000 tokens are about 45 MB as a stream."""
+
     api_requests_per_minute: int = Field(default=600, ge=0)
     """Requests a minute of one tenant on `/stack`, beyond which it is told 429 and when to ask again; 0: any number.
     Operators are not counted, so neither is anybody with `tenancy: single`."""

@@ -99,6 +99,10 @@ class ResponseWriter(Protocol):
         """Another round comes in the place of one that said nothing."""
 
     @property
+    def call_count(self) -> int:
+        """Calls that this round has begun so far."""
+
+    @property
     def end_has_come(self) -> bool:
         """Of this round all has come that a client waits for, and what `feed` returned has the end of the answer."""
 

@@ -56,12 +56,6 @@ def may_name_stack_tool(data: bytes) -> bool:
     return _STACK_TOOL.search(data) is not None
 
 
-def is_comment(event: SseEvent) -> bool:
-    """Whether it is a comment, with which providers fill the time, or another event that no client is given: it leaves
-    at once, and a round of which nothing else has left can still be asked again."""
-    return not event.data and b"data" not in event.raw
-
-
 def _data_of_events(stream: bytes) -> list[bytes]:
     decoder = SseDecoder()
     return [event.data for event in (*decoder.feed(stream), *decoder.end()) if event.data]
@@ -167,6 +161,10 @@ class BaseResponseWriter(ABC, Generic[R]):
         """The text of a round is not shown if another round follows."""
         self.should_continue: ShouldContinue | None = None
         """Whether a round without a call is followed by another one."""
+
+    @property
+    def call_count(self) -> int:
+        return len(self._reader.calls.calls)
 
     # ---------------------------------------------------------------------------------------------------------- rounds
     def begin_round(self, status: int, content_type: str, *, encoded: bool = False) -> None:
@@ -285,7 +283,7 @@ class BaseResponseWriter(ABC, Generic[R]):
         whole = bytes(self._body) + chunk
         begun = whole.lstrip(LEADING_BYTES)
         if not begun or (not self._stream and any(b.startswith(begun) and b != begun for b in EVENT_BEGINNINGS)):
-            self._body += chunk
+            self._body = bytearray(whole if begun else whole[-1024:])  # blanks may go on for ever
             return b""
         self._body.clear()
         self._form_is_known = True
@@ -417,7 +415,7 @@ class BaseResponseWriter(ABC, Generic[R]):
         reading, plain = self._reader, self._reader.take_simple_delta
         if not self._intercept:
             for data in self._sse_decoder.feed_data(chunk):
-                if not plain(data):
+                if data and not plain(data):
                     reading.read(data)
             return chunk
         quiet: list[bytes] = []
@@ -425,13 +423,10 @@ class BaseResponseWriter(ABC, Generic[R]):
         passes, text, calls = self._fast_path_flags()
         speaks, border = False, 0 if reading.failed else None
         for event in self._sse_decoder.feed(chunk):
-            if (
-                not event.data
-                and passes
-                and is_comment(event)
-                and not (self.round_is_visible or self._held_error or any(out))
-            ):
-                quiet.append(event.raw)
+            # A comment, with which providers fill the time: a round of which nothing else has left can be asked again.
+            if not event.data and passes and b"data" not in event.raw:
+                is_first = not (self.round_is_visible or self._held_error or any(out))
+                (quiet if is_first else out).append(event.raw)
                 continue
             raw = self._with_client_ids(event.raw)
             if raw and passes and plain(event.data, text=text, calls=calls):

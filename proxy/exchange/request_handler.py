@@ -43,11 +43,15 @@ AFTER_END_TIMEOUT_S = 0.5
 LONG_ANSWER_BYTES = 16 * 1024
 """An answer from this size on is recorded in steps, if its end has not left. 1,000 calls are 110 KB: 4 ms to build, 2
 to count, 5 to store."""
+MAX_CALLS = 10_000
+"""Calls in one answer; each takes 3 KB of memory, and its result a message of the next request."""
 CACHED_STATUSES = frozenset({"full", "asleep"})
 """Statuses of requests in the context that the provider's cache holds for a thread."""
 UNFINISHED_TURN_TEXT = "The turn could not be finished; send the request again."
 DRAFT_DELAY_S = 0.25
 """Longest delay before received output is written to the store."""
+MAX_DRAFT_BYTES = 8 << 20
+"""Bytes of an answer up to which there are drafts: some 20,000 tokens."""
 
 
 class DraftTimer:
@@ -202,10 +206,12 @@ class RequestHandler:
             async for chunk in chunks:
                 size += len(chunk)
                 await self.client_response.feed(chunk)
+                self._refuse_endless(size)
                 if self.client_response.end_is_held:
                     await self._receive_rest(chunks)
                     break
-                if turn is not None and self.request.stream:  # a plain answer can be parsed only when complete
+                # A plain answer can be parsed only when complete.
+                if turn is not None and self.request.stream and size <= MAX_DRAFT_BYTES:
                     self._drafts.schedule(turn, self._write_draft)
             if self._may_pause(size):
                 await asyncio.sleep(0)  # building the message comes next
@@ -225,6 +231,15 @@ class RequestHandler:
         finally:
             self._drafts.cancel()
         return True
+
+    def _refuse_endless(self, size: int) -> None:
+        """Raises UpstreamInvalidResponse if an answer is longer than any model writes."""
+        limit = self.services.config.answer_limit_bytes
+        if size <= limit and self.client_response.writer.call_count <= MAX_CALLS:
+            return
+        over = f"{limit} bytes (answer_limit_bytes)" if size > limit else f"{MAX_CALLS} calls"
+        went_on = f"upstream {self.route.upstream.name} went on beyond {over} in one answer, which no model writes"
+        raise UpstreamInvalidResponse(f"{went_on}. Send the request again, or have the operator look at that provider.")
 
     async def _receive_rest(self, chunks: AsyncIterator[bytes]) -> None:
         """Take what still comes behind the end of a stream. The answer is whole without it, so a provider that breaks

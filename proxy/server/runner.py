@@ -17,7 +17,7 @@ import signal
 import socket
 from asyncio.events import TimerHandle
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from types import FrameType
@@ -208,7 +208,8 @@ class _ResponseCycle(RequestResponseCycle):
 
     async def send(self, message: ASGISendEvent) -> None:
         if message["type"] == "http.response.start" and not self.response_started:
-            headers = _valid_headers(message.get("headers", []))
+            given = message.get("headers", [])  # for a forbidden one the library would send no answer at all
+            headers = [(n, value) for n, value in given if not (HEADER_RE.search(n) or HEADER_VALUE_RE.search(value))]
             if self.scope["http_version"] == "1.0":
                 self._ends_with_connection = all(name.lower() != b"content-length" for name, _ in headers)
             if self._ends_with_connection or message["status"] in _STATUSES_WITHOUT_BODY:
@@ -230,11 +231,6 @@ class _ResponseCycle(RequestResponseCycle):
         await super().send(message)
         if not self.disconnected:
             self.unread.wrote(len(message["body"]))
-
-
-def _valid_headers(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-    """`headers` without forbidden ones: for one of them the library would send no answer at all."""
-    return [(name, value) for name, value in headers if not (HEADER_RE.search(name) or HEADER_VALUE_RE.search(value))]
 
 
 _IGNORED_LOG_MESSAGES = ("ASGI callable returned without completing response.",)

@@ -114,7 +114,10 @@ def commit(
         going.row_numbers.rise_to(going.begin_write(connection, {batch.tenant for batch in batches}))
         driver = driver_of(connection)
         owners = [conversation_keys_of(batch) for batch in batches]
-        answered = [answered_conversations(batch) for batch in batches]
+        answered = [
+            {(b.tenant, r.conversation) for r in b.records if isinstance(r, RequestRecord) and r.conversation}
+            for b in batches
+        ]
         known = _existing_conversations(driver, statements, set().union(*owners, *answered))
         going.row_numbers.rise_to(max(known.values(), default=0))
         gathered = _RowsByTable(going.row_numbers, going.drafted_rounds)
@@ -175,10 +178,6 @@ def conversation_keys_of(batch: Batch) -> set[ConversationKey]:
             case RequestRecord() | SentRecord() | SettingRecord() | UsageRecord() | ReservationEnd() | Settlement():
                 pass
     return owners
-
-
-def answered_conversations(batch: Batch) -> set[ConversationKey]:
-    return {(batch.tenant, r.conversation) for r in batch.records if isinstance(r, RequestRecord) and r.conversation}
 
 
 def without_bodies(records: Sequence[Record], forgotten: Set[str]) -> tuple[Record, ...]:

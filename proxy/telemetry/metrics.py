@@ -232,14 +232,12 @@ class Metrics:
         self._add_receipt(receipt, 0)
 
     def _add_receipt(self, receipt: Receipt, tries: int) -> None:
-        key = (receipt.upstream, self._model_label(receipt))
+        is_answered = 200 <= receipt.upstream_status < 300
+        key = (receipt.upstream, self._models.label_for(receipt.model) if is_answered else UNANSWERED_LABEL)
         sums = self.sums.get(key)
         if sums is None:
             sums = self.sums[key] = ModelTotals()
         sums.add(receipt, tries)
-
-    def _model_label(self, outcome: RequestOutcome) -> str:
-        return self._models.label_for(outcome.model) if 200 <= outcome.upstream_status < 300 else UNANSWERED_LABEL
 
     def _count_events(self, outcome: RequestOutcome, calls: Mapping[str, int]) -> None:
         for tool, count in calls.items():

@@ -76,6 +76,12 @@ _MAX_INTERIM_HEADS = 128
 _FIRST_PIECE_BYTES = 4 * 1024
 _PROGRESS_BYTES = 4 * 1024
 """What an answer gains by this much is progress without the end of a line too."""
+_MAX_KEPT_ALIVE = 4
+"""An answer goes on for so many times `idle_timeout_s` with keep-alives alone: an hour; queues take ten minutes."""
+_KEEP_ALIVE = re.compile(rb"""(?:\s|:[^\r\n]*+|event:\ ?ping|data:\ ?\{"type":\ ?"ping"\})*+""", re.VERBOSE)
+"""Comments, white space, and pings as Anthropic sends them."""
+_MAX_BUSY_S = 0.002
+"""Seconds that an answer which never waits works on before other requests have their turn."""
 _PIECE_BYTES = 1 << 20
 """Of a longer body, as much is written at once: a millisecond. 60 MB in one piece hold the event loop for 100 ms."""
 _NOTHING = memoryview(b"")
@@ -167,7 +173,10 @@ class Upstream(ABC):
 class HttpAnswer(Answer):
     """An answer as received, without hop-by-hop headers. Its connection returns to the pool with the last byte."""
 
-    __slots__ = ("_connection", "_content", "_idle_timeout_s", "_is_text", "_unended", "_upstream", "_waited_s")
+    __slots__ = (
+        *("_busy_since", "_connection", "_content", "_idle_timeout_s", "_is_text", "_kept_alive_s"),
+        *("_unended", "_upstream", "_waited_s"),
+    )
 
     def __init__(
         self,
@@ -188,6 +197,9 @@ class HttpAnswer(Answer):
         self._is_text = (b"json" in kind or b"event-stream" in kind) and b"content-encoding" not in named
         self._waited_s = 0.0
         """Seconds for which the provider was waited for since the last progress."""
+        self._kept_alive_s = 0.0
+        """The same since it last said more than a keep-alive."""
+        self._busy_since = time.monotonic()
         self._unended = 0
         """Bytes that have come since then."""
         content.on_eof(self._release_connection)
@@ -200,7 +212,8 @@ class HttpAnswer(Answer):
         except TimeoutError as error:
             raise UpstreamTimeout(
                 f"upstream {self._upstream} fell silent in the middle of its answer: no whole line of it came for "
-                f"{self._idle_timeout_s:g} s (idle_timeout_s). Send the request again."
+                f"{self._idle_timeout_s:g} s (idle_timeout_s), or only keep-alives for {_MAX_KEPT_ALIVE} times that. "
+                "Send the request again."
             ) from error
         except (aiohttp.ClientError, OSError) as error:
             # The library raises before it hands out what had arrived; a partial answer is kept, so take it first.
@@ -216,22 +229,29 @@ class HttpAnswer(Answer):
 
     async def _read(self) -> bytes:
         """The next bytes of the body; empty at its end. Raises TimeoutError after `idle_timeout_s` without progress: a
-        byte, and in a text the end of a line, so that a byte now and then does not hold a request for hours.
-
+        byte, and in a text the end of a line, so that a byte now and then does not hold a request for hours; also after
+        `_MAX_KEPT_ALIVE` times as long with keep-alives alone. Where bytes wait here, other requests have their turn.
         The library's own clock starts anew with every byte of the framing, and stops for good where its parser fails.
         """
-        content = self._content
+        content, began = self._content, time.monotonic()
         if content.is_eof() or content._buffer:
+            if began - self._busy_since > _MAX_BUSY_S:
+                await asyncio.sleep(0)
+                self._busy_since = time.monotonic()
             chunk = await content.readany()
         else:
-            began = time.monotonic()
-            async with asyncio.timeout(self._idle_timeout_s - self._waited_s):
+            idle_s = self._idle_timeout_s
+            async with asyncio.timeout(min(idle_s - self._waited_s, _MAX_KEPT_ALIVE * idle_s - self._kept_alive_s)):
                 chunk = await content.readany()
-            self._waited_s += time.monotonic() - began
+            self._busy_since = time.monotonic()
+            self._waited_s += self._busy_since - began
+            self._kept_alive_s += self._busy_since - began
         self._unended += len(chunk)
         has_line_end = b"\n" in chunk or b"\r" in chunk
         if not self._is_text or self._unended >= _PROGRESS_BYTES or has_line_end or chunk.isspace():
             self._waited_s = self._unended = 0
+        if not (self._is_text and _KEEP_ALIVE.fullmatch(chunk)):
+            self._kept_alive_s = 0
         return chunk
 
     async def aclose(self) -> None:

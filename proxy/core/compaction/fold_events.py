@@ -306,10 +306,6 @@ class _CoveredOrders(msgspec.Struct, frozen=True):
         titles = [title_of(task_text_of(first_user_text([text], MAX_CRITERION_CHARACTERS))) for text in self.above]
         return titles[-1] if titles and title not in titles and titles[-1] != CONVERSATION else ""
 
-    @property
-    def named_below(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(filter(None, map(order_of, self.below))))
-
 
 def _sums_up(text: str, first: str, previous: str) -> bool:
     """Whether a client wrote the message, to sum up a conversation that it compacted: it quotes the user."""
@@ -386,7 +382,7 @@ def _write_trace(  # noqa: PLR0913  what is written, and where it will stand
         noted="\n".join(filter(None, (removed.noted, removed.returned_frames, removed.user_words))),
         broken=removed.broken,
         begun_by=orders.first_beside(whole.title) if whole.origin in REQUEST_ORIGINS else "",
-        orders=orders.named_below,
+        orders=tuple(dict.fromkeys(filter(None, map(order_of, orders.below)))),
         read_again=read_again,
         written=removed.written,
     )

@@ -337,9 +337,10 @@ class MessagesRoundReader(RoundReader):
         """The round as it was produced. Without an ending of any kind it is not complete, however the connection
         closed."""
         whole = complete and not self.failed and bool(self.finish_reason or self.has_ended)
-        ours = [b for b in self.blocks if b.call and b.call.owner is CallOwner.OURS]
+        calls = [b for b in self.blocks if b.call]
+        ours = [b for b in calls if b.call and b.call.owner is CallOwner.OURS]
         dropped = {id(b) for b in ours if self.finish_reason in FINAL_STOP_REASONS or (b.call and b.call.is_too_late)}
-        cut = [b for b in ours[-1:] if b is self._last_call and id(b) not in dropped and not b.has_complete_input]
+        cut = [b for b in ours[-1:] if b is calls[-1] and id(b) not in dropped and not b.has_complete_input]
         if whole and self.finish_reason not in TRUNCATION_STOP_REASONS:
             cut = []
         extra = {"usage": raw_json.encode(self.usage)} if self.usage else {}
@@ -375,10 +376,6 @@ class MessagesRoundReader(RoundReader):
             return said
         calls = tuple(replace(call, arguments="") if call.id in bare else call for call in said.message.calls)
         return replace(said, message=replace(said.message, calls=calls))
-
-    @property
-    def _last_call(self) -> ContentBlock | None:
-        return next((b for b in reversed(self.blocks) if b.call), None)
 
     def _build_message(self, blocks: Sequence[ContentBlock]) -> Message:
         """The assistant message of these blocks, as a later request carries it."""

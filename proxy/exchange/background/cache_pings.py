@@ -107,11 +107,6 @@ class _Pause:
         return Place(*where, receipt.client)
 
     @property
-    def due_at(self) -> float:
-        """Ms since the epoch."""
-        return self.request.sent_at + (self.sent + 1) * self.step_ms
-
-    @property
     def model(self) -> tuple[str, str]:
         return self.receipt.upstream, self.receipt.model
 
@@ -192,7 +187,7 @@ class CacheKeepAlive:
     def _take_due(self) -> list[_Pause]:
         """Those whose next ping is due. They are held until it has ended well."""
         now = self.own_requests.now()
-        due = [pause for pause in self._pauses.values() if pause.due_at <= now]
+        due = [p for p in self._pauses.values() if p.request.sent_at + (p.sent + 1) * p.step_ms <= now]
         for pause in due:
             self.end_pause(*pause.key)
         return due

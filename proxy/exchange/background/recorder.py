@@ -154,7 +154,7 @@ class RequestRecordBuilder(msgspec.Struct):
             is_stored=placement.ledger.conversation.created < placement.parsed_request.now,
         )
         self.account = self._open_account(self.hash_chain(client_chain(placement.request), placement.request), history)
-        self.add_decisions(map(receipt_decision, placement.decisions))
+        self.decisions += map(receipt_decision, placement.decisions)
         if placement.rereads.count.of_removed:
             self.account.add_rereads(placement.rereads.gone_tokens, nothing_else=placement.rereads.nothing_else)
         return self
@@ -247,10 +247,6 @@ class RequestRecordBuilder(msgspec.Struct):
         for name in (name if name in COUNTED_TOOL_NAMES else UNKNOWN_TOOL for name in calls):
             self.calls_by_name[name] = self.calls_by_name.get(name, 0) + 1
         self.events += events
-
-    def add_decisions(self, decisions: Iterable[GateDecision]) -> None:
-        """The cost gate's decisions, also those not to compact."""
-        self.decisions += decisions
 
     def switch_route(self, route: Route) -> None:
         """Another model answers in place of the one that was asked, at its own price."""
@@ -430,13 +426,9 @@ def body_to_store(placement: Placement, body: Body) -> Body:
         own = {theirs: known[theirs] for theirs in ids}
         # A run of items stands in the body without the brackets of its array.
         for piece in (source.raw, source.raw[1:-1].strip()) if own else ():
-            changed[piece] = _with_ids(piece, own)
+            # Each id stands between two quotes; a pattern of a thousand ids would take 30 ms to compile.
+            changed[piece] = b'"'.join([own.get(part, part) for part in piece.split(b'"')])
     return tuple(changed.get(piece, piece) for piece in body)
-
-
-def _with_ids(piece: bytes, ids: Mapping[bytes, bytes]) -> bytes:
-    """JSON with other ids, each between two quotes. A pattern of a thousand ids would take 30 ms to compile."""
-    return b'"'.join([ids.get(part, part) for part in piece.split(b'"')])
 
 
 def _as_bytes(call_id: str) -> bytes:

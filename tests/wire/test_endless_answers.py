@@ -1,0 +1,205 @@
+"""Answers without end, from a provider that sends as fast as it can or only says that it works: each ends with an error
+that names the limit, and no other request waits for longer meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pace import slowness
+from tests.ports import held_port, port_of
+from tests.wire.proxied import ServedProxy
+from tests.wire.test_bad_input import longest_hold
+from tests.wire.test_broken_answers import (
+    AWAKE,
+    IDLE_S,
+    LIMIT_S,
+    Misbehaving,
+    closes,
+    flooding,
+    hear,
+    looks_good,
+    provider_at,
+    request_of,
+)
+
+pytestmark = [pytest.mark.long, pytest.mark.rows("X-54")]
+LIMIT_BYTES = 300_000
+HOLD_S = 0.05
+"""CPU time; of a burst that is read at once 256 KB of comments took 0.4 s."""
+FLOOD_BYTES = 512 * 1024
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+JSON_HEAD = HEAD.replace(b"text/event-stream", b"application/json")
+
+
+def event(data: object, kind: str = "") -> bytes:
+    named = f"event: {kind}\n".encode() if kind else b""
+    return named + b"data: " + json.dumps(data).encode() + b"\n\n"
+
+
+def chat(delta: object) -> bytes:
+    return event({"id": "x", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta}]})
+
+
+def block(kind: str, **more: object) -> bytes:
+    return event({"type": kind, **more}, kind)
+
+
+WORDS = {
+    "chat": (chat({"role": "assistant", "content": "hi"}), chat({"content": "and so on "})),
+    "messages": (
+        block("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+        block("content_block_delta", index=0, delta={"type": "text_delta", "text": "and so on "}),
+    ),
+    "responses": (
+        block("response.output_item.added", output_index=0, item={"id": "m", "type": "message", "content": []}),
+        block("response.output_text.delta", output_index=0, item_id="m", content_index=0, delta="and so on "),
+    ),
+}
+
+END = event({"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}) + b"data: [DONE]\n\n"
+
+
+def call(dialect: str, number: int) -> bytes:
+    ident = f"c{number}"
+    match dialect:
+        case "chat":
+            named = {"name": "bash", "arguments": "{}"}
+            return chat({"tool_calls": [{"index": number, "id": ident, "type": "function", "function": named}]})
+        case "messages":
+            used = {"type": "tool_use", "id": ident, "name": "bash", "input": {}}
+            return block("content_block_start", index=number, content_block=used)
+        case _:
+            item = {"id": f"f{number}", "type": "function_call", "call_id": ident, "name": "bash", "arguments": ""}
+            return block("response.output_item.added", output_index=number, item=item)
+
+
+def calling(dialect: str) -> Misbehaving:
+    async def calls(writer: asyncio.StreamWriter) -> None:
+        for first in range(0, 10**7, 100):
+            writer.write(b"".join(call(dialect, first + more) for more in range(100)))
+            await writer.drain()
+
+    return calls
+
+
+def bursting(piece: bytes, end: bytes) -> Misbehaving:
+    async def bursts(writer: asyncio.StreamWriter) -> None:
+        for _ in range(FLOOD_BYTES // len(piece)):
+            writer.write(piece)
+            await writer.drain()
+        writer.write(end)
+        await writer.drain()
+
+    return bursts
+
+
+@pytest.fixture(scope="module")
+def behind() -> Iterator[int]:
+    with held_port() as place:
+        yield port_of(place)
+
+
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory, behind: int) -> Iterator[ServedProxy]:
+    upstream, data = f"http://127.0.0.1:{behind}", tmp_path_factory.mktemp("limited") / "data"
+    limits = {"answer_limit_bytes": LIMIT_BYTES, "upstreams__default__idle_timeout_s": LIMIT_S}
+    with ServedProxy(upstream, data, **limits) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def unlimited(tmp_path_factory: pytest.TempPathFactory, behind: int) -> Iterator[ServedProxy]:
+    upstream, data = f"http://127.0.0.1:{behind}", tmp_path_factory.mktemp("unlimited") / "data"
+    with ServedProxy(upstream, data, upstreams__default__idle_timeout_s=LIMIT_S) as running:
+        yield running
+
+
+@AWAKE
+@pytest.mark.parametrize("dialect", WORDS)
+async def test_a_stream_without_end_ends_at_the_limit(
+    limited: ServedProxy, behind: int, dialect: str, awake: bool
+) -> None:
+    first, more = WORDS[dialect]
+    async with provider_at(behind, lambda body: (HEAD + first, flooding(more * 50))):
+        heard = await hear(limited.port, request_of(dialect, "go on", awake=awake, stream=True))
+
+    assert not looks_good(heard, stream=True)
+    assert len(heard.body) < 2 * LIMIT_BYTES
+    if awake:  # else half an event may have passed, and a comment would become a part of it
+        assert f"beyond {LIMIT_BYTES} bytes (answer_limit_bytes)".encode() in heard.body
+
+
+async def test_a_plain_answer_without_end_is_an_error_at_the_limit(limited: ServedProxy, behind: int) -> None:
+    async with provider_at(behind, lambda body: (JSON_HEAD + b'{"id":"', flooding(b"x\\n" * 2_000))):
+        heard = await hear(limited.port, request_of("chat", "go on", awake=True, stream=False))
+
+    assert heard.status == 502
+    assert b"answer_limit_bytes" in heard.body
+
+
+@AWAKE
+@pytest.mark.parametrize("dialect", WORDS)
+async def test_an_answer_of_calls_without_end_ends(
+    unlimited: ServedProxy, behind: int, dialect: str, awake: bool
+) -> None:
+    """Each takes memory that its bytes do not tell."""
+    async with provider_at(behind, lambda body: (HEAD + WORDS[dialect][0], calling(dialect))):
+        heard = await hear(unlimited.port, request_of(dialect, "call", awake=awake, stream=True))
+
+    assert not looks_good(heard, stream=True)
+    if awake:
+        assert b"beyond 10000 calls" in heard.body
+
+
+@AWAKE
+@pytest.mark.parametrize("begun", [True, False], ids=["begun", "nothing-yet"])
+@pytest.mark.parametrize("piece", [b": c\n\n", b"\n", b": c\r\n\r\n"], ids=["comments", "blank", "crlf"])
+async def test_a_flood_of_nothing_holds_nobody_up(
+    unlimited: ServedProxy, behind: int, awake: bool, begun: bool, piece: bytes
+) -> None:
+    """An answer that never has to be waited for lets others have their turn, and is whole at its end."""
+    first, more = WORDS["chat"]
+    flood = bursting(piece * 2_000, (b"" if begun else first) + more + END)
+
+    def said(body: bytes) -> tuple[bytes, Misbehaving]:
+        is_first_ever = b"warm up" in body
+        return (HEAD + first + more + END, closes) if is_first_ever else (HEAD + (first if begun else b""), flood)
+
+    async with provider_at(behind, said):
+        await hear(unlimited.port, request_of("chat", "warm up", awake=awake, stream=True))
+        with longest_hold(unlimited) as held:
+            heard = await hear(unlimited.port, request_of("chat", "wait", awake=awake, stream=True))
+
+    assert looks_good(heard, stream=True)
+    assert heard.body.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    assert held.longest_s < HOLD_S or held.longest_s < HOLD_S * slowness()
+
+
+@AWAKE
+@pytest.mark.parametrize(
+    "piece", [b": PROCESSING\n\n", b'event: ping\ndata: {"type": "ping"}\n\n'], ids=["comments", "pings"]
+)
+async def test_an_answer_that_only_says_that_it_works_ends(
+    behind: int, tmp_path: Path, awake: bool, piece: bytes
+) -> None:
+    """Four times as long as silence may last: an hour by default, where queues of providers take ten minutes."""
+
+    async def works_on(writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(IDLE_S / 4)
+
+    first = block("message_start", message={"id": "x", "type": "message", "role": "assistant", "content": []})
+    with ServedProxy(f"http://127.0.0.1:{behind}", tmp_path, upstreams__default__idle_timeout_s=IDLE_S) as proxy:
+        async with provider_at(behind, lambda body: (HEAD + first, works_on)):
+            heard = await hear(proxy.port, request_of("messages", "wait", awake=awake, stream=True))
+
+    assert not looks_good(heard, stream=True)
+    assert heard.body.count(piece) >= 4 * 3
+    assert b"or only keep-alives for 4 times that" in heard.body
