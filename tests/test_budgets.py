@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Literal
 
 import pytest
 from msgspec.structs import replace
@@ -436,3 +437,26 @@ async def test_where_nobody_can_say_what_was_spent_a_budget_admits_nothing() -> 
     refused = await check(UsageLimits(usd=5), store=UnreadableStore())
     assert isinstance(refused, BudgetUnknown)
     assert refused.status == 503
+
+
+@pytest.mark.rows("X-57")
+@pytest.mark.parametrize("per", ["day", "month"])
+async def test_a_clock_that_jumps_there_and_back_spends_no_budget_twice(per: Literal["day", "month"]) -> None:
+    """A12: what was used while it was an hour ahead, in the next day and month, counts when it is right again, and when
+    that time comes."""
+    clock, store, limits = [NOW], MemoryStore(), UsageLimits(tokens=1_000, per=per)
+    budgets = BudgetChecks(store, lambda: int(clock[0].timestamp() * 1000))
+
+    async def spend(tokens: int) -> None:
+        reservation = await budgets.reserve("key-ana", limits, CostEstimate(tokens, 0.0, is_bounded=True))
+        store.write("key-ana", [UsageRecord(budgets.today(), 1, tokens)])
+        budgets.release(reservation)
+
+    clock[0] = NOW + timedelta(hours=1)
+    await spend(1_000)
+    for moment in (NOW, NOW - timedelta(hours=1), NOW + timedelta(hours=1)):
+        clock[0] = moment
+        with pytest.raises(BudgetSpent):
+            await spend(1)
+    clock[0] = NOW + timedelta(days=40)
+    await spend(1_000)

@@ -210,8 +210,7 @@ class RequestHandler:
                 if self.client_response.end_is_held:
                     await self._receive_rest(chunks)
                     break
-                # A plain answer can be parsed only when complete.
-                if turn is not None and self.request.stream and size <= MAX_DRAFT_BYTES:
+                if turn is not None and self.request.stream and size <= MAX_DRAFT_BYTES:  # a plain one is parsed whole
                     self._drafts.schedule(turn, self._write_draft)
             if self._may_pause(size):
                 await asyncio.sleep(0)  # building the message comes next

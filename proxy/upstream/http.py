@@ -154,8 +154,8 @@ class Upstream(ABC):
     def __init__(self, name: str, settings: UpstreamSettings) -> None:
         self.name = name
         self.settings = settings
-        self.rests_until = 0
-        """Ms since the epoch until which it wants to be left alone, as far as it said so."""
+        self.rests_until = 0.0
+        """Until when it wants to be left alone, as far as it said so; by `time.monotonic`."""
 
     def warm(self) -> None:  # noqa: B027 - most kinds have nothing to begin
         """Start slow preparations for the first request, without waiting."""

@@ -6,6 +6,7 @@ until then.
 
 from __future__ import annotations
 
+import time
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
@@ -24,13 +25,13 @@ def is_busy(status: int) -> bool:
 
 
 def note_rest(upstream: Upstream, got: Answer, now: int) -> None:
-    """Remember until when a provider wants to be left alone. `now` is in ms since the epoch."""
+    """Remember until when a provider wants to be left alone, however the machine's clock jumps. `now` is as below."""
     if is_busy(got.status) and (wait_s := retry_after_s(got.headers, now)):
-        upstream.rests_until = max(upstream.rests_until, now + round(min(wait_s, MAX_REST_S) * 1000))
+        upstream.rests_until = max(upstream.rests_until, time.monotonic() + min(wait_s, MAX_REST_S))
 
 
-def is_resting(upstream: Upstream, now: int) -> bool:
-    return now < upstream.rests_until
+def is_resting(upstream: Upstream) -> bool:
+    return time.monotonic() < upstream.rests_until
 
 
 def retry_after_s(headers: RawHeaders, now: int) -> float | None:

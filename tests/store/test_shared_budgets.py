@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -27,7 +27,8 @@ class Replica:
 
     def __init__(self, url: str) -> None:
         self.store = SqlStore(PostgresDatabase(url))
-        self.budgets = BudgetChecks(self.store, lambda: int(NOW.timestamp() * 1000))
+        self.clock = NOW
+        self.budgets = BudgetChecks(self.store, lambda: int(self.clock.timestamp() * 1000))
 
     async def answers(self, limits: UsageLimits = LIMITS, used: int = 1_500) -> str:
         """One request, which uses less than it may."""
@@ -100,6 +101,29 @@ async def test_what_a_killed_proxy_had_reserved_ends_with_its_lease(
     reservation = await other.budgets.reserve(TENANT, LIMITS, ONE)
 
     assert postgres.run("SELECT id FROM reservations", url) == [(reservation.id,)]
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_a_replica_whose_clock_jumped_keeps_its_leases_and_sees_those_of_others(
+    replicas: list[Replica], hours: int
+) -> None:
+    """A12: leases go by the server's clock. An hour on, this replica is in the next month."""
+    jumped = replicas[0]
+    half = CostEstimate(10_000, 0.0, is_bounded=True)
+    before = await jumped.budgets.reserve(TENANT, LIMITS, half)
+    jumped.clock += timedelta(hours=hours)
+    behind = await jumped.budgets.reserve(TENANT, LIMITS, half)
+    for each in replicas:
+        with pytest.raises(BudgetReserved):
+            await each.budgets.reserve(TENANT, LIMITS, ONE)
+
+    for reservation in (before, behind):
+        jumped.store.write(TENANT, [UsageRecord(jumped.budgets.today(), 1, 10_000)])
+        jumped.budgets.release(reservation)
+    jumped.clock = NOW
+    for each in replicas:
+        with pytest.raises(BudgetSpent):
+            await each.budgets.reserve(TENANT, LIMITS, ONE)
 
 
 async def test_a_proxy_that_lives_renews_the_leases_of_its_requests(

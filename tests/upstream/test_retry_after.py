@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from unittest.mock import patch
 
 import pytest
 
 from proxy.config import UpstreamSettings
 from proxy.upstream import Answer, Upstream, is_resting, note_rest, retry_after_s
+from tests.clocks import HOUR_MS
 
 NOW = 1_784_116_800_000
 """2026-07-15 12:00:00 UTC, in ms."""
@@ -51,11 +53,23 @@ class _Provider(Upstream):
 
 @pytest.mark.rows("X-51")
 def test_a_provider_rests_until_the_latest_time_that_it_named() -> None:
-    provider, now = _Provider("p", UpstreamSettings(url="http://127.0.0.1")), 1_000
-    for status, wait in ((429, b"30"), (503, b"10"), (400, b"900"), (429, b"soon")):
-        note_rest(provider, _Busy(status, (b"retry-after", wait)), now)
+    """A12: by a clock that does not jump, whatever the machine's says."""
+    provider = _Provider("p", UpstreamSettings(url="http://127.0.0.1"))
+    date = (b"retry-after", b"Wed, 15 Jul 2026 12:00:20 GMT")
+    with patch("proxy.upstream.retry_after.time") as clock:
+        clock.monotonic.return_value = 1.0
+        for status, wait in ((429, b"30"), (503, b"10"), (400, b"900"), (429, b"soon")):
+            note_rest(provider, _Busy(status, (b"retry-after", wait)), NOW)
+        note_rest(provider, _Busy(429, date), NOW)
 
-    assert is_resting(provider, now + 29_999)
-    assert not is_resting(provider, now + 30_000)
-    note_rest(provider, _Busy(429, (b"retry-after", b"99999999")), now)
-    assert not is_resting(provider, now + 24 * 3_600_000)
+        clock.monotonic.return_value = 30.9
+        assert is_resting(provider)
+        clock.monotonic.return_value = 31.0
+        assert not is_resting(provider)
+        for jumped in (NOW - HOUR_MS, NOW + HOUR_MS):
+            note_rest(provider, _Busy(429, (b"retry-after", b"5")), jumped)
+        clock.monotonic.return_value = 36.0
+        assert not is_resting(provider)
+        note_rest(provider, _Busy(429, (b"retry-after", b"99999999")), NOW)
+        clock.monotonic.return_value += 24 * 3600
+        assert not is_resting(provider)

@@ -203,7 +203,7 @@ class CacheKeepAlive:
         try:
             if not await self._still_pays(pause):
                 return
-            if is_resting(pause.request.upstream, ping.created):
+            if is_resting(pause.request.upstream):
                 ping.reason = PROVIDER_RESTS
                 self._count(ping, pause)
                 return

@@ -110,7 +110,7 @@ class Summarizer:
 
     async def _summarize(self, fold: Place) -> None:
         """Raises SummarySkipped or StoreError where nothing is asked or stored."""
-        if is_resting(self.upstream, self.own_requests.now()):
+        if is_resting(self.upstream):
             raise SummarySkipped("the provider wants to be left alone", code="resting")
         span = await self._read_span(fold)
         question = await self._build_request(span)

@@ -100,7 +100,7 @@ class SqliteFile(Database):
             pool_size=READERS + SEARCHERS,
             max_overflow=0,
         )
-        event.listen(reading, "begin", _begin_deferred)
+        event.listen(reading, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
         with ExitStack() as undone_on_failure:
             undone_on_failure.callback(reading.dispose)
             self._write_connection = self._engine.connect()
@@ -309,10 +309,6 @@ def replacing_damaged_text(connection: Connection) -> Iterator[None]:
 
 def _begin_immediate(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _begin_deferred(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
 
 
 def _configure_durability(raw: sqlite3.Connection, *, new: bool) -> None:
