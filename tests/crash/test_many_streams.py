@@ -66,7 +66,8 @@ def test_a_thousand_streams_over_four_replicas_are_whole_and_never_crossed(
     stage: Stage, postgres: PostgresServer
 ) -> None:
     store = postgres.new_database()
-    settings = {"store": store, "wake_at_tokens": 0, "assembly_budget_ms": PATIENCE_S * 1000}
+    settings: dict[str, object] = {"store": store, "wake_at_tokens": 0, "assembly_budget_ms": PATIENCE_S * 1000}
+    settings |= {"header_deadline_s": PATIENCE_S, "body_deadline_s": PATIENCE_S}  # a thousand clients share a core
     replicas = [
         KillableProxy(stage, None, data=stage.folder / f"data{at}", **settings).start() for at in range(REPLICAS)
     ]

@@ -18,7 +18,8 @@ from tests.postgresql_server import PostgresServer
 from tests.scenarios.speaking import in_flight
 
 pytestmark = pytest.mark.long
-SOON_S = 10.0
+SOON_S = 60.0
+"""A busy machine is late; what is not told never comes here."""
 
 
 @pytest.fixture
@@ -28,12 +29,29 @@ def provider() -> Iterator[ScriptedProvider]:
 
 
 @pytest.fixture
-def replicas(provider: ScriptedProvider, tmp_path: Path, postgres: PostgresServer) -> Iterator[list[RunningProxy]]:
-    """Two proxies on one database."""
+def replicas(
+    provider: ScriptedProvider, tmp_path: Path, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[list[RunningProxy]]:
+    """Two proxies on one database, which have heard of each other. What is set is never read again unasked, so that it
+    comes by news alone."""
+    monkeypatch.setattr("proxy.config.runtime.REFRESH_INTERVAL_S", 3_600.0)
     stage = Stage(provider, tmp_path, streamed=False)
     store = postgres.new_database()
-    yield [stage.proxy(store=store) for _ in range(2)]
+    proxies = [stage.proxy(store=store) for _ in range(2)]
+    has_heard(*proxies, duration=4)
+    has_heard(*reversed(proxies), duration=5)
+    yield proxies
     stage.stop()
+
+
+def has_heard(speaker: RunningProxy, listener: RunningProxy, *, duration: int) -> None:
+    """Returns once one hears what the other one says: it listens a moment after it has started."""
+
+    def hears() -> bool:
+        speaker.manage("PATCH", "/stack/config", {"minDuration": duration})
+        return bool(listener.get("/stack/config")["minDuration"] == duration)
+
+    eventually(hears)
 
 
 def eventually(holds: Callable[[], bool]) -> None:
@@ -78,13 +96,9 @@ def test_each_hears_of_a_request_once(replicas: list[RunningProxy], provider: Sc
 
 def test_what_is_set_at_one_holds_at_the_other(replicas: list[RunningProxy]) -> None:
     here, there = replicas
-    here.manage("PATCH", "/stack/config", {"minDuration": 6})
-    eventually(lambda: there.get("/stack/config")["minDuration"] == 6)  # what just started may not listen yet
-
     here.manage("PATCH", "/stack/config", {"minDuration": 7})
-    begun = time.monotonic()
+
     eventually(lambda: there.get("/stack/config")["minDuration"] == 7)
-    assert time.monotonic() - begun < 3, "it was only found when settings are read again"
 
 
 def test_a_person_stops_what_the_other_one_does(replicas: list[RunningProxy], provider: ScriptedProvider) -> None:
@@ -95,11 +109,8 @@ def test_a_person_stops_what_the_other_one_does(replicas: list[RunningProxy], pr
     live = f"/stack/conversations/{conversation}/live"
     with in_flight(chat, "go on"):
         eventually(lambda: bool(here.get(live)["requests"]))
-        begun = time.monotonic()
         there.manage("POST", f"/stack/conversations/{conversation}/cancel", {})
         eventually(lambda: not here.get(live)["requests"])
-
-    assert time.monotonic() - begun < 3
 
 
 def test_branches_that_begin_at_once_at_two_replicas_get_a_thread_each(

@@ -95,7 +95,8 @@ class ServedProxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._server.listening.wait(START_LIMIT_S)
+        while not self._server.listening.wait(0.1):
+            assert self._thread.is_alive(), "it ended before it listened"
         self.running.add(self)
         return self
 
