@@ -14,7 +14,7 @@ LONG_REQUEST_FRAME_SHARE = 0.25
 NEWEST_SHARE, MAX_NEWEST_TOKENS = 1 / 8, 4_000
 """Of unfinished work that is cut, the newest steps stay: this share of `frame_max_tokens`, and at most so many
 tokens."""
-LONGEST_WAIT = 1.15
+LONGEST_WAIT = 1.3
 """Up to so many times the size from which it is cut, unfinished work waits for a command of the agent."""
 PART_WINDOW_SHARE = 0.4
 """Unfinished work is cut before it fills more than this share of a known window."""

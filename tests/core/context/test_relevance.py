@@ -304,6 +304,16 @@ def test_the_position_counts_the_children_of_one_parent_without_those_withdrawn(
     assert position_of(family[1], family) == (2, 3)
 
 
+@pytest.mark.rows("S1-145")
+def test_an_item_of_the_clients_list_comes_behind_those_that_ended() -> None:
+    """A client writes new items between the old ones: told by its birth, the sixth of eleven ended nine before it."""
+    names = ["read", "tests", "edit", "lint"]
+    family = [frame(name, Status.COMPLETED, order=at, origin="plan") for at, name in enumerate(names)]
+    family[1] = replace(family[1], status=Status.IN_PROGRESS)
+
+    assert position_of(family[1], family) == (4, 4)
+
+
 @pytest.mark.rows("S1-149", "S1-160")
 def test_the_next_sibling_is_the_first_planned_behind_else_an_earlier_one() -> None:
     """S1-149."""
