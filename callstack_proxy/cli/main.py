@@ -179,7 +179,7 @@ class LazyCommands(TyperGroup):
             agents = entry_points.entry_points("callstack.agents")
             words = GROUP_OF | {name: f"wrap {name}" for name in agents}
             near = _nearest(args[0], [*COMMANDS, *GROUPS, *_others(), *agents])
-            _fail_unknown(ctx, args[0], [words.get(name, name) for name in near], "callstack")
+            _fail_unknown(ctx, args[0], [words.get(name, name) for name in near])
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -226,7 +226,7 @@ class GroupedCommands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self._inside and not args[0].startswith("-"):
             near = [f"{self.name} {name}" for name in _nearest(args[0], self._inside)]
-            _fail_unknown(ctx, args[0], near, f"callstack {self.name}")
+            _fail_unknown(ctx, args[0], near)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -266,10 +266,10 @@ def _click_command(name: str, command: object) -> Any:
     return get_command(command)
 
 
-def _fail_unknown(ctx: Any, name: str, near: list[str], where: str) -> None:
-    """Ends with a usage error that names the nearest command, if one is near."""
+def _fail_unknown(ctx: Any, name: str, near: list[str]) -> None:
+    """Ends with a usage error that names the nearest command, if one is near. Which there are is said above it."""
     nearest = f"; the nearest is `callstack {near[0]}`" if near else ""
-    ctx.fail(f"there is no command {name!r}{nearest}; `{where} --help` lists them")
+    ctx.fail(f"there is no command {name!r}{nearest}")
 
 
 app = typer.Typer(

@@ -34,6 +34,8 @@ async def opened_store(config: Config) -> AsyncIterator[Store]:
     path = config.store_path
     if config.is_store_in_memory:
         raise InvalidConfiguration("store: it is kept in memory; ask the running proxy, at /stack")
+    if path is not None and config.data.exists() and not config.data.is_dir():
+        raise InvalidConfiguration(f"data: {config.data} is not a directory; name one with --data")
     if path is not None and not path.is_file():
         raise InvalidConfiguration(
             f"data: there is no store at {path} yet; run `callstack serve`, or name its directory with --data"

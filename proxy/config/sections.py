@@ -136,7 +136,7 @@ class UpstreamSettings(StrictModel):
             return value
         parts = urlsplit(value)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ValueError("must be an http:// or https:// URL")
+            raise ValueError("must be an http:// or https:// URL, such as https://api.example.com/v1")
         if parts.query or parts.fragment or parts.username is not None:
             raise ValueError("must not carry a query, a fragment or a password")
         if endpoint := next((each for each in ENDPOINT_PATHS if parts.path.rstrip("/").endswith(each)), ""):

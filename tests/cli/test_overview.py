@@ -56,6 +56,8 @@ def test_an_unknown_command_gets_the_nearest_one(shell: Shell, typed: str, meant
 
     assert done.code == 2
     assert f"the nearest is `callstack {meant}`" in " ".join(done.errors.split())
+    assert "--help' for help" in done.errors, "says where they all are"
+    assert max(map(len, done.errors.splitlines())) <= 80
 
 
 def test_a_command_does_the_same_by_both_names(stocked: Stocked) -> None:

@@ -1,6 +1,7 @@
 """`callstack search` on a stored conversation (S2-38)."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +70,12 @@ def test_without_a_store_it_is_said_where_one_was_looked_for(shell: Shell) -> No
 
     assert refused.code == 2
     assert "there is no store at" in refused.errors
+
+
+def test_a_file_named_as_the_data_directory_is_said_to_be_none(shell: Shell, tmp_path: Path) -> None:
+    (tmp_path / "a-file").write_text("no directory")
+
+    refused = shell.run("search", "word", "--data", str(tmp_path / "a-file"))
+
+    assert refused.code == 2
+    assert "a-file is not a directory; name one with --data" in refused.errors

@@ -169,7 +169,10 @@ def test_a_model_name_with_dots_may_have_exceptions() -> None:
         ({"flags": {"child_view": "last:0"}}, ["child_view:", "fork, isolate, auto, last:K"]),
         ({"flags": {"store": "mysql://a"}}, ["store:", "sqlite", "memory:"]),
         ({"flags": {"upstreams.a.models": "x"}}, ["upstreams.a.url: is required"]),
-        ({"flags": {"upstream": "a.example/v1"}}, ["upstreams.default.url:", "http:// or https://"]),
+        (
+            {"flags": {"upstream": "a.example/v1"}},
+            ["upstreams.default.url:", "http:// or https://", "such as https://"],
+        ),
         (
             {"flags": {"upstream": "http://a", "upstreams.default.key": "env:GONE"}},
             ["upstreams.default.key", "GONE is not set"],
