@@ -54,7 +54,7 @@ from proxy.exchange.notes.suggestions import read_frame_activity
 from proxy.exchange.thread import session_headers
 from proxy.exchange.thread.choose_thread import changed_thread, head_of, thread_id_for, thread_of_tip, thread_on_branch
 from proxy.exchange.thread.context_policy import ContextPolicy, PolicyDecision
-from proxy.exchange.thread.conversation_origin import Origin, OriginFinder, fork_point, opening_prompts
+from proxy.exchange.thread.conversation_origin import Origin, OriginFinder, fork_point, opening_prompts, prompt_of_fork
 from proxy.exchange.thread.follow_path import KEYWORD_SCAN_BATCH, FollowedPath, NewHistory, PathFollower
 from proxy.exchange.thread.holdout import HELD_OUT_MODE, HELD_OUT_REASON, HELD_OUT_STATUS, NO_HOLDOUT, Holdout
 from proxy.exchange.thread.placement import Headers, ParsedRequest, Placement, policy_input_of
@@ -260,9 +260,11 @@ class Resolver:
             return RequestRole.MAIN
         named = bool(cached.ledger.conversation.hint)
         role = match_history.role_of_request(request, thread, named=named)
-        if role is not RequestRole.SIDE or not await self._holds_own_answers(found):
+        if role is not RequestRole.SIDE:
             return role
-        return match_history.role_of_request(request, thread, named=named, holds_own_answers=True)
+        as_loop = match_history.role_of_request(request, thread, named=named, holds_own_answers=True)
+        is_fork = as_loop is RequestRole.FORK and bool(prompt_of_fork(cached.ledger, found.match, request))
+        return as_loop if is_fork or await self._holds_own_answers(found) else role
 
     async def _holds_own_answers(self, found: Found) -> bool:
         """Whether a request beside its thread is a loop: its history holds an answer that was given to it there."""

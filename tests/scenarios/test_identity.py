@@ -293,7 +293,7 @@ def test_a_fork_with_fewer_tools_is_a_conversation_of_its_own(
 
 
 @pytest.mark.rows("X-32")
-@pytest.mark.parametrize("told", ["prompt", "other words"])
+@pytest.mark.parametrize("told", ["prompt", "other words", "prompt on another day"])
 def test_forks_of_one_history_are_told_their_own_directive_and_nothing_of_their_parents_plan(
     stage: Stage, provider: ScriptedProvider, chat: Conversation, told: str
 ) -> None:
@@ -314,15 +314,15 @@ def test_forks_of_one_history_are_told_their_own_directive_and_nothing_of_their_
     for words in directives:
         fork = chat.branch(len(chat.history))
         fork.tools = ("bash", "todowrite")
+        fork.system = f"{chat.system}{' It is the next day.' * told.endswith('day')}"
         provider.will(does(bash("wc"), text="Scope: as told."), says("Scope: counted."))
-        opening = (
-            f"<fork-rules>You are a worker.</fork-rules>\n\nDirective: {words if told == 'prompt' else words.upper()}"
-        )
+        directive = words.upper() if told == "other words" else words
+        opening = f"<fork-rules>You are a worker.</fork-rules>\n\nDirective: {directive}"
         fork.history += [{"role": "user", "content": opening}, {"role": "assistant", "content": "Understood."}]
         fork.says("Begin.")
         sent = as_one_text(provider.received[-1].messages)
         block = sent[sent.rindex("<stack-context session") :]
-        assert (words if told == "prompt" else words.upper()) in block
+        assert directive in block
         assert "Mend it" not in block
         assert "Please mend the ledger" not in block
         fork.returns("12")
@@ -661,6 +661,36 @@ def test_a_summary_by_another_agent_does_not_open_a_second_conversation_with_the
     found = chat.asks().headers["x-stack-conversation"]
 
     assert "Second" not in chat.proxy.statuses(found)
+
+
+@pytest.mark.rows("X-06")
+@pytest.mark.parametrize("same", [False, True], ids=["", "another as far"])
+def test_of_an_agent_with_few_words_the_results_tell_whose_summary_it_is(
+    stage: Stage, provider: ScriptedProvider, chat: Conversation, same: bool
+) -> None:
+    """X-06, CLIENTS 6 (opencode), without a session: "Step 1." tells nobody from another, what its call found does."""
+    beside = stage.chat(chat.proxy)
+    for agent, files in ((chat, "form.py\nledger_of_march.py"), (beside, "form.py\nledger_of_april.py")):
+        provider.will(
+            does(bash("ls"), text="Step 1."), does(push("Auth"), bash("pwd"), text="Step 2."), says("Step 3.")
+        )
+        agent.says(TASK)
+        agent.returns("form.py\nledger_of_march.py" if same else files)
+        agent.returns("/workspace")
+    maker = stage.chat(chat.proxy, system="You are a context summarization agent.", tools=())
+    provider.will(says("The login is begun; the form is next."))
+    told = "\n\n".join(f"[{m['role']}]: {m['content']}" for m in chat.history)
+    summary = maker.says(f"<conversation>\n{told}\n</conversation>\n\nSummarize the conversation above.").text
+    chat.system = f"{chat.system} It is the next day."
+    assert chat.last is not None
+    begun = chat.last.headers["x-stack-conversation"]
+    chat.history = [{"role": "user", "content": f"{summary}\n\nContinue."}]
+    provider.will(says("On it."))
+    stage.excuse()
+
+    goes_on = chat.asks().headers["x-stack-conversation"]
+
+    assert (goes_on == begun) is not same
 
 
 def begun_anew(first: str, role: str, *titles: str) -> list[dict[str, Any]]:

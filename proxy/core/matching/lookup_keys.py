@@ -27,7 +27,7 @@ def anchors_of(request: Request) -> Iterator[tuple[str, ...]]:
     if not any(m.role == "assistant" for m in request.messages):
         yield (retry_anchor(request),)
         return
-    yield (_first_turn_anchor(request.messages),)
+    yield (_opening_anchor(request.messages, with_answer=True),)
     turns = [m for m in request.messages if m.role == "assistant"]
     yield tuple(dict.fromkeys(chain.from_iterable(map(_turn_anchors, reversed(turns[-MAX_ANCHOR_TURNS:])))))
     yield (_opening_anchor(request.messages),)
@@ -36,7 +36,7 @@ def anchors_of(request: Request) -> Iterator[tuple[str, ...]]:
 def opening_anchors(request: Request) -> tuple[str, ...]:
     """Keys to store when a conversation opens: for retries, and for a follow-up to an answer that was not stored."""
     if any(m.role == "assistant" for m in request.messages):
-        return (_first_turn_anchor(request.messages), _opening_anchor(request.messages))
+        return (_opening_anchor(request.messages, with_answer=True), _opening_anchor(request.messages))
     return (retry_anchor(request), _opening_anchor(request.messages))
 
 
@@ -117,16 +117,11 @@ def retry_anchor(request: Request) -> str:
     return "r" + request.digest[:32]
 
 
-def _first_turn_anchor(messages: Sequence[Message]) -> str:
-    """The messages up to and including the first assistant message."""
-    index = next(i for i, m in enumerate(messages) if m.role == "assistant")
-    return _prefix_anchor(messages[:index], messages[index].identity)
-
-
-def _opening_anchor(messages: Sequence[Message]) -> str:
-    """The messages before the first assistant message. Tried last, because many conversations open alike."""
+def _opening_anchor(messages: Sequence[Message], *, with_answer: bool = False) -> str:
+    """The messages before the first assistant message, or with it. Without it many conversations open alike, so that is
+    tried last."""
     index = next((i for i, m in enumerate(messages) if m.role == "assistant"), len(messages))
-    return _prefix_anchor(messages[:index], "")
+    return _prefix_anchor(messages[:index], messages[index].identity if with_answer else "")
 
 
 def _prefix_anchor(before: Sequence[Message], first_answer: str) -> str:

@@ -1,10 +1,10 @@
 """Recognises a new conversation that continues an old one from a summary, because the client compacted its history.
 
-Without a session name only content can tell: the same tools and system text, and one of two signs. Either the new
-conversation holds a summary that was asked for at the end of the old one, or beside it in a request that quotes it
-whole. Or the old one was long enough to be compacted, and the long first message quotes its user verbatim and names
-hardly anything unknown to it. In doubt it is a new conversation: showing someone else's frames is worse than starting
-again.
+Without a session name only content can tell: the same tools, and one of two signs. Either the new conversation holds a
+summary that was asked for at the end of the old one, or beside it in a request that quotes it whole. Or the old one,
+under the same system text, was long enough to be compacted, and the long first message quotes its user verbatim and
+names hardly anything unknown to it. In doubt it is a new conversation: showing someone else's frames is worse than
+starting again.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ MAX_SUMMARY_CHARACTERS = 100_000
 """Summaries are shorter; a pasted text may have megabytes."""
 MIN_QUOTE_CHARACTERS = 24
 """Shorter quotes identify no conversation."""
+MAX_QUOTE_CHARACTERS = 200
+"""Of a result; clients shorten long ones where they quote them."""
 MIN_SUMMARY_NAMES = 8
 MAX_SUMMARY_NAMES = 500
 """Names of a summary to look up, sampled evenly; each is searched in the whole conversation."""
@@ -30,7 +32,7 @@ MIN_KNOWN_NAMES_SHARE = 0.6
 
 def match_restarted(ledger: Ledger, request: Request) -> Match | None:
     """A match that continues the old conversation at its tip, if `request` opens with a summary of it."""
-    tip = _tip_of_same_agent(ledger, request)
+    tip = _tip_under_same_tools(ledger, request)
     first_message = next((m.text for m in request.messages if m.role == "user"), "")
     text = first_message[:MAX_SUMMARY_CHARACTERS]
     if tip is None:
@@ -38,7 +40,8 @@ def match_restarted(ledger: Ledger, request: Request) -> Match | None:
     if answered_summary_request(ledger, request):
         return Match(MatchKind.COMPACTED, adopts=tip.id)
     if (
-        len(text) < MIN_SUMMARY_CHARACTERS
+        ledger.threads[tip.thread].system_hash != request.system_hash
+        or len(text) < MIN_SUMMARY_CHARACTERS
         or sum(_tokens(ledger, entry) for entry in ledger.path(tip.id)) < MIN_CONVERSATION_TOKENS
     ):
         return None
@@ -53,29 +56,28 @@ def match_restarted(ledger: Ledger, request: Request) -> Match | None:
 
 def match_quoted(ledger: Ledger, request: Request, summary_request: str) -> Match | None:
     """A match that continues the old conversation at its tip, if `summary_request`, to which `request` holds the
-    answer, quotes all that the user said there and the newest answer that is long enough to tell it from others. A
-    second conversation with the same task, which has come less far, may be quoted by it too."""
-    tip = _tip_of_same_agent(ledger, request)
+    answer, quotes all that the user said there and what tells it from others: the newest answer that is long enough,
+    or all answers and results, as they begin. A second conversation with the same task, which has come less far, may
+    be quoted by it too."""
+    tip = _tip_under_same_tools(ledger, request)
     if tip is None:
         return None
     path = ledger.path(tip.id)
     user_texts = [e.message.text.strip() for e in path if e.message and e.message.role == "user"]
-    answers = (visible_text(ledger.rounds.get(e.id, ())).strip() for e in reversed(path))
-    newest = next((answer for answer in answers if len(answer) >= MIN_QUOTE_CHARACTERS), "")
-    if not newest or all(len(said) < MIN_QUOTE_CHARACTERS for said in user_texts):
+    answers = [visible_text(ledger.rounds.get(e.id, ())).strip() for e in path]
+    results = [e.message.text.strip()[:MAX_QUOTE_CHARACTERS] for e in path if e.message and e.message.is_result]
+    telling = [answer for answer in answers if len(answer) >= MIN_QUOTE_CHARACTERS][-1:] or [*answers, *results]
+    if any(all(len(text) < MIN_QUOTE_CHARACTERS for text in texts) for texts in (user_texts, telling)):
         return None
-    is_quoted = all(said in summary_request for said in (*user_texts, newest))
+    is_quoted = all(text in summary_request for text in (*user_texts, *telling))
     return Match(MatchKind.COMPACTED, adopts=tip.id) if is_quoted else None
 
 
-def _tip_of_same_agent(ledger: Ledger, request: Request) -> Entry | None:
-    """The newest entry, if it was said under the tools and the system text of `request`."""
+def _tip_under_same_tools(ledger: Ledger, request: Request) -> Entry | None:
+    """The newest entry, if it was said under the tools of `request`. The system text may tell another time of day."""
     tip = ledger.newest_tip()
     thread = ledger.threads.get(tip.thread) if tip else None
-    if thread is None or not thread.tool_names:
-        return None
-    is_same = thread.tool_names == request.tool_names and thread.system_hash == request.system_hash
-    return tip if is_same else None
+    return tip if thread and thread.tool_names and thread.tool_names == request.tool_names else None
 
 
 def answered_summary_request(ledger: Ledger, request: Request) -> str:

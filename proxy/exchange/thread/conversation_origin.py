@@ -132,17 +132,20 @@ def fork_point(cached: CachedConversation, match: Match, request: Request) -> Or
     began it, if it was told that, else the first words that the user has for it alone."""
     ledger = cached.ledger
     leaves = Origin(ledger.conversation.id, match.newest_known)
-    user_texts = {at: m.text for at, m in enumerate(request.messages) if at >= match.depth and m.role == "user"}
-    user_texts = {at: text for at, text in user_texts.items() if text.strip()}
+    new = enumerate(request.messages[match.depth :], match.depth)
+    user_texts = {at: m.text for at, m in new if m.role == "user" and m.text.strip()}
     if not user_texts:
         return leaves
+    prompt = prompt_of_fork(ledger, match, request)
+    words = prompt or first_user_text(user_texts.values(), MAX_CRITERION_CHARACTERS)
+    return leaves._replace(directive=words, directive_at=next(at for at, text in user_texts.items() if prompt in text))
+
+
+def prompt_of_fork(ledger: Ledger, match: Match, request: Request) -> str:
+    """What a call of the newest known answer delegates, if the user's words behind the known history hold it."""
     spoken = next((calls for entry in reversed(match.path) if (calls := _calls_of(ledger, entry)) is not None), ())
-    if prompt := lookup_keys.delegated_text(spoken, user_texts.values()):
-        return leaves._replace(
-            directive=prompt, directive_at=next(at for at, text in user_texts.items() if prompt in text)
-        )
-    words = first_user_text(user_texts.values(), MAX_CRITERION_CHARACTERS)
-    return leaves._replace(directive=words, directive_at=next(iter(user_texts)))
+    prompt = lookup_keys.delegated_text(spoken, [m.text for m in request.messages[match.depth :] if m.role == "user"])
+    return prompt if len(prompt) >= lookup_keys.MIN_IDENTIFYING_CHARACTERS else ""
 
 
 def _calls_of(ledger: Ledger, entry: Entry) -> Sequence[Call] | None:

@@ -84,9 +84,10 @@ def asked_for(summary: str = TOLD, order: str = ASKS) -> GrowingConversation:
 @pytest.mark.parametrize("opens", [TOLD, f"Where we are:\n\n{TOLD}\n\nGo on."])
 @pytest.mark.parametrize("answer", [TOLD, f"<analysis>It was read.</analysis>\n<summary>\n{TOLD}\n</summary>"])
 def test_the_summary_that_was_asked_for_begins_a_history_of_any_length(opens: str, answer: str) -> None:
-    """X-06: the words of the answer, in the first message of the user's. Clients leave out its tags (Claude Code)."""
+    """X-06: the words of the answer, in the first message of the user's. Clients leave out its tags (Claude Code), and
+    write the time or git status into their system text."""
     watched = asked_for(answer)
-    found = match_restarted(watched.ledger, opening(opens))
+    found = match_restarted(watched.ledger, opening(opens, system="of another day"))
 
     assert found is not None
     assert (found.kind, found.adopts) == (MatchKind.COMPACTED, watched.story.tip)
@@ -100,9 +101,8 @@ def test_the_summary_that_was_asked_for_begins_a_history_of_any_length(opens: st
         (asked_for().user("go on").says("Done with the first part of it."), opening(TOLD)),
         (asked_for(), opening(TOLD[:-1])),
         (asked_for(), opening(TOLD, tools=("bash",))),
-        (asked_for(), opening(TOLD, system="another")),
     ],
-    ids=["no summary", "too short", "not the last answer", "not all of it", "fewer tools", "another system text"],
+    ids=["no summary", "too short", "not the last answer", "not all of it", "fewer tools"],
 )
 def test_an_answer_that_is_quoted_elsewhere_begins_a_conversation(old: GrowingConversation, other: Request) -> None:
     assert match_restarted(old.ledger, other) is None
