@@ -285,21 +285,12 @@ class Resolver:
 
     def _side_placement(self, parsed: ParsedRequest, cached: CachedConversation, match: Match) -> Placement:
         """A side request is answered beside the thread; nothing of it is kept on the path."""
-        tip = match.newest_known or match.adopts
-        path_state = cached.path_state(tip)
-        asked_mode, conversation = _mode_from_header(parsed.headers), cached.ledger.conversation
-        return Placement(
-            parsed,
-            cached,
-            path_state,
-            "",
-            cached.ledger.entries[tip].thread,
-            "side",
-            match_kind=match.kind,
-            group=self._group_of(
-                conversation, self._effective_mode(parsed, asked_mode, conversation.chosen_mode), asked_mode
-            ),
-        )
+        tip, ledger = match.newest_known or match.adopts, cached.ledger
+        asked_mode = _mode_from_header(parsed.headers)
+        mode = self._effective_mode(parsed, asked_mode, ledger.conversation.chosen_mode)
+        group = self._group_of(ledger.conversation, mode, asked_mode)
+        path_state, thread = cached.path_state(tip), ledger.entries[tip].thread
+        return Placement(parsed, cached, path_state, "", thread, "side", match_kind=match.kind, group=group)
 
     def _create_conversation(
         self, found: Found, origin: Origin, parent: CachedConversation | None
@@ -312,18 +303,9 @@ class Resolver:
             usual = self._effective_mode(parsed, found.asked_mode, "")
             key = session_headers.parent_hint(parsed.headers) or hint or new_id
             held_out = usual in ACTING_MODES and self.holdout.is_chosen(parsed.tenant, key)
-        return self.conversation_cache.create(
-            Conversation(
-                new_id,
-                parsed.tenant,
-                hint,
-                origin.conversation,
-                origin.turn,
-                parsed.now,
-                HELD_OUT_MODE if held_out else "",
-                dialect=self.dialect.name,
-            )
-        )
+        mode, begun = HELD_OUT_MODE if held_out else "", (origin.conversation, origin.turn, parsed.now)
+        created = Conversation(new_id, parsed.tenant, hint, *begun, mode, dialect=self.dialect.name)
+        return self.conversation_cache.create(created)
 
     def _group_of(self, conversation: Conversation, mode: str, asked_mode: str) -> str:
         return self.holdout.group_of(conversation, mode, acts=mode in ACTING_MODES, asked=asked_mode)

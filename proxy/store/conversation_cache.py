@@ -40,6 +40,7 @@ from proxy.core.matching import (
     Match,
     MatchKind,
     answered_summary_request,
+    guess_subagent_parent,
     is_beginning,
     lookup_keys,
     match_history,
@@ -467,13 +468,16 @@ class ConversationCache:
     async def find_delegating(
         self, tenant: str, text: str, known: StoredCandidates
     ) -> tuple[CachedConversation, str] | None:
-        """The conversation and turn with a pending call that gave `text` to a subagent. Looks in memory, and among what
-        `look_up` found."""
+        """The conversation and turn with a pending call that gave `text` to a subagent; without the turn where the call
+        was answered before. Looks in memory, and among what `look_up` found."""
+        begun = None
         for conversation in self._anchors.get((tenant, "", lookup_keys.prompt_anchor(text)), ()) or known.delegating:
             cached = self._cached(tenant, conversation) or await self.get(tenant, conversation)
             if cached and (turn := lookup_keys.delegating_turn(cached.ledger, text)):
                 return cached, turn
-        return None
+            if cached and begun is None and guess_subagent_parent.has_begun_agent(cached.ledger, text):
+                begun = cached, ""
+        return begun
 
     async def find_by_answer_id(self, tenant: str, name: str) -> tuple[CachedConversation, str] | None:
         """The conversation with an answer that the client knows by this id, and its turn (empty for a part of one)."""

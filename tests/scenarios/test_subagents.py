@@ -51,6 +51,26 @@ def test_a_subagent_is_a_frame_from_its_call_to_its_result(stage: Stage, provide
     assert proxy.statuses(rows[PROMPT]["id"]) == {PROMPT: "completed"}
 
 
+@pytest.mark.rows("S1-71a")
+@pytest.mark.parametrize("tool", ["spawn_agent", "write"])
+def test_a_subagent_whose_call_was_answered_before_it_began_hangs_under_its_parent(
+    stage: Stage, provider: ScriptedProvider, tool: str
+) -> None:
+    """Codex answers `spawn_agent` at once, and the agent works on beside it. A text that was written to a file begins
+    nobody."""
+    proxy = stage.proxy()
+    parent = stage.chat(proxy, tools=(*TOOLS, tool))
+    provider.will(does(call(tool, message=PROMPT)), says("It is at work."), says("I look."))
+    parent.says(TASK)
+    parent.returns("begun")
+
+    stage.chat(proxy, tools=("bash",)).says(PROMPT)
+
+    rows = titled(proxy)
+    assert rows[PROMPT]["parent"] == (rows[TASK]["id"] if tool == "spawn_agent" else None)
+    assert PROMPT not in proxy.statuses(rows[TASK]["id"])
+
+
 @pytest.mark.parametrize("restarted", [False, True], ids=["at hand", "restarted"])
 def test_what_a_subagent_did_is_recalled_by_the_ref_of_its_frame(
     stage: Stage, provider: ScriptedProvider, *, restarted: bool

@@ -7,13 +7,17 @@ because the long system texts of main agents mention subagents too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 from proxy.core.frames import MAX_CRITERION_CHARACTERS, SubagentStarted, decode_event
 from proxy.core.ledger import Call, Ledger, Request, Round, visible_calls
+from proxy.core.matching import lookup_keys
 from proxy.core.observers import first_user_text
 from proxy.core.safe_regex import matches_any
+
+_AGENT_TOOL = re.compile("agent|task|delegate", re.IGNORECASE)
 
 
 class WaitingCall(NamedTuple):
@@ -50,12 +54,22 @@ def guess_parent_call(ledger: Ledger, since: int) -> WaitingCall | None:
     return WaitingCall(turn, call, rounds[-1].created) if call else None
 
 
+def has_begun_agent(ledger: Ledger, text: str) -> bool:
+    """Whether a call gave `text` to an agent that works on beside it (Codex answers such a call at once), and none is
+    known to have begun with it."""
+    for turn in reversed(tuple(ledger.rounds)[-lookup_keys.MAX_ANCHOR_TURNS :]):
+        call = lookup_keys.delegating_call(ledger.rounds[turn], text)
+        if call and _AGENT_TOOL.search(call.name):
+            return call.id not in _claimed_calls(ledger, turn) and len(text) >= lookup_keys.MIN_IDENTIFYING_CHARACTERS
+    return False
+
+
 def longest_unclaimed_call(ledger: Ledger, turn: str, rounds: Sequence[Round]) -> Call | None:
     """Of a turn's calls without a frame the one with the longest arguments: prompts are longer than paths."""
-    claimed = set(_claimed_calls(ledger, turn))
+    claimed = _claimed_calls(ledger, turn)
     return max((c for c in visible_calls(rounds) if c.id not in claimed), key=lambda c: len(c.arguments), default=None)
 
 
-def _claimed_calls(ledger: Ledger, turn: str) -> Iterable[str]:
+def _claimed_calls(ledger: Ledger, turn: str) -> Set[str]:
     events = (event for event in ledger.events.get(turn, ()) if event.kind == "delegated")
-    return (started.call for event in events if isinstance(started := decode_event(event), SubagentStarted))
+    return {started.call for event in events if isinstance(started := decode_event(event), SubagentStarted)}

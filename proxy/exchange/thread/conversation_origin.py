@@ -116,11 +116,8 @@ class OriginFinder:
         """The likely parent of a conversation that only its title shows to be a subagent's: the one with the newest
         pending call. `named` is the parent in any case where it is given."""
         subagent = self.live_settings.subagent
-        if not (
-            subagent.patterns
-            and subagent.enabled
-            and guess_subagent_parent.has_subagent_title(parsed.request, subagent.patterns)
-        ):
+        patterns = subagent.patterns if subagent.enabled else ()
+        if not (patterns and guess_subagent_parent.has_subagent_title(parsed.request, patterns)):
             return Origin(named)
         since = parsed.now - subagent.idle_delay
         conversation, turn = attach_subagent.guess_parent(self.conversation_cache, parsed.tenant, since, named)
