@@ -43,7 +43,7 @@ AFTER_END_TIMEOUT_S = 0.5
 LONG_ANSWER_BYTES = 16 * 1024
 """An answer from this size on is recorded in steps, if its end has not left. 1,000 calls are 110 KB: 4 ms to build, 2
 to count, 5 to store."""
-MAX_CALLS = 10_000
+MAX_CALLS = 25_000
 """Calls in one answer; each takes 3 KB of memory, and its result a message of the next request."""
 CACHED_STATUSES = frozenset({"full", "asleep"})
 """Statuses of requests in the context that the provider's cache holds for a thread."""
