@@ -95,13 +95,7 @@ class CompressApi:
         config = process.config
         routes = Routes(config.model_copy(update={"upstreams": {}}))
         routes.upstreams = dict.fromkeys((*config.upstreams, "default"), TakingUpstream())
-        own = replace(
-            process,
-            routes=routes,
-            summarizer=None,
-            cache_keep_alive=None,
-            learned_forms=LearnedForms(),
-        )
+        own = replace(process, routes=routes, summarizer=None, cache_keep_alive=None, learned_forms=LearnedForms())
         self._process = process
         self._counts = RememberedCounts(process.counter)
         services = build_services(own, OPENAI_CHAT)
@@ -291,9 +285,7 @@ def _with_calls(messages: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, 
         yield message
 
 
-def _completed(
-    body: bytes,
-) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]], bytes]:
+def _completed(body: bytes) -> tuple[Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]], bytes]:
     """The messages that came, with the calls that were held back, and both as a request. Raises BadRequest."""
     given = _object_in(body)
     messages, tools, model = given.get("messages"), given.get("tools"), given.get("model")

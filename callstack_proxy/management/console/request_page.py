@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from callstack_proxy.management.console.conversation_page import (
     MAX_REQUESTS,
+    Step,
     about_request,
     input_price,
     path_state_at,
@@ -29,8 +30,13 @@ from callstack_proxy.management.console.parts.body_diff import (
     read_messages,
     word_changes,
 )
-from callstack_proxy.management.console.parts.request_sentence import SentenceFacts, request_sentence, sentence_facts
-from callstack_proxy.management.console.rendering import Visitor, render, visitor_of
+from callstack_proxy.management.console.parts.request_sentence import (
+    SentenceFacts,
+    context_changes,
+    request_sentence,
+    sentence_facts,
+)
+from callstack_proxy.management.console.rendering import Visitor, as_sentence, render, visitor_of
 from callstack_proxy.management.find_by_id import ConversationUnreadable, find_conversation, newest_path_state
 from callstack_proxy.management.reports import decision_meaning, plan_lines
 from callstack_proxy.management.views import decode_receipt, requests, task_title
@@ -53,6 +59,8 @@ LAST_ROUND = "last"
 MAX_ROWS = 400
 PUTTING_AWAY = frozenset({"folded", "popped"})
 """Words of the events of a receipt with which the work of the frame behind them leaves, or left when it ended."""
+MAX_EARLIER = 20
+"""Requests before one among which the one that changed the context last is looked for."""
 MAX_TEXT = 60_000
 """Characters of one message that are shown; the bytes are behind the link to the raw body."""
 DECISION_WORDS = {
@@ -116,7 +124,8 @@ async def show(request: Request) -> Response:
         record=stored.record,
         frame_title=dict(frames.values()).get(stored.record.frame, "frame"),
         receipt=receipt,
-        sentence=await run_in_threadpool(_sentence, visitor.context.config, stored, ledger),
+        sentence=await run_in_threadpool(_sentence, visitor.context.config, receipt, ledger),
+        last_change=await run_in_threadpool(_last_change, visitor.context.config, place.earlier, ledger),
         about=about_request(ledger, stored.record.entry) if ledger else "",
         task=task_title(ledger) if ledger else "",
         balance_words=balance_words(receipt) if receipt else "",
@@ -179,9 +188,8 @@ def _frames_by_identity(ledger: Ledger, entry: str) -> Mapping[str, tuple[str, s
     return found
 
 
-def _sentence(config: Config, stored: StoredRequest, ledger: Ledger | None) -> str:
-    """Empty while the request is being answered."""
-    receipt = decode_receipt(stored.record)
+def _sentence(config: Config, receipt: Receipt | None, ledger: Ledger | None) -> str:
+    """Empty without a receipt, as while the request is being answered."""
     if receipt is None:
         return ""
     if ledger is None:
@@ -190,17 +198,31 @@ def _sentence(config: Config, stored: StoredRequest, ledger: Ledger | None) -> s
     return request_sentence(receipt, sentence_facts(ledger, tree, input_price(config, receipt)))
 
 
+def _last_change(config: Config, steps: Sequence[Step], ledger: Ledger | None) -> tuple[Step, str] | None:
+    """The first of `steps` that changed the context, and what it changed as a sentence."""
+    if ledger is None or not steps:
+        return None
+    tree = newest_path_state(ledger).tree
+    for step in steps:
+        facts = sentence_facts(ledger, tree, input_price(config, step.receipt))
+        if words := "; ".join(context_changes(step.receipt, facts)):
+            return step, as_sentence(words)
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class RequestPlace:
     """Where a request stands. `number` counts the answered requests of its conversation from 1, 0 where that is not
     known; `before` and `after` are the ids of its neighbours in its thread, or empty. `put_away_with` has the number
-    of the request up to this one with which the work of a frame was put away last, by the frame."""
+    of the request up to this one with which the work of a frame was put away last, by the frame. `earlier` are those
+    before this one, the newest first."""
 
     number: int = 0
     of: int = 0
     before: str = ""
     after: str = ""
     put_away_with: Mapping[str, int] = field(default_factory=dict)
+    earlier: Sequence[Step] = ()
 
 
 async def _place(visitor: Visitor, stored: StoredRequest) -> RequestPlace:
@@ -212,6 +234,7 @@ async def _place(visitor: Visitor, stored: StoredRequest) -> RequestPlace:
     number = next((step.number for step in steps if step.receipt.id == record.id), 0)
     events = ((step.number, event.partition(" ")) for step in steps[:number] for event in step.receipt.events)
     put_away_with = {frame: count for count, (word, _, frame) in events if word in PUTTING_AWAY}
+    earlier = [steps[count - 1] for count in sorted({*put_away_with.values()} - {number}, reverse=True)]
     ids = [each.id for each in reversed(known) if each.thread == record.thread]
     at = ids.index(record.id) if record.id in ids else len(ids)
     return RequestPlace(
@@ -220,6 +243,7 @@ async def _place(visitor: Visitor, stored: StoredRequest) -> RequestPlace:
         ids[at - 1] if 0 < at < len(ids) else "",
         ids[at + 1] if at + 1 < len(ids) else "",
         put_away_with,
+        earlier[:MAX_EARLIER],
     )
 
 

@@ -20,7 +20,7 @@ from llm_test_provider import ScriptedProvider, calls, says
 from proxy.accounting import Receipt
 from tests.management.console.conftest import Building, Person
 from tests.wire.proxied import TOKEN, ServedProxy
-from tests.wire.talking import ask, body_of
+from tests.wire.talking import ReceivedAnswer, ask, body_of
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"' onmouseover=alert(3) {{7*7}} \x1b[31m\u202egnp.exe"
 VENDORED = Path(rendering.__file__).parent / "static" / "vendor"
@@ -381,20 +381,45 @@ def test_the_vendored_files_are_those_of_their_packages() -> None:
     }
 
 
+def read_modules(proxy: ServedProxy, provider: ScriptedProvider) -> list[ReceivedAnswer]:
+    """An agent that reads sixteen long files, so that the first of them are put away."""
+    messages = list(body_of("Go through every module.")["messages"])
+    answers = []
+    for number in range(16):
+        provider.will(calls("read_file", path=f"module_{number}.py"))
+        answers.append(ask(proxy.origin, body_of(awake=True, messages=messages, model="claude-sonnet-4-5")))
+        said = answers[-1].json["choices"][0]["message"]
+        text = f"word {number} of a line " * 2_500
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": text} for call in said["tool_calls"]]
+        messages += [said, *results]
+    return answers
+
+
+def test_a_request_behind_others_that_put_work_away_says_with_which_and_why(tmp_path: Path) -> None:
+    with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data") as proxy:
+        person = Person(proxy.origin)
+        person.open_link()
+        requests = [answer.request for answer in read_modules(proxy, provider)]
+        proxy.catch_up()
+        pages = [text_of(person, f"/console/requests/{request}") for request in requests]
+
+    sentences = [re.search(r"<b><bdi>([^<]+)</bdi></b>", page) for page in pages]
+    putting = [number for number, found in enumerate(sentences) if found and found[1].startswith("Put away")]
+    assert putting
+    assert putting[-1] < len(pages) - 1
+    before, putting_away, behind = pages[putting[0] - 1], putting[-1], pages[putting[-1] + 1]
+    assert "The context last changed" not in before
+    link = f'<a href="/console/requests/{requests[putting_away]}">request {putting_away + 1}</a>'
+    assert f"The context last changed with {link}: <bdi>Put away" in behind
+
+
 @pytest.mark.rows("S4-50", "X-65")
 def test_a_part_whose_work_a_later_part_took_over_is_put_away_and_not_empty(tmp_path: Path) -> None:
     with ScriptedProvider() as provider, ServedProxy(provider.url, tmp_path / "data") as proxy:
         person = Person(proxy.origin)
         person.open_link()
-        messages = list(body_of("Go through every module.")["messages"])
-        for number in range(16):
-            provider.will(calls("read_file", path=f"module_{number}.py"))
-            answer = ask(proxy.origin, body_of(awake=True, messages=messages, model="claude-sonnet-4-5"))
-            said = answer.json["choices"][0]["message"]
-            text = f"word {number} of a line " * 2_500
-            results = [{"role": "tool", "tool_call_id": call["id"], "content": text} for call in said["tool_calls"]]
-            messages += [said, *results]
-        page = person.get(f"/console/conversations/{answer.conversation}").body.decode()
+        [*_, newest] = read_modules(proxy, provider)
+        page = person.get(f"/console/conversations/{newest.conversation}").body.decode()
 
     tree = page.partition('id="frames"')[2].partition('id="requests"')[0]
     marks = re.findall(r'<span class="mark [^"]*">([^<]*)</span>', tree)

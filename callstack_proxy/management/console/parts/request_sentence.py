@@ -58,7 +58,7 @@ def request_sentence(receipt: Receipt, facts: SentenceFacts, *, in_list: bool = 
         return as_sentence(f"{how}: {reason_meaning(receipt.reason)}" if receipt.reason else how)
     if receipt.status not in CHANGED_STATUSES:
         return as_sentence(outcome_meaning(receipt.status, receipt.reason))
-    done = [*_changes(receipt, facts)]
+    done = [*context_changes(receipt, facts)]
     if not done:
         done = [_unchanged(receipt, in_list=in_list)]
     if receipt.recalls:
@@ -67,8 +67,8 @@ def request_sentence(receipt: Receipt, facts: SentenceFacts, *, in_list: bool = 
     return as_sentence(words) if words else ""
 
 
-def _changes(receipt: Receipt, facts: SentenceFacts) -> Iterable[str]:
-    """What happened to the context with this request."""
+def context_changes(receipt: Receipt, facts: SentenceFacts) -> Iterable[str]:
+    """What happened to the context with this request, in words without a capital and a full stop."""
     away = _subjects(receipt, "folded")
     decisions = [each for each in receipt.decisions if each.done and each.kind in PUTTING_AWAY and each.removed]
     if away or decisions:
