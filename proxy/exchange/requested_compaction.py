@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
+from itertools import takewhile
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -139,7 +140,11 @@ def _assemble(handler: RequestHandler) -> _CompactionInput | None:
     story = placement.path_state
     form = replace(services.toolkit.context_form_for(request), guided=False)
     context = build_context(story, services.composer, form)
-    messages = (*context.messages, *request.messages[len(placement.ledger.path(story.tip)) :])
+    known, new = context.messages, request.messages[len(placement.ledger.path(story.tip)) :]
+    waiting = len(list(takewhile(lambda m: m.is_result, reversed(known))))  # told as cancelled where `new` answers them
+    answered = {message.answers for message in new if message.is_result}
+    results = (message for message in known[len(known) - waiting :] if message.answers not in answered)
+    messages = (*known[: len(known) - waiting], *results, *new)
     if unpaired_calls(messages):
         return None
     head = [message.wire for message in request.head]

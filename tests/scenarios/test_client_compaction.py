@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from llm_test_provider import FixedReply, Model, ScriptedProvider, says
-from tests.scenarios.native import Responses
+from tests.harness import does
+from tests.scenarios.native import Responses, bash
 from tests.scenarios.test_dialect_specials import GPT, JOBS, Started, works
 from tests.wire.proxied import ServedProxy
 from tests.wire.talking import ReceivedAnswer, ask
@@ -127,6 +128,35 @@ def test_what_is_new_behind_the_known_history_goes_along(provider: ScriptedProvi
 
     assert "result-0-0-1" not in sent(provider)
     assert provider.received[-1]["input"][-1]["content"] == "One thing nobody has heard of."
+
+
+@pytest.mark.rows("X-33")
+@pytest.mark.parametrize("returned", [2, 1])
+@pytest.mark.parametrize("by_item", [False, True])
+def test_a_result_that_comes_with_it_is_told_once_and_never_as_cancelled(
+    provider: ScriptedProvider, start: Started, by_item: bool, returned: int
+) -> None:
+    """Codex compacts between two calls as well: the newest results reach the provider with the compaction first."""
+    chat = codex(start)
+    for job in range(3):
+        works(chat, provider, job)
+    provider.will(does(bash("first"), bash("second")))
+    chat.says("Run two more.")
+    made = [item["call_id"] for item in chat.history if item.get("type") == "function_call"][-2:]
+    outputs = {call_id: f"the output of {call_id}" for call_id in made[:returned]}
+    chat.history += [{"type": "function_call_output", "call_id": c, "output": text} for c, text in outputs.items()]
+    if by_item:
+        provider.will(says("", own=(SEALED,)))
+        chat.history.append(TRIGGER)
+        chat.streams()
+    else:
+        answer_with(provider)
+        compacts(chat)
+
+    told = [item for item in provider.received[-1]["input"] if item.get("call_id") in made and "output" in item]
+    assert "result-0-0-1" not in sent(provider)
+    assert [item["call_id"] for item in sorted(told, key=lambda item: made.index(item["call_id"]))] == made
+    assert outputs.items() <= {item["call_id"]: item["output"] for item in told}.items()
 
 
 def test_where_the_proxy_does_not_act_it_passes_as_it_came(provider: ScriptedProvider, start: Started) -> None:
