@@ -339,7 +339,8 @@ def readings_that_stay(
     leaving = {id(p) for c in chosen for p in c.path_entries}
     replaced = path_state.tree.replaced_results
     staying = [p for p in context if id(p) not in leaving and p.entry.id not in replaced]
-    return [(p.entry.seq, file.path) for p, file in iter_touched_files(staying, names) if file.how == READ]
+    touched = iter_touched_files(staying, names, shown=True)
+    return [(path_entry.entry.seq, file.path) for path_entry, file in touched if file.how == READ]
 
 
 def _messages_shown(path_entries: Iterable[PathEntry], traces: Iterable[Removal]) -> Iterator[Message]:

@@ -9,7 +9,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from itertools import takewhile
+from itertools import chain, takewhile
 
 import msgspec
 from msgspec.structs import replace
@@ -105,10 +105,10 @@ def files_touched_by(call: Call, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> 
 
 
 def iter_touched_files(
-    path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES
+    path_entries: Iterable[PathEntry], tool_roles: ToolRoles = DEFAULT_TOOL_ROLES, *, shown: bool = False
 ) -> Iterator[tuple[PathEntry, FileAccess]]:
-    """Files touched for certain, each with the path entry of its call, in the order of the confirming results. Call ids
-    may be reused, so a result belongs to the newest call before it."""
+    """Files touched for certain, each with the path entry of its call, in the order of the confirming results; with
+    `shown` also those that commands print. Call ids may be reused, so a result belongs to the newest call before it."""
     waiting = OpenCalls[tuple[PathEntry, Call]]()
     for path_entry in path_entries:
         message = path_entry.message
@@ -121,6 +121,7 @@ def iter_touched_files(
                 (call_entry, _as_touched(file))
                 for file in observe_files(Step("", (execution,)), tool_roles)
                 if file.is_certain
+                or (shown and file.action is FileAction.READ and not _searches(execution, tool_roles))
             )
         if message.calls:
             waiting.add((call.id, (path_entry, call)) for call in message.calls if not call.is_stack_call)
@@ -388,6 +389,11 @@ def _files_named_to_show(command: ShellCommand) -> Sequence[str]:
     if program == "awk":  # a script that only chooses lines
         return named[1:] if named and named[0].lstrip().startswith("NR") else ()
     return named if program in _SHOWS_FILES else ()
+
+
+def _searches(execution: ToolExecution, tool_roles: ToolRoles) -> bool:
+    commands = chain.from_iterable(map(parse_command_line, command_lines_of(execution, tool_roles)))
+    return any(_program_of(command) in _SEARCHES_FILES for command in commands)
 
 
 def _program_of(command: ShellCommand) -> str:

@@ -185,22 +185,51 @@ def test_a_clients_note_on_files_leaves_with_the_work_that_it_stands_in(
     assert not any(text.startswith("output") for text in shown), "the work itself leaves in any case"
 
 
+READ_AGAIN = " (read again later)"
 COVERS = "It also has your work for the user's message{} below."
 
 
 @pytest.mark.rows("S0-55")
-def test_of_a_file_that_was_read_again_the_note_says_so() -> None:
+@pytest.mark.parametrize(
+    ("again", "is_told"),
+    [
+        (("read", {"filePath": "/repo/src/b.py"}), True),
+        (bash("cd /repo && cat src/b.py"), True),
+        (bash("sed -n 1,80p src/b.py | head -40"), True),
+        (bash("grep -n total src/b.py"), False),
+        (bash("cat src/b.py | grep total"), False),
+        (bash("cat src/b.py | wc -l"), False),
+    ],
+)
+def test_of_a_file_that_was_read_again_the_note_says_so(again: tuple[str, dict[str, str]], is_told: bool) -> None:
     watched = GrowingConversation(folds=False).user("Build the formatter.")
     for path in ("src/a.py", "src/b.py", "src/c.py"):
         watched.does(("read", {"filePath": path}), results=[padded(f"text of {path}", 600)])
     watched.says("It is all done.").user(ELSEWHERE)
-    watched.does(("read", {"filePath": "/repo/src/b.py"}), results=[padded("text of b", 600)])
+    watched.does(again, results=[padded("text of b", 600)])
     watched.arrives()
     watched.fold(requests=500)
 
     (trace,) = [m.text for m in build_context(watched.story, SCRIBE).messages if "<stack-context" in m.text]
-    assert "read: src/a.py, src/b.py (read again later), src/c.py" in trace
+    assert f"read: src/a.py, src/b.py{READ_AGAIN if is_told else ''}, src/c.py" in trace
     assert parse_traces(trace).facts.read == ("src/a.py", "src/b.py", "src/c.py")
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(("first", "again", "is_told"), [("a", "b", False), ("b", "b", True)])
+def test_a_note_of_one_step_says_of_its_own_file_alone_that_it_was_read_again(
+    first: str, again: str, is_told: bool
+) -> None:
+    watched = GrowingConversation(folds=False).user("Which licence is it?")
+    watched.does(("read", {"filePath": f"src/{first}.py"}), results=[padded("text", 2_400)])
+    watched.says("It is MIT.").user(ELSEWHERE)
+    watched.does(("read", {"filePath": f"src/{again}.py"}), results=[padded("text of b", 600)])
+    watched.arrives()
+    watched.fold(requests=500)
+
+    (trace,) = [m.text for m in build_context(watched.story, SCRIBE).messages if "<stack-context" in m.text]
+    assert f"1 step: read src/{first}.py" in trace
+    assert (READ_AGAIN in trace) is is_told
 
 
 def test_the_figures_are_those_of_the_line() -> None:

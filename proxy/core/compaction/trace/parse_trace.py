@@ -54,6 +54,7 @@ def _parse_trace(text: str) -> ParsedTrace:
     lists = {name: tuple(_ITEM_PATTERN.findall(content)) for name, content in sections.items()}
     files = dict(line.partition(": ")[::2] for line in sections.get("files", "").splitlines())
     said = sections.get("said", "")
+    names = sections.get(NAMES_SECTION, sections.get("names", "")).split()
     return ParsedTrace(
         SpanFacts(
             changed=(*_split_paths(files.get("changed", "")), *_split_paths(files.get(CHANGED_TEMPORARY, ""))),
@@ -67,7 +68,7 @@ def _parse_trace(text: str) -> ParsedTrace:
             edits=lists.get("edits", ()),
         ),
         sections.get("results", ""),
-        _split_names(sections.get(NAMES_SECTION, sections.get("names", ""))),
+        tuple(name for word in names if not word.endswith(":") and (name := word.removesuffix(";"))),
     )
 
 
@@ -94,10 +95,6 @@ def _facts_of_step(told: str) -> SpanFacts:
     if mark is None:
         return SpanFacts(steps=1, told_steps=(told,))
     return SpanFacts((path + mark,), steps=1, told_steps=(f"{verb} {name}",))
-
-
-def _split_names(listed: str) -> tuple[str, ...]:
-    return tuple(name for part in listed.split() if not part.endswith(":") and (name := part.removesuffix(";")))
 
 
 def _join_traces(old: ParsedTrace, new: ParsedTrace) -> ParsedTrace:

@@ -23,7 +23,7 @@ from proxy.core.compaction.trace.sections import (
     written_section,
 )
 from proxy.core.compaction.trace.span_facts import READ_AGAIN, SpanFacts, item_path, merge_facts
-from proxy.core.frames import USER_ORIGIN, Frame, Status, file_name_of, marked_results, outcome_part
+from proxy.core.frames import USER_ORIGIN, Frame, Status, file_name_of, is_same_file, marked_results, outcome_part
 from proxy.core.ledger import Message
 from proxy.core.observers import (
     WrittenText,
@@ -248,7 +248,7 @@ def _only_step(sources: SectionSources, around: _TraceEnvelope) -> str:
         return ""
     step = told[0] if wrote or not facts.edits else f"edited {told[0]}"
     path = item_path(files[0]) if files else ""
-    again = READ_AGAIN if sources.read_again else ""
+    again = READ_AGAIN if path and any(is_same_file(path, other) for other in sources.read_again) else ""
     line = _with_whole_path(step, path, facts.shared_names.get(path, "")) if path else step
     return line + again if line else ""
 
