@@ -572,10 +572,10 @@ _PRONOUN = late_pattern(r"\b(?:its?|they|them|their)\b", re.IGNORECASE)
 _NEXT_ORDER = late_pattern(
     rf"""(?:now|next|jetzt|nun|maintenant|ahora|agora|adesso|теперь)\b[\s,:]*(?:please\s)?{PHRASES.instructions.pattern}
         \s(?:it|that|this|them|all\sof\s(?:it|that))\s(?!again\b)(?:\w+\s)?(?:in|into|to|for|on|as)\s
-        (?:(?:the|an?|our|my|its)\s|[\w.-]*[./])""",
+        (?!the\sother\b[^.!?\n]*\b(?:too|as\swell)\b)(?:(?:the|an?|our|my|its)\s|[\w.-]*[./])""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Orders the next thing to be made of what was done: "now document it in the guide"."""
+"""Orders the next thing to be made of what was done: "now document it in the guide". The same done elsewhere is none."""
 _NO_VERBS = frozenset(PHRASES.no_verbs.spaced.split())
 _ANNOUNCING_MARKS = (":", "\uff1a", "-", "\u2013", "\u2014")
 _OPENING_MARKS = " \t\r\n,.;!\u3001\uff0c" + "".join(_ANNOUNCING_MARKS)

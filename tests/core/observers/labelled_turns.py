@@ -403,6 +403,7 @@ ORDERS_THAT_GO_ON: tuple[Pair, ...] = tuple(
                 "Now explain that again, shorter",
                 "Great. Now document it.",
                 "Now write it again in the docs of from_csv",
+                "Great. Now mend it in the other reader too.",
                 "Leave it as it is. Just add a comment to it, please.",
                 "Drop that line. Fix the error.",
                 "do the same for from_fixed",
