@@ -330,12 +330,12 @@ def without_client_elements(text: str, max_characters: int) -> str:
 
 
 def _marked_words(text: str) -> str:
-    """The user's words, where a client marks them (VS Code, Cursor, Windsurf) among what it adds; else all."""
+    """The user's words, where a client marks them (VS Code, Cursor, Windsurf, Cline) among what it adds; else all."""
     marked = _MARKED_WORDS.search(text) if "</user" in text or "</USER_REQUEST" in text else None
     return marked[2].strip() if marked and text.lstrip().startswith("<") else text
 
 
-_MARKED_WORDS = late_pattern(r"^[ \t]*<(user_query|userRequest|USER_REQUEST)>(.*?)</\1>", re.DOTALL | re.MULTILINE)
+_MARKED_WORDS = late_pattern(r"(?sm)^[ \t]*<(user_query|userRequest|USER_REQUEST|user_input)\b[^>\n]{0,40}>(.*?)</\1>")
 
 
 def without_quotes_around(text: str) -> str:
@@ -575,7 +575,7 @@ _NEXT_ORDER = late_pattern(
         (?!the\sother\b[^.!?\n]*\b(?:too|as\swell)\b)(?:(?:the|an?|our|my|its)\s|[\w.-]*[./])""",
     re.IGNORECASE | re.VERBOSE,
 )
-"""Orders the next thing to be made of what was done: "now document it in the guide". The same done elsewhere is none."""
+"""Orders the next thing to be made of what was done, "now document it in the guide", and not the same elsewhere."""
 _NO_VERBS = frozenset(PHRASES.no_verbs.spaced.split())
 _ANNOUNCING_MARKS = (":", "\uff1a", "-", "\u2013", "\u2014")
 _OPENING_MARKS = " \t\r\n,.;!\u3001\uff0c" + "".join(_ANNOUNCING_MARKS)

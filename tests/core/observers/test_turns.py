@@ -95,6 +95,8 @@ def test_an_order_that_points_back_goes_on(pair: Pair) -> None:
             "<user_info>\nOS: linux\nShell: zsh\n</user_info>\n<user_query>\nrename cart.py\n</user_query>",
             "rename cart.py",
         ),
+        ('<user_input mode="act">Please rename cart.py</user_input>', "Please rename cart.py"),
+        ('<user_input mode="plan">\nAnother thing: rename cart.py\n</user_input>', "Rename cart.py"),
         ("# AGENTS.md instructions for /srv\n\n<INSTRUCTIONS>\nBe brief.\n</INSTRUCTIONS>", ""),
         ("/workspace/shop/cart.py\nAdd a discount to it", "Add a discount to it"),
         ("[Request interrupted by user]", ""),
@@ -170,6 +172,7 @@ def test_what_the_user_typed_is_found_among_a_clients_mark_up() -> None:
     assert typed_text_of(vs_code) == "ok, add a retry"
     assert task_text_of(vs_code) == "Add a retry"
     assert typed_text_of("Rename <user_query> to <q>a</user_query>") == "Rename <user_query> to <q>a</user_query>"
+    assert typed_text_of('<user_input mode="act">yes, do it</user_input>') == "yes, do it"
 
 
 QWEN_FIRST = (
