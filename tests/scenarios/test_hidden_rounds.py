@@ -675,3 +675,22 @@ def test_a_waiting_stream_is_kept_alive_with_comments(stage: Stage, provider: Sc
 
     assert b"\n: " in answer.raw
     assert answer.text == "Hm.\n\nok"
+
+
+@pytest.mark.rows("X-39")
+def test_what_left_stays_away_where_a_request_may_call_nothing(stage: Stage, provider: ScriptedProvider) -> None:
+    """The choice holds for one request: with it the context goes on, and with the next one recall may be called."""
+    chat = stage.chat()
+    provider.will(does(push("Look")), does(bash("cat")), does(pop("seen")), says("Done."))
+    chat.says("Look at it.")
+    chat.returns("what stood there")
+    provider.will(says("Summed up."), says("Fine."))
+
+    chat.says("Sum up.", tool_choice="none")
+    chat.says("And now?")
+
+    forced, free = provider.received[-2:]
+    assert "what stood there" not in forced.raw.decode() + free.raw.decode()
+    assert "stack_recall" in forced.tool_names
+    assert forced.tool_names == free.tool_names
+    assert free.messages[: len(forced.messages)] == forced.messages
