@@ -50,8 +50,8 @@ CACHED_STATUSES = frozenset({"full", "asleep"})
 UNFINISHED_TURN_TEXT = "The turn could not be finished; send the request again."
 DRAFT_DELAY_S = 0.25
 """Longest delay before received output is written to the store."""
-MAX_DRAFT_BYTES = 8 << 20
-"""Bytes of an answer up to which there are drafts: some 20,000 tokens."""
+MAX_DRAFT_BYTES, MAX_DRAFT_CALLS = 8 << 20, 1_000
+"""Bytes (some 20,000 tokens) and calls of an answer up to which there are drafts: each has all that came."""
 
 
 class DraftTimer:
@@ -377,7 +377,7 @@ class RequestHandler:
 
     def _write_draft(self, turn: Turn) -> None:
         writing = self.client_response.writer
-        if not writing.has_sent_bytes or writing.is_error:
+        if not writing.has_sent_bytes or writing.is_error or writing.call_count > MAX_DRAFT_CALLS:
             return
         try:
             turn.store_draft(writing.partial_response(), self.services.now())
