@@ -37,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from callstack_proxy import Engine
 from callstack_proxy.asgi import CallstackASGI, _ApplicationUpstream
+from callstack_proxy.management.mount import DOORS
 from callstack_proxy.turn import CallerUpstream
 from proxy.config import load_config
 from proxy.exchange import pipeline
@@ -241,7 +242,7 @@ def compress(watch: Stopwatch, steps: list[Step]) -> list[Figures]:
             sys.exit(f"/v1/compress answers {answer.status}")
         return (CLOCK() - began) * 1000
 
-    proxy = build_app(load_config({**SETTINGS, "store": "memory:"}))
+    proxy = build_app(load_config({**SETTINGS, "store": "memory:"}), doors=DOORS)
     with served(echo) as bare, served(proxy) as ours:
         bodies = [request_body(step) for step in steps]
         return [Figures(ask(bare, body), ask(ours, body), watch.engine_ms) for body in bodies]
