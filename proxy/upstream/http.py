@@ -173,11 +173,6 @@ class Upstream(ABC):
 class HttpAnswer(Answer):
     """An answer as received, without hop-by-hop headers. Its connection returns to the pool with the last byte."""
 
-    __slots__ = (
-        *("_busy_since", "_connection", "_content", "_idle_timeout_s", "_is_text", "_kept_alive_s"),
-        *("_unended", "_upstream", "_waited_s"),
-    )
-
     def __init__(
         self,
         message: RawResponseMessage,

@@ -398,10 +398,8 @@ def ordered_siblings(frames: Iterable[Frame]) -> tuple[Frame, ...]:
 def position_of(frame: Frame, family: Iterable[Frame]) -> tuple[int, int]:
     """Position among the siblings and their number, counted from 1; position 0 if the frame is not one of them. An item
     of the client's list comes behind all that ended: items are put between others, where no call says so."""
-    family = ordered_siblings(family)
-    if frame.is_inferred:
-        family = tuple(sorted(family, key=lambda f: f.status not in FINAL_STATUSES))
-    order = [f.id for f in family]
+    ended_first = sorted(ordered_siblings(family), key=lambda f: frame.is_inferred and f.status not in FINAL_STATUSES)
+    order = [f.id for f in ended_first]
     return (order.index(frame.id) + 1 if frame.id in order else 0, len(order))
 
 

@@ -62,18 +62,25 @@ def fit_page_size(page: int, most: int) -> int:
 def pages_of(
     pieces: Sequence[StoredPiece], size: PageSize, nonce: str, count: CountTokens
 ) -> Iterator[tuple[PagePart, ...]]:
-    """A piece that fits a page is not cut."""
+    """A piece that fits a page is not cut. On a page the places of one text stand together, in its order."""
     page: list[PagePart] = []
     room = size.page_tokens
     for piece in pieces:
         for part, cost in _parts_of_piece(piece, room, size, nonce, count):
             if cost > room and page:
-                yield tuple(page)
+                yield _in_line_order(page)
                 page, room = [], size.page_tokens
             page.append(part)
             room -= cost
     if page:
-        yield tuple(page)
+        yield _in_line_order(page)
+
+
+def _in_line_order(page: Sequence[PagePart]) -> tuple[PagePart, ...]:
+    places = {part.piece.key: at for at, part in reversed(tuple(enumerate(page)))}
+    first_lines = [int(part.piece.lines.replace(",", "-").partition("-")[0] or 0) for part in page]
+    order = sorted(range(len(page)), key=lambda at: (places[page[at].piece.key], first_lines[at]))
+    return tuple(page[at] for at in order)
 
 
 def _parts_of_piece(

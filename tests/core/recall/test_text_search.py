@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from proxy.core.recall.pages import PageSize
+from proxy.core.recall.pages import PageSize, pages_of
 from proxy.core.recall.stored_texts import StoredPiece
 from proxy.core.recall.text_search import (
     LINES_AROUND_HIT,
@@ -67,6 +67,17 @@ def test_a_text_too_long_for_a_page_comes_behind_those_that_fit() -> None:
     pieces = [called(content="needle " * 3_000), said("a needle")]
 
     assert found(pieces, "needle")[0] == "a needle"
+
+
+def test_on_a_page_the_places_of_a_text_stand_in_the_order_of_its_lines() -> None:
+    """A stretch of a line without breaks too; what fits best says where the text stands."""
+    stretch = replace(said("a stretch of it", "e1"), lines="80, characters 1-15")
+    late, early = (replace(said(f"lines {lines}", "e0"), lines=lines) for lines in ("900-920", "20-31"))
+    other = replace(said("another text", "e2"), lines="5-9")
+
+    (page,) = pages_of([late, stretch, other, early], SIZE, "n", count)
+
+    assert [part.piece for part in page] == [early, late, stretch, other]
 
 
 # ---------------------------------------------------------------------------------------------------------------- words
