@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from llm_test_provider import EVERY_BYTE, Cut, ScriptedCall, ScriptedProvider, answers, says
+from llm_test_provider import EVERY_BYTE, Cut, ScriptedCall, ScriptedProvider, answers, calls, says
 from llm_test_provider.apis.chat_calls import FORMS as CALL_FORMS
 from llm_test_provider.apis.chat_calls import call_deltas
 from llm_test_provider.apis.chat_sse import DONE, events_of
@@ -72,7 +72,8 @@ def test_every_form_of_events_reaches_the_client(
     provider: ScriptedProvider, ask: Callable[..., tuple[int, dict[str, str], bytes]], form: str
 ) -> None:
     """S6"""
-    plain = says("caf\N{LATIN SMALL LETTER E WITH ACUTE} and more")
+    words = "caf\N{LATIN SMALL LETTER E WITH ACUTE} and more"
+    plain = calls("look", at=words) if "calls" in form else says(words)
     provider.will(plain, plain.but(events=(form,)))
 
     as_usual, oddly = (ask(provider, stream=True)[2] for _ in range(2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -273,9 +274,11 @@ def test_what_was_deleted_is_not_sent_again(stage: Stage, provider: ScriptedProv
 
 @pytest.mark.rows("X-51")
 def test_no_ping_is_sent_before_the_time_that_a_refusal_named(
-    stage: Stage, provider: ScriptedProvider, proxy: RunningProxy
+    stage: Stage, provider: ScriptedProvider, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose request was refused does not matter; the pause is over, and that is no miss of the model."""
+    passed = SimpleNamespace(monotonic=lambda: time.monotonic() + CLOCK.set_by / 1000)
+    monkeypatch.setattr("proxy.upstream.retry_after.time", passed)
     session = working(stage, provider, proxy)
     provider.will(status(429, headers={"retry-after": str(STEP_S * 2)}))
     other = stage.chat(proxy, tools=TOOLS)
