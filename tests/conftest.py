@@ -137,11 +137,14 @@ EVERY_SECOND = (
 """Places whose tests wait for sockets, processes and disks: a quick run takes half of each, chosen by their names."""
 IN_TURN = (
     "cli/",
+    "clients/local_model/",
+    "clients/test_bill.py",
     "contracts/",
     "dialects/",
     "exchange/",
     "llm_test_provider/",
     "management/",
+    "packaging/",
     "replay/test_told_savings.py",
     "scenarios/",
     "server/",
@@ -149,8 +152,8 @@ IN_TURN = (
     "upstream/",
     "wire/",
 )
-"""Places of many small tests. Of the 5,100 here that a quick run leaves out, CI takes half at each commit, drawn anew.
-Laws, attacks, cases, crashes, real clients and recordings run at every commit."""
+"""Places of many small tests, and some of minutes. Of the 5,100 here that a quick run leaves out, CI takes half at each
+commit, drawn anew. Laws, attacks, cases, crashes, wrapped clients and recordings run at every commit."""
 SHARE_FOR_REPLICAS = 3
 """Every third scenario runs on two replicas; all of them take seven minutes."""
 TESTS = Path(__file__).parent
