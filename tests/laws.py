@@ -913,22 +913,23 @@ def _content_of(message: Json) -> str:
 
 
 def _stored(evidence: Evidence, awake: Sequence[Round], kept: Mapping[str, frozenset[str]]) -> Iterator[str]:
-    """L3: what the client sent anew, and everything on a line that is not ours, is stored byte for byte. Without a tool
-    of ours the line is the client's own, in which several stored rounds may be one message."""
+    """L3: what the client sent anew, and everything on a line that is not ours, is stored byte for byte. A line of all
+    the client's messages, and no tool of ours, may have several stored rounds as one message."""
     for each in awake:
         stored = kept.get(each.asked.conversation, frozenset())
         client = Body.read(each.asked.body)
         theirs = {_mark(m) for m in client.messages}
+        is_unfolded = each.body.tools == client.tools and len(each.body.written) == len(client.written)
         typed = set(_typed_at(client.messages))
         for at in (at for at in client.tail() if at not in typed):
             if client.written[at] not in stored:
                 yield f"request {each.asked.number}, L3: not stored: {client.written[at][:80]}"
-        for message, written in zip(each.body.messages, each.body.written, strict=True):
+        for at, (message, written) in enumerate(zip(each.body.messages, each.body.written, strict=True)):
             ours = message["role"] in HEADS or _is_retold(message)
             ours = ours or (message["role"] != "assistant" and _added(each.body, message, sorted(theirs)))
             bound = evidence.bound(each.body.model) and message["role"] == "assistant"
             less = (bound and _among(message, stored)) or _as_kept(message, stored, client)
             less = less or _less_calls_inside(message, stored)
-            less = less or (each.body.tools == client.tools and written in client.written)
+            less = less or (is_unfolded and written == client.written[at])
             if not ours and written not in stored and not less:
                 yield f"request {each.asked.number}, L3: on the line and not stored: {written[:80]}"

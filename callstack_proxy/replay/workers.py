@@ -170,7 +170,7 @@ def _play_in_processes(
                 task = next(waiting, None) if len(asked) < jobs * TASKS_AHEAD else None
                 if task is not None:
                     number, (file, play) = task
-                    with _ignore_interrupts():
+                    with _interrupts_put_off():
                         asked[_submitted(pool, play)] = number, file
                 if not asked:
                     return [played[number] for number in sorted(played)]
@@ -202,16 +202,13 @@ def _submitted(pool: ProcessPoolExecutor, play: Play) -> Future[list[ReplayOutco
 
 
 @contextmanager
-def _ignore_interrupts() -> Iterator[None]:
-    """Processes started in this block ignore the keyboard's interrupt from their very beginning."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _interrupts_put_off() -> Iterator[None]:
+    """The keyboard's interrupt comes behind this block; it never reaches the processes that are started in it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _result_of(future: Future[list[ReplayOutcome]], file: Path) -> list[ReplayOutcome]:

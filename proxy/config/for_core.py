@@ -26,8 +26,7 @@ def uses_minimal_view(config: Config, model: str) -> bool:
 
 
 def block_format_for(config: Config, model: str, draw_map: DrawMap | None = None) -> BlockFormat:
-    """The format of a frame's block, by configuration and the client's name for the model. `draw_map` as
-    `AppServices` has it."""
+    """The format of a frame's block, by configuration and the client's name for the model."""
     return BlockFormat(
         (config.model_settings_of(model).block_format or config.block_format) == "nested",
         uses_minimal_view(config, model),

@@ -141,10 +141,10 @@ def _assemble(handler: RequestHandler) -> _CompactionInput | None:
     form = replace(services.toolkit.context_form_for(request), guided=False)
     context = build_context(story, services.composer, form)
     known, new = context.messages, request.messages[len(placement.ledger.path(story.tip)) :]
-    waiting = len(list(takewhile(lambda m: m.is_result, reversed(known))))  # told as cancelled where `new` answers them
-    answered = {message.answers for message in new if message.is_result}
-    results = (message for message in known[len(known) - waiting :] if message.answers not in answered)
-    messages = (*known[: len(known) - waiting], *results, *new)
+    # The results at the end are told as cancelled where they have not come yet: `new` brings them.
+    border = len(known) - len(list(takewhile(lambda message: message.is_result, reversed(known))))
+    brought = {message.answers for message in new if message.is_result}
+    messages = (*known[:border], *(m for m in known[border:] if m.answers not in brought), *new)
     if unpaired_calls(messages):
         return None
     head = [message.wire for message in request.head]

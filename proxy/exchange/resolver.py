@@ -303,8 +303,9 @@ class Resolver:
             usual = self._effective_mode(parsed, found.asked_mode, "")
             key = session_headers.parent_hint(parsed.headers) or hint or new_id
             held_out = usual in ACTING_MODES and self.holdout.is_chosen(parsed.tenant, key)
-        mode, begun = HELD_OUT_MODE if held_out else "", (origin.conversation, origin.turn, parsed.now)
-        created = Conversation(new_id, parsed.tenant, hint, *begun, mode, dialect=self.dialect.name)
+        tenant, parent_id, turn = parsed.tenant, origin.conversation, origin.turn
+        mode = HELD_OUT_MODE if held_out else ""
+        created = Conversation(new_id, tenant, hint, parent_id, turn, parsed.now, mode, dialect=self.dialect.name)
         return self.conversation_cache.create(created)
 
     def _group_of(self, conversation: Conversation, mode: str, asked_mode: str) -> str:

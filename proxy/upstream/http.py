@@ -192,11 +192,11 @@ class HttpAnswer(Answer):
         self._is_text = (b"json" in kind or b"event-stream" in kind) and b"content-encoding" not in named
         self._waited_s = 0.0
         """Seconds for which the provider was waited for since the last progress."""
-        self._kept_alive_s = 0.0
-        """The same since it last said more than a keep-alive."""
-        self._busy_since = time.monotonic()
         self._unended = 0
         """Bytes that have come since then."""
+        self._kept_alive_s = 0.0
+        """Seconds for which it was waited for since it last said more than a keep-alive."""
+        self._busy_since = time.monotonic()
         content.on_eof(self._release_connection)
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -225,8 +225,8 @@ class HttpAnswer(Answer):
     async def _read(self) -> bytes:
         """The next bytes of the body; empty at its end. Raises TimeoutError after `idle_timeout_s` without progress: a
         byte, and in a text the end of a line, so that a byte now and then does not hold a request for hours; also after
-        `_MAX_KEPT_ALIVE` times as long with keep-alives alone. Where bytes wait here, other requests have their turn.
-        The library's own clock starts anew with every byte of the framing, and stops for good where its parser fails.
+        `_MAX_KEPT_ALIVE` times as long with keep-alives alone. The library's own clock starts anew with every byte of
+        the framing, and stops for good where its parser fails. Where bytes wait here, other requests have their turn.
         """
         content, began = self._content, time.monotonic()
         if content.is_eof() or content._buffer:

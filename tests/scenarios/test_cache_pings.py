@@ -277,6 +277,7 @@ def test_no_ping_is_sent_before_the_time_that_a_refusal_named(
     stage: Stage, provider: ScriptedProvider, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose request was refused does not matter; the pause is over, and that is no miss of the model."""
+    # Patched: a provider rests by a clock that a test cannot set.
     passed = SimpleNamespace(monotonic=lambda: time.monotonic() + CLOCK.set_by / 1000)
     monkeypatch.setattr("proxy.upstream.retry_after.time", passed)
     session = working(stage, provider, proxy)

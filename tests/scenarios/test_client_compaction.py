@@ -94,6 +94,17 @@ def test_the_item_gets_the_context_and_one_sealed_item_back(provider: ScriptedPr
     assert [tool["name"] for tool in provider.received[-1]["tools"]] == ["bash"]
 
 
+def leaves_compaction(chat: Responses, provider: ScriptedProvider, *, by_item: bool) -> None:
+    """Codex leaves it to the provider: with an item in its history, or at an endpoint of its own."""
+    if by_item:
+        provider.will(says("", own=(SEALED,)))
+        chat.history.append(TRIGGER)
+        chat.streams()
+    else:
+        answer_with(provider)
+        compacts(chat)
+
+
 @pytest.mark.rows("X-33")
 @pytest.mark.parametrize("by_item", [False, True])
 def test_the_frames_go_on_behind_it(provider: ScriptedProvider, start: Started, by_item: bool) -> None:
@@ -102,13 +113,7 @@ def test_the_frames_go_on_behind_it(provider: ScriptedProvider, start: Started, 
         works(chat, provider, job)
     conversation = chat.heard.conversation
     frames = chat.proxy.state(conversation)["frames"]
-    if by_item:
-        provider.will(says("", own=(SEALED,)))
-        chat.history.append(TRIGGER)
-        chat.streams()
-    else:
-        answer_with(provider)
-        compacts(chat)
+    leaves_compaction(chat, provider, by_item=by_item)
     chat.history = [{"role": "user", "content": JOBS[0]}, SEALED]
     works(chat, provider, 3)
 
@@ -145,13 +150,7 @@ def test_a_result_that_comes_with_it_is_told_once_and_never_as_cancelled(
     made = [item["call_id"] for item in chat.history if item.get("type") == "function_call"][-2:]
     outputs = {call_id: f"the output of {call_id}" for call_id in made[:returned]}
     chat.history += [{"type": "function_call_output", "call_id": c, "output": text} for c, text in outputs.items()]
-    if by_item:
-        provider.will(says("", own=(SEALED,)))
-        chat.history.append(TRIGGER)
-        chat.streams()
-    else:
-        answer_with(provider)
-        compacts(chat)
+    leaves_compaction(chat, provider, by_item=by_item)
 
     told = [item for item in provider.received[-1]["input"] if item.get("call_id") in made and "output" in item]
     assert "result-0-0-1" not in sent(provider)

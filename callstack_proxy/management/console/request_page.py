@@ -31,6 +31,7 @@ from callstack_proxy.management.console.parts.body_diff import (
     word_changes,
 )
 from callstack_proxy.management.console.parts.request_sentence import (
+    CHANGED_STATUSES,
     SentenceFacts,
     context_changes,
     request_sentence,
@@ -125,7 +126,7 @@ async def show(request: Request) -> Response:
         frame_title=dict(frames.values()).get(stored.record.frame, "frame"),
         receipt=receipt,
         sentence=await run_in_threadpool(_sentence, visitor.context.config, receipt, ledger),
-        last_change=await run_in_threadpool(_last_change, visitor.context.config, place.earlier, ledger),
+        last_change=await run_in_threadpool(_last_change, visitor.context.config, receipt, place.earlier, ledger),
         about=about_request(ledger, stored.record.entry) if ledger else "",
         task=task_title(ledger) if ledger else "",
         balance_words=balance_words(receipt) if receipt else "",
@@ -198,16 +199,21 @@ def _sentence(config: Config, receipt: Receipt | None, ledger: Ledger | None) ->
     return request_sentence(receipt, sentence_facts(ledger, tree, input_price(config, receipt)))
 
 
-def _last_change(config: Config, steps: Sequence[Step], ledger: Ledger | None) -> tuple[Step, str] | None:
-    """The first of `steps` that changed the context, and what it changed as a sentence."""
-    if ledger is None or not steps:
+def _last_change(
+    config: Config, receipt: Receipt | None, earlier: Sequence[Step], ledger: Ledger | None
+) -> tuple[Step, str] | None:
+    """The newest of the `earlier` requests that changed the context, and what it changed as a sentence. None for a
+    request that was sent as it came, or that changed the context itself."""
+    if ledger is None or receipt is None or receipt.status not in CHANGED_STATUSES or not earlier:
         return None
     tree = newest_path_state(ledger).tree
-    for step in steps:
-        facts = sentence_facts(ledger, tree, input_price(config, step.receipt))
-        if words := "; ".join(context_changes(step.receipt, facts)):
-            return step, as_sentence(words)
-    return None
+
+    def changes_of(each: Receipt) -> str:
+        return "; ".join(context_changes(each, sentence_facts(ledger, tree, input_price(config, each))))
+
+    if changes_of(receipt):
+        return None
+    return next(((step, as_sentence(words)) for step in earlier if (words := changes_of(step.receipt))), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,7 @@ def pages_of(
 
 def _in_line_order(page: Sequence[PagePart]) -> tuple[PagePart, ...]:
     places = {part.piece.key: at for at, part in reversed(tuple(enumerate(page)))}
+    # Of "80-93" and of "80, characters 1-15", a stretch of one line, the 80; of a whole text 0.
     first_lines = [int(part.piece.lines.replace(",", "-").partition("-")[0] or 0) for part in page]
     order = sorted(range(len(page)), key=lambda at: (places[page[at].piece.key], first_lines[at]))
     return tuple(page[at] for at in order)

@@ -142,7 +142,7 @@ class ContextPolicy:
         here = _after(here, noticed)
         can_recall = self.accepts_recall(here.request.model)
         acted = self._wake_or_compact(here) if can_recall else PolicyDecision(reason="no_recall")
-        if can_recall and not self._stays_unfolded(here) and (here.path_state.tree.is_awake or acted.events):
+        if can_recall and (here.path_state.tree.is_awake or acted.events) and not self._stays_unfolded(here):
             acted = self._renew_blocks(here, self._minimize_outputs(here, acted))
         before = (
             *noticed,
@@ -368,13 +368,14 @@ class ContextPolicy:
         if waking is None:
             return ()
         offered = waking.tools or next(iter(self._frame_tools(here)), self.tools_by_mode["passive"])
-        lacks_room = self._tools_that_fit(here) == NO_TOOLS
-        if lacks_room if offered == NO_TOOLS else self._fits_cap(here, offered):
+        is_right = self._tools_that_fit(here) == NO_TOOLS if offered == NO_TOOLS else self._fits_cap(here, offered)
+        if is_right:
             return ()
         event = structs.replace(self._leading_wake_event(here), at=here.entry_id)
         return (event, *self.reasoning.drop_all(here))
 
     def _stays_unfolded(self, here: PolicyInput) -> bool:
+        """Whether nothing may leave, since recall has no room, and nothing has to: all of it fits the window."""
         return self._tools_that_fit(here) == NO_TOOLS and self._window(here).holds(here.request.tokens)
 
     def _appended_tools(self, here: PolicyInput) -> AppendedTools | None:

@@ -409,6 +409,7 @@ def test_a_request_behind_others_that_put_work_away_says_with_which_and_why(tmp_
     assert putting[-1] < len(pages) - 1
     before, putting_away, behind = pages[putting[0] - 1], putting[-1], pages[putting[-1] + 1]
     assert "The context last changed" not in before
+    assert not [number for number in putting if "The context last changed" in pages[number]]
     link = f'<a href="/console/requests/{requests[putting_away]}">request {putting_away + 1}</a>'
     assert f"The context last changed with {link}: <bdi>Put away" in behind
 
