@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from copy import copy
 from functools import partial
 from inspect import Parameter, Signature
@@ -37,6 +37,7 @@ from proxy.errors import InvalidConfiguration, NotAllowed, NotFound, ProxyError,
 
 if TYPE_CHECKING:
     from callstack_proxy.management.operations import Operation
+    from proxy.store import Store
 
 ERRORS_BY_STATUS = {400: InvalidConfiguration, 404: NotFound, 409: NotAllowed}
 
@@ -49,10 +50,11 @@ def call(
     *,
     credentials: Mapping[str, str] | None = None,
     as_text: bool = False,
+    read: Callable[[Store], Awaitable[Any]] | None = None,
 ) -> Any:
     """The API's answer, parsed from JSON. `credentials` are headers of somebody else, who sees what their key may see;
-    without them it is the owner of the data directory who asks. Raises the error that the API answers with, or
-    ProxyError for silence."""
+    without them it is the owner of the data directory who asks. `read` makes the same answer of a store, where no proxy
+    runs: the API takes 1 s to import. Raises the error that the API answers with, or ProxyError for silence."""
     server = find_running_proxy(settings.data)
     if server is None:
         if credentials is not None and settings.tenancy != "single":
@@ -60,9 +62,11 @@ def call(
                 f"no proxy runs on {settings.data}, and only a running one can tell whose key that is; start "
                 "`callstack serve` there"
             )
-        # The store and the API take 0.8 s to import, which a command that asks a running proxy does not need.
-        from callstack_proxy.cli.store_access import call_in_process
+        # The store takes 0.3 s to import, which a command that asks a running proxy does not need.
+        from callstack_proxy.cli.store_access import call_in_process, read_store
 
+        if read is not None:
+            return asyncio.run(read_store(settings, read))
         parse = partial(parse_answer, as_text=as_text)
         return asyncio.run(call_in_process(settings, method, path, body, parse))
     try:

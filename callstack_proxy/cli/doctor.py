@@ -234,7 +234,8 @@ def _check_data_directory(config: Config) -> Iterator[Check]:
     if not config.data.is_dir():
         yield Check("ok", "data", f"{config.data} is not there yet; serve makes it")
         return
-    loose = [p for p in (config.data, *_private(config)) if stat.S_IMODE(p.stat().st_mode) & 0o077]
+    files = (path for path in config.data.iterdir() if path.is_file())
+    loose = [path for path in (config.data, *files) if stat.S_IMODE(path.stat().st_mode) & 0o077]
     if loose:
         yield Check("finding", "data", f"others may read {', '.join(map(str, loose))}; chmod go= them")
     else:
@@ -242,10 +243,6 @@ def _check_data_directory(config: Config) -> Iterator[Check]:
     aside = sorted(path.name for path in config.data.glob("*.corrupt-*") if not path.name.endswith(("-wal", "-shm")))
     if aside:
         yield Check("finding", "quarantine", f"a damaged store was set aside: {', '.join(aside)}; look, then remove it")
-
-
-def _private(config: Config) -> Iterator[Path]:
-    return (path for path in config.data.iterdir() if path.is_file())
 
 
 # -------------------------------------------------------------------------------------------------------------- store

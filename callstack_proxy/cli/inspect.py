@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlencode
@@ -68,6 +69,7 @@ from callstack_proxy.management.views import (
     parse_timestamp,
     requests,
     resume_view,
+    search_frames,
     seen_files_view,
     waiting_or_quiet,
 )
@@ -546,9 +548,10 @@ def search(
     as_json: AsJson = False,
 ) -> None:
     """Finished frames with these words, of all conversations, the best first."""
-    asked = [("q", " ".join(words)), ("limit", str(limit)), *(("project", name) for name in project_folders(project))]
-    settings = settings_at(config, data)
-    view: SearchResults = call(settings, "GET", f"/stack/search?{urlencode(asked)}")
+    query, folders, settings = " ".join(words), project_folders(project), settings_at(config, data)
+    asked = [("q", query), ("limit", str(limit)), *(("project", name) for name in folders)]
+    read = partial(search_frames, scope=None, query=query, limit=limit, project=folders)
+    view: SearchResults = call(settings, "GET", f"/stack/search?{urlencode(asked)}", read=read)
     if as_json:
         print_json(view)
         return

@@ -5,6 +5,7 @@ uses a change at once, and it stays after a restart."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, get_args
 from urllib.parse import urlencode
 
@@ -31,11 +32,12 @@ from callstack_proxy.management.issued_keys import (
     reset_user,
     revoke_key,
 )
-from callstack_proxy.management.views import API_NAMES, TrackingBody, TrackingView
+from callstack_proxy.management.views import API_NAMES, TrackingBody, TrackingView, tracking_view
 from proxy.auth import NO_LIMITS, BudgetPeriod, IssuedKey, UsageLimits, list_keys, read_user_limits
 from proxy.config import Config, Mode, SubagentSettings, parse_assignments
-from proxy.config.runtime import SETTABLE_KEYS, SUBAGENT_SECTION
+from proxy.config.runtime import SETTABLE_KEYS, SUBAGENT_SECTION, LiveSettings
 from proxy.errors import InvalidConfiguration
+from proxy.store import Store
 
 CONFIG_PATH = "/stack/config"
 
@@ -61,12 +63,22 @@ def config(
         TrackingBody.model_validate(wanted)  # the API would name a fault by its place in the body
     except ValidationError as error:
         raise InvalidConfiguration("\n".join(f"{each['loc'][0]}: {each['msg']}" for each in error.errors())) from None
-    view: TrackingView = call(settings_at(file, data), "PATCH" if wanted else "GET", CONFIG_PATH, wanted or None)
+    settings = settings_at(file, data)
+    if wanted:
+        view: TrackingView = call(settings, "PATCH", CONFIG_PATH, wanted)
+    else:
+        view = call(settings, "GET", CONFIG_PATH, read=partial(_read_tracking, settings))
     if as_json:
         print_json(view)
         return
     for line in config_text(view):
         print_line(line)
+
+
+async def _read_tracking(settings: Config, store: Store) -> TrackingView:
+    live = LiveSettings(settings.subagent, store)
+    await live.refresh()
+    return tracking_view(live)
 
 
 def _parse_changes(assignments: Sequence[str], reset: Sequence[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,11 @@ async def find_frame_id(config: Config, reference: str) -> str:
     async with opened_store(config) as store:
         _, _, frame = await find_by_id.find_frame_in_store(store, reference)
         return frame.id
+
+
+async def read_store(settings: Config, read: Callable[[Store], Awaitable[Any]]) -> Any:
+    async with opened_store(settings) as store:
+        return await read(store)
 
 
 async def call_in_process(

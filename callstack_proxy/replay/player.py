@@ -29,7 +29,7 @@ from callstack_proxy.replay.recording import RecordedStep, Recording
 from callstack_proxy.replay.services import TENANT, build_replay
 from proxy.accounting import Receipt
 from proxy.config import Config
-from proxy.core.ledger import Ledger, Message, Request
+from proxy.core.ledger import Message, Request
 from proxy.dialects import countable_texts, with_token_counts
 from proxy.errors import ProxyError
 from proxy.exchange import ClientRequest, HeldReply, pipeline
@@ -156,7 +156,7 @@ class _Player:
         played.conversations = len(ledgers)
         if ledgers:
             played.title = task_title(max(ledgers, key=lambda ledger: len(ledger.entries)), MAX_TITLE)
-        played.events = dict(sum((_event_counts(ledger) for ledger in ledgers), Counter()))
+        played.events = dict(Counter(e.kind for ledger in ledgers for events in ledger.events.values() for e in events))
         if self._marked:
             played.by_markers = MarkerCosts(cost=self._marked.cost, cost_untouched=self._marked.cost_untouched)
         played.row.set_caused(self._reads.times, self._reads.cost)
@@ -183,8 +183,3 @@ def _decision_counts(receipts: Iterable[Receipt]) -> dict[str, int]:
     """Decisions of the cost gate in the receipts, by kind, answer and reason."""
     weighed = (decision for receipt in receipts for decision in receipt.decisions)
     return dict(Counter(f"{d.kind} {'done' if d.done else 'not now'} {d.reason}".rstrip() for d in weighed))
-
-
-def _event_counts(ledger: Ledger) -> Counter[str]:
-    """How often each kind of event occurs, on any path."""
-    return Counter(event.kind for events in ledger.events.values() for event in events)

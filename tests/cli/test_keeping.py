@@ -99,6 +99,36 @@ print("commands", *sorted(heavy & set(sys.modules)))
     assert shell.run("--version").out.startswith("callstack ")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tree",),
+        ("search", "login"),
+        ("config",),
+        ("log", "totals"),
+        ("report", "--by", "request"),
+        ("report", "--week"),
+        ("inspect", "resume"),
+        ("inspect", "regrets"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_only_shows_what_is_stored_loads_no_server(stocked: Stocked, words: tuple[str, ...]) -> None:
+    """Where no proxy runs; the API alone takes a second of CPU to import."""
+    program = f"""
+import sys
+from callstack_proxy.cli.main import run_program
+sys.argv = ["callstack", *{words!r}, "--data", {str(stocked.shell.data)!r}]
+try:
+    run_program()
+except SystemExit:
+    pass
+heavy = {{"aiohttp", "fastapi", "prometheus_client", "proxy.exchange", "proxy.server", "starlette", "uvicorn"}}
+print("loaded", "sqlalchemy" in sys.modules, *sorted(heavy & set(sys.modules)))
+"""
+    assert stocked.shell.python(program).splitlines()[-1] == "loaded True"
+
+
 def test_what_was_never_folded_is_not_unfolded_and_the_answer_says_what_to_do(own_stock: Stocked) -> None:
     unknown = own_stock.shell.on_data("unfold", "fnothere")
     pushed = own_stock.shell.on_data("unfold", own_stock.older.child, "--now")

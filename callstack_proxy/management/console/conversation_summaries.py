@@ -94,13 +94,13 @@ def _sum(conversation: Conversation, records: Sequence[RequestRecord]) -> Conver
         sum_balances(record.receipt for record in records),
         plan_words(paid),
         plan_part_words(paid),
-        max((conversation.created, *(each.created for each in records[:1]), *map(_ended, receipts[:1]))),
+        max(
+            conversation.created,
+            *(each.created for each in records[:1]),
+            *(each.created + round(each.duration_ms) for each in receipts[:1]),
+        ),
         newest_telling(receipts) or next(iter(receipts), None),
     )
-
-
-def _ended(receipt: Receipt) -> int:
-    return receipt.created + round(receipt.duration_ms)
 
 
 def _forget_if_full(known: dict[tuple[str, str], Any]) -> None:

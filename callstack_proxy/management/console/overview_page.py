@@ -135,7 +135,7 @@ def _own_tokens(receipt: Receipt) -> int:
 def _status_rows(receipts: Sequence[Receipt]) -> list[dict[str, object]]:
     """The most frequent first. Reasons are told apart where the proxy stood aside, or somebody ended the request."""
     counted = Counter(
-        (receipt.status, receipt.reason if receipt.status == "bypass" or _is_broken_off(receipt) else "")
+        (receipt.status, receipt.reason if receipt.status == "bypass" or receipt.reason in BROKEN_OFF else "")
         for receipt in receipts
     )
     return [
@@ -147,10 +147,6 @@ def _status_rows(receipts: Sequence[Receipt]) -> list[dict[str, object]]:
         }
         for (status, reason), count in counted.most_common()
     ]
-
-
-def _is_broken_off(receipt: Receipt) -> bool:
-    return receipt.status == "error" and receipt.reason in BROKEN_OFF
 
 
 async def totals_json(request: Request) -> Response:

@@ -42,8 +42,9 @@ def _head_section(export_input: ExportInput) -> Iterator[str]:
     yield f"# Hand-over: {_inline(title)}"
     yield ""
     about = export_input.ledger.conversation
+    begun = datetime.fromtimestamp(about.created / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
     spent = f"{len(export_input.receipts)} requests, {cost:.4f} USD"
-    yield f"Conversation {_code(about.id)}, begun {_format_time(about.created)}; {spent}."
+    yield f"Conversation {_code(about.id)}, begun {begun}; {spent}."
 
 
 def _requests_section(export_input: ExportInput) -> Iterator[str]:
@@ -158,10 +159,6 @@ def _quote(text: str) -> Iterable[str]:
 
 def _escape(match: re.Match[str]) -> str:
     return f"\\{match[0]}"
-
-
-def _format_time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 HANDOVER = ExportFormat(

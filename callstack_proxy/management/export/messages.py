@@ -120,13 +120,11 @@ def _envelope_request(export_input: ExportInput, dialect: Dialect) -> Request:
             )
         except RequestParseError:
             pass  # it was relayed unchanged; the export then has the context alone
-    model = next((thread.model for thread in export_input.ledger.threads.values() if thread.model), "")
-    fields = {"model": model or _last_model(export_input) or "unknown", **dialect.minimal_body}
+    models = [thread.model for thread in export_input.ledger.threads.values()]
+    models += [receipt.model for receipt in reversed(export_input.receipts)]
+    model = next(filter(None, models), "unknown")
+    fields = {"model": model, **dialect.minimal_body}
     return dialect.parse_request(raw_json.encode(fields), ParseCache())
-
-
-def _last_model(export_input: ExportInput) -> str:
-    return next((receipt.model for receipt in reversed(export_input.receipts)), "")
 
 
 def _client_messages(context: Sequence[Message], dialect: Dialect, *, suffixed: bool) -> list[Message]:

@@ -128,7 +128,8 @@ async def _load_if_readable(store: Store, tenant: str, conversation: str) -> Led
 def _track(child: Ledger, parent: Ledger | None, watching: TrackingInput) -> TrackedSubagent:
     conversation, tree = child.conversation, newest_path_state(child).tree
     frame = _frame_of_subagent(parent, conversation.id)
-    root, last_activity = root_of(tree), last_active(child, _answer_times(child))
+    answered = (done.created for rounds in child.rounds.values() for done in rounds)
+    root, last_activity = root_of(tree), last_active(child, answered)
     is_busy = watching.is_busy(conversation.tenant, conversation.id)
     idle_in = max(0, watching.settings.idle_delay - (watching.now - last_activity))
     status = frame.status if frame else tree.root.status if root else None
@@ -153,10 +154,6 @@ def _track(child: Ledger, parent: Ledger | None, watching: TrackingInput) -> Tra
 def _frame_of_subagent(parent: Ledger | None, conversation: str) -> Frame | None:
     frames = subagents_of(newest_path_state(parent).tree) if parent else []
     return next((frame for frame in frames if frame.conversation == conversation), None)
-
-
-def _answer_times(ledger: Ledger) -> Iterable[int]:
-    return (done.created for rounds in ledger.rounds.values() for done in rounds)
 
 
 def filter_subagents(found: Iterable[TrackedSubagent], wanted: str) -> list[SubagentRow]:
@@ -229,12 +226,8 @@ class TrackingBody(BaseModel):
         if self.remove_pattern is not None:
             patterns = _without_pattern(patterns, self.remove_pattern)
         if self.add_pattern is not None:
-            patterns = _with_pattern(patterns, self.add_pattern)
+            patterns = tuple(dict.fromkeys((*patterns, self.add_pattern)))
         return {**changes, "patterns": patterns}
-
-
-def _with_pattern(patterns: tuple[str, ...], pattern: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*patterns, pattern)))
 
 
 def _without_pattern(patterns: tuple[str, ...], pattern: str) -> tuple[str, ...]:

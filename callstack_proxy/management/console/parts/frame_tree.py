@@ -80,7 +80,9 @@ def tree_rows(
             costs.get(frame.id, 0.0),
             ORIGIN_WORDS.get(frame.origin, ""),
             returning.get(frame.id, ""),
-            not closes or is_newest or any(not _is_finished(each) for each in (frame, *(r.frame for r in _all(below)))),
+            not closes
+            or is_newest
+            or any(each.status not in FINAL_STATUSES for each in (frame, *(r.frame for r in _all(below)))),
             below,
         )
 
@@ -141,10 +143,6 @@ def long_title(frame: Frame) -> str:
     words = " ".join(task_text_of(frame.criteria).split())
     cut = frame.title.removesuffix("…")
     return words if cut != frame.title and words.startswith(cut) else frame.title
-
-
-def _is_finished(frame: Frame) -> bool:
-    return frame.status in FINAL_STATUSES
 
 
 def _all(rows: Iterable[TreeRow]) -> Iterable[TreeRow]:
