@@ -18,7 +18,7 @@ import msgspec
 
 from callstack_proxy.management.export.base import JSON, ExportFormat
 from callstack_proxy.management.export.import_files import FileSource, read_document, read_objects, refuse_import
-from callstack_proxy.management.export.items import ExportItem, items_of, json_document, json_line, log_lines
+from callstack_proxy.management.export.items import ExportItem, LogLine, items_of, json_document, json_line, log_lines
 from callstack_proxy.management.export.ledger import as_bytes
 from callstack_proxy.management.export.rebuild import (
     IMPORTED_THREAD,
@@ -29,6 +29,7 @@ from callstack_proxy.management.export.rebuild import (
     parents_first,
 )
 from callstack_proxy.management.export.source import ExportInput
+from callstack_proxy.management.views import MessageView
 from proxy.core.frames import Frame, Status, ancestors, children
 from proxy.core.ledger import Call, Entry, EntryKind, Message, identity_of
 from proxy.core.tools import tree_state
@@ -167,37 +168,17 @@ def _merge_frames(state: ImportedFrame, file: ImportedFrame) -> ImportedFrame:
 
 
 # ----------------------------------------------------------------------------------------------------------------- logs
-class _LoggedMessage(msgspec.Struct, kw_only=True):
-    role: str
-    text: str = ""
-    calls: list[dict[str, Any]] = []
-    answers: str = ""
-    tokens: int = 0
-    wire: str = ""
-
-    def to_message(self) -> Message:
-        """Raises KeyError or UnicodeError if a log was not written by us."""
-        calls = tuple(Call(str(c["id"]), str(c["name"]), str(c["arguments"])) for c in self.calls)
-        identity = identity_of(self.role, self.text, calls, self.answers)
-        return Message(self.role, as_bytes(self.wire), identity, self.text, calls, self.answers, self.tokens)
+_EMPTY_MESSAGE: dict[str, Any] = {"text": "", "calls": [], "answers": "", "error": False, "tokens": 0, "wire": ""}
+_EMPTY_ITEM = {"thread": IMPORTED_THREAD, "created": 0, "current": False, "results": [], "finish": "", "complete": True}
+"""What an item of a log may leave out."""
 
 
-class _LoggedItem(_LoggedMessage, kw_only=True):
-    id: str
-    kind: EntryKind
-    thread: str = IMPORTED_THREAD
-    created: int = 0
-    results: list[_LoggedMessage] = []
-    finish: str = ""
-    complete: bool = True
-
-
-class _LoggedLine(msgspec.Struct):
-    frame: str
-    seq: int
-    round: int
-    after: str
-    item: _LoggedItem
+def _message_of(logged: MessageView) -> Message:
+    """Raises UnicodeError if a log was not written by us."""
+    role, text, answers = logged["role"], logged["text"], logged["answers"]
+    calls = tuple(Call(call["id"], call["name"], call["arguments"]) for call in logged["calls"])
+    identity = identity_of(role, text, calls, answers)
+    return Message(role, as_bytes(logged["wire"]), identity, text, calls, answers, logged["tokens"])
 
 
 def _read_logs(conversations: FileSource, names: list[str]) -> Iterator[ImportedMessage]:
@@ -209,13 +190,26 @@ def _read_logs(conversations: FileSource, names: list[str]) -> Iterator[Imported
 
 def _parse_line(fields: Mapping[str, Any], where: str) -> ImportedMessage:
     try:
-        line = msgspec.convert(fields, _LoggedLine)
-        item = line.item
-        results = tuple(result.to_message() for result in item.results)
-        entry = Entry(item.id, line.after, line.seq, item.kind, item.thread, item.to_message(), created=item.created)
-        return ImportedMessage(entry, line.frame, line.round, results, item.finish, item.complete)
-    except (msgspec.ValidationError, KeyError, UnicodeError) as error:
+        line = msgspec.convert({name: _completed(each) for name, each in fields.items()}, LogLine)
+        item = line["item"]
+        message, results = _message_of(item), tuple(map(_message_of, item["results"]))
+        kind = EntryKind(item["kind"])
+        entry = Entry(item["id"], line["after"], line["seq"], kind, item["thread"], message, created=item["created"])
+        return ImportedMessage(entry, line["frame"], line["round"], results, item["finish"], item["complete"])
+    except (msgspec.ValidationError, ValueError) as error:
         refuse_import(f"{where}: {error}")
+
+
+def _completed(item: Any) -> Any:
+    """An item of a log, or a result in it, with what it may leave out."""
+    if not isinstance(item, dict):
+        return item
+    item = _EMPTY_MESSAGE | _EMPTY_ITEM | item
+    if isinstance(item["calls"], list):
+        item["calls"] = [{"state": "pending", **call} if isinstance(call, dict) else call for call in item["calls"]]
+    if isinstance(item["results"], list):
+        item["results"] = [_completed(result) for result in item["results"]]
+    return item
 
 
 STACK = ExportFormat(

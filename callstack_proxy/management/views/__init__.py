@@ -63,6 +63,7 @@ from callstack_proxy.management.views.schemas import (
     LoopRow,
     MessageChange,
     MessageRow,
+    MessageView,
     NamedChanges,
     ProofView,
     RequestDetail,
