@@ -65,7 +65,7 @@ def autonomy(
             cleared = call(settings, "DELETE", f"{path}/suggestions")["cleared"]
     view = asyncio.run(_load_autonomy(settings, conversation))
     if as_json:
-        print_json(view if not clear else {**view, "cleared": cleared})
+        print_json(view if not clear else {**asdict(view), "cleared": cleared})
         return
     if clear:
         print_line(f"took back {pluralize(cleared, 'suggestion')}")
@@ -99,21 +99,21 @@ async def _load_autonomy(settings: Config, reference: str) -> AutonomyView:
 
 def autonomy_text(view: AutonomyView) -> Iterator[str]:
     """The rules, a line for each heuristic, and the newest suggestions."""
-    chosen = f" (set here: {', '.join(view['chosen'])})" if view["chosen"] else ""
-    yield f"conversation {view['conversation']}, frame {view['frame']}"
-    yield f"level {view['level']}, combine {view['combine']}{chosen}"
-    for kind, verdict in (("push", view["push"]), ("pop", view["pop"])):
+    chosen = f" (set here: {', '.join(view.chosen)})" if view.chosen else ""
+    yield f"conversation {view.conversation}, frame {view.frame}"
+    yield f"level {view.level}, combine {view.combine}{chosen}"
+    for kind, verdict in (("push", view.push), ("pop", view.pop)):
         reached = "reached" if verdict["reached"] else "not reached"
         why = f"; nothing is suggested: {verdict['pointless']}" if verdict["pointless"] else ""
         yield f"{kind}: {verdict['confidence']} of {verdict['threshold']}, {reached}{why}"
     cells = [
         (row["name"], row["type"], str(row["score"]), "" if row["enabled"] else "off", _inputs(row["inputs"]))
-        for row in view["scores"]
+        for row in view.scores
     ]
     yield from align_columns([("heuristic", "for a", "score", "", "made of"), *cells], right=(2,))
-    for row in view["history"][-MAX_SUGGESTIONS_SHOWN:]:
+    for row in view.history[-MAX_SUGGESTIONS_SHOWN:]:
         yield one_line(f"{local_time(row['time'])}  {row['state']}: {row['text']}")
-    counts = asdict(view["stats"])
+    counts = asdict(view.stats)
     yield "suggestions: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items())
 
 

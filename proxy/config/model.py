@@ -473,7 +473,6 @@ class Config(StrictModel):
             self.combine,
             self.suggest_in_context,
             tuple(name for name in HEURISTIC_NAMES if name in self.enabled_heuristics),
-            frozenset(self.model_may_set),
         )
 
     @property

@@ -11,6 +11,7 @@ from textwrap import dedent
 
 import pytest
 
+from proxy.config.for_core import tool_settings
 from proxy.config.model import Config, is_loopback
 from proxy.config.sections import UpstreamSettings
 from proxy.config.sources import known_keys, load_config, parse_assignments
@@ -269,7 +270,7 @@ def test_autonomy_is_set_by_the_names_of_the_environment() -> None:
     rules = config.autonomy_rules
     assert (rules.level, rules.push_threshold, rules.pop_threshold) == ("auto", 100, 0)
     assert (rules.suggest_in_context, rules.heuristics) == (False, ("duration", "stagnation"))
-    assert (config.unknown_heuristics, rules.settable) == (("intuition",), frozenset({"level", "stats"}))
+    assert (config.unknown_heuristics, tool_settings(config).model_may_set) == (("intuition",), ("level", "stats"))
     with pytest.raises(InvalidConfiguration, match=r"^autonomy: 'always': allowed: manual, suggest, auto"):
         load_config(environ={"STACK_AUTONOMY_LEVEL": "always"})
 

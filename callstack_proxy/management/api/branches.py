@@ -65,7 +65,7 @@ async def show_branch(caller: CurrentCaller, conversation: Id, name: str, thread
     return JsonResponse(branches.branch_detail(path.ledger, path.path_state, name))
 
 
-@router.get("/autonomy", response_model=autonomy.AutonomyView, responses=NOT_FOUND_RESPONSE)
+@router.get("/autonomy", response_model=autonomy.AUTONOMY.view, responses=NOT_FOUND_RESPONSE)
 async def show_autonomy(caller: CurrentCaller, conversation: Id, thread: Thread = "") -> Response:
     """The level, the thresholds, each heuristic's score with what it is made of, and what was suggested."""
     ledger = await find_by_id.ledger_of(caller.context.store, caller.scope, conversation)

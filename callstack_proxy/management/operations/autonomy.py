@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
@@ -33,6 +33,7 @@ from proxy.core.policy import (
     HEURISTICS,
     RULE_NAMES,
     AutonomyLevel,
+    AutonomyRules,
     AutonomyVerdict,
     HeuristicName,
     HeuristicScore,
@@ -88,25 +89,19 @@ class SuggestionView(TypedDict):
     state: str
 
 
-class AutonomyView(TypedDict):
+class AutonomyView(AutonomyRules, frozen=True, kw_only=True):
     """The rules in force, what they say of the active frame, and what was suggested. `chosen` names the rules that were
     set for this conversation; the others are the configuration's."""
 
     conversation: str
     frame: str
-    level: str
-    push_threshold: int
-    pop_threshold: int
-    combine: str
-    suggest_in_context: bool
-    heuristics: list[str]
     chosen: list[str]
     scores: list[ScoreView]
     push: VerdictView
     pop: VerdictView
     pending: list[SuggestionView]
     history: list[SuggestionView]
-    stats: Annotated[SuggestionCounts, StructSchema()]
+    stats: SuggestionCounts
 
 
 def autonomy_view(ledger: Ledger, path_state: PathState, config: Config, now: int) -> AutonomyView:
@@ -119,23 +114,18 @@ def autonomy_view(ledger: Ledger, path_state: PathState, config: Config, now: in
     )
     push, pop = judge(PUSH, signals, rules), judge(POP, signals, rules)
     scores = {**push.scores, **pop.scores}
-    return {
-        "conversation": ledger.conversation.id,
-        "frame": tree.active,
-        "level": rules.level,
-        "push_threshold": rules.push_threshold,
-        "pop_threshold": rules.pop_threshold,
-        "combine": rules.combine,
-        "suggest_in_context": rules.suggest_in_context,
-        "heuristics": list(rules.heuristics),
-        "chosen": [name for name in RULE_NAMES if getattr(state.settings, name) is not None],
-        "scores": [_score_view(name, score, name in rules.heuristics) for name, score in scores.items()],
-        "push": _verdict_view(push, reason_not_to_suggest(tree, PUSH, config.max_depth)),
-        "pop": _verdict_view(pop, reason_not_to_suggest(tree, POP, config.max_depth)),
-        "pending": [_suggestion_view(suggestion, now) for suggestion in pending_suggestions(state, now)],
-        "history": [_suggestion_view(suggestion, now) for suggestion in state.history],
-        "stats": tally_at(state, now),
-    }
+    return AutonomyView(
+        **asdict(rules),
+        conversation=ledger.conversation.id,
+        frame=tree.active,
+        chosen=[name for name in RULE_NAMES if getattr(state.settings, name) is not None],
+        scores=[_score_view(name, score, name in rules.heuristics) for name, score in scores.items()],
+        push=_verdict_view(push, reason_not_to_suggest(tree, PUSH, config.max_depth)),
+        pop=_verdict_view(pop, reason_not_to_suggest(tree, POP, config.max_depth)),
+        pending=[_suggestion_view(suggestion, now) for suggestion in pending_suggestions(state, now)],
+        history=[_suggestion_view(suggestion, now) for suggestion in state.history],
+        stats=tally_at(state, now),
+    )
 
 
 def _context_window(ledger: Ledger, path_state: PathState, config: Config) -> int:
@@ -261,7 +251,12 @@ def clear_suggestions(target: Target, operation_input: CountsQuery) -> Decision:
 
 
 AUTONOMY = Operation(
-    "PATCH", "/conversations/{conversation}/autonomy", set_autonomy, AutonomyBody, AutonomyView, refusal=""
+    "PATCH",
+    "/conversations/{conversation}/autonomy",
+    set_autonomy,
+    AutonomyBody,
+    Annotated[AutonomyView, StructSchema()],
+    refusal="",
 )
 CLEAR_SUGGESTIONS = Operation(
     "DELETE",

@@ -72,7 +72,7 @@ class Operation(Generic[OperationInput]):
     path: str
     decide: Callable[[Target, OperationInput], Decision]
     input_type: type[OperationInput] | None
-    view: type
+    view: Any
     refusal: str = "Not possible here; the message says what to do"
     in_query: bool = False
     """Whether the input stands in the query instead of the body."""

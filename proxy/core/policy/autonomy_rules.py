@@ -30,8 +30,7 @@ MAX_SCORE = 100  # of a score, a combined score and a threshold
 
 
 class AutonomyRules(msgspec.Struct, frozen=True):
-    """How much the proxy decides. Thresholds are 0 to 100; `heuristics` are the enabled ones; `settable` is what the
-    model may change by a tool."""
+    """How much the proxy decides. Thresholds are 0 to 100; `heuristics` are the enabled ones."""
 
     level: str = "suggest"
     push_threshold: int = 70
@@ -39,7 +38,6 @@ class AutonomyRules(msgspec.Struct, frozen=True):
     combine: str = "max"
     suggest_in_context: bool = True
     heuristics: tuple[str, ...] = HEURISTIC_NAMES
-    settable: frozenset[str] = frozenset()
 
     def with_overrides(self, chosen: AutonomySettings) -> AutonomyRules:
         """These rules with the choices made for one conversation on top."""

@@ -114,7 +114,7 @@ def _rule_changes(tool_context: ToolContext, arguments: Mapping[str, Any], rules
 
 def _require_permission(tool_context: ToolContext, *settings: str) -> None:
     """Raises ToolError where the configuration does not let the model change one of these groups."""
-    settable = tool_context.settings.autonomy.settable
+    settable = tool_context.settings.model_may_set
     if refused := sorted({part for part in settings if part not in settable}):
         allowed = f"you may change {', '.join(sorted(settable))}" if settable else "you may only read it"
         raise ToolError(

@@ -60,6 +60,7 @@ class ToolSettings(msgspec.Struct, frozen=True):
     recall_call_tokens: int = 8000
     checkpoint_at_push: bool = False
     autonomy: AutonomyRules = msgspec.field(default_factory=AutonomyRules)
+    model_may_set: tuple[str, ...] = ()  # of autonomy
     subagents: SubagentRules = msgspec.field(default_factory=SubagentRules)
     tool_roles: ToolRoles = DEFAULT_TOOL_ROLES
     block_format: BlockFormat = FLAT_FORMAT  # for the model that is asked
