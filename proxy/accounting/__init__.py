@@ -28,6 +28,7 @@ from proxy.accounting.receipt_fields import (
     PlanCost,
     PlanWindowUse,
     Receipt,
+    RequestAmounts,
     RequestOutcome,
 )
 from proxy.accounting.tariff import (

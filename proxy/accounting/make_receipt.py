@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Literal
 
 import msgspec
+from msgspec.structs import asdict
 
 from proxy.accounting.cache_pauses import PaidRounds, head_is_kept_long, may_keep_head_long
 from proxy.accounting.model_prices import tariff_for
@@ -29,7 +30,7 @@ from proxy.accounting.prompt_cache import (
     holds_all_pieces,
     with_shorter_prefix,
 )
-from proxy.accounting.receipt_fields import PlanCost, PlanWindowUse, Receipt, RequestOutcome, format_usd
+from proxy.accounting.receipt_fields import PlanCost, PlanWindowUse, Receipt, RequestAmounts, RequestOutcome, format_usd
 from proxy.accounting.tariff import Tariff
 from proxy.accounting.untouched_run import (
     PromptScale,
@@ -265,12 +266,10 @@ class RequestAccount:
         cost, cost_untouched = settled.cost, settled.cost + settled.saved
         added_tools, added_texts, added_traces = self._added
         tokens_saved = self.tokens_in - total if rounds else 0
-        return Receipt(
-            **msgspec.structs.asdict(outcome),
+        amounts = RequestAmounts(
             rounds=rounds,
             tokens_in=self.tokens_in,
             tokens_sent=total,
-            tokens_last=last,
             tokens_saved=min(tokens_saved, 0) if settled.came_to_nothing else tokens_saved,
             fixed_in=self._fixed,
             fixed_sent=self._fixed * rounds,
@@ -278,13 +277,18 @@ class RequestAccount:
             own_texts=added_texts,
             own_traces=added_traces,
             own_rounds=total - last,
+            cost=cost,
+            cost_untouched=cost_untouched,
+            saved=settled.saved,
+            cost_fixed=0.0 if settled.failed or not rounds else min(cost_fixed, cost, cost_untouched),
+        )
+        return Receipt(
+            **(asdict(outcome) | asdict(amounts)),
+            tokens_last=last,
             sent=newest if rounds == 1 else sum((each.use for each in sent), _NO_CACHE_USE),
             untouched=untouched,
             usage=_sum_usages(reported),
             usage_by_round=reported,
-            cost=cost,
-            cost_untouched=cost_untouched,
-            saved=settled.saved,
             cost_rereads=0.0 if settled.came_to_nothing or not rounds else self._cost_of_rereads(cost_untouched),
             basis=settled.basis,
             priced=tariff.known or self._price_factor is not None,
@@ -294,7 +298,6 @@ class RequestAccount:
             tariffs_as_of=tariff.as_of,
             fixed_untouched=fixed,
             fixed_once=fixed if newest == untouched else _use_of_beginning(newest, self._fixed),
-            cost_fixed=0.0 if settled.failed or not rounds else min(cost_fixed, cost, cost_untouched),
             counter=self._accountant.counter,
             plan=settled.plan,
         )

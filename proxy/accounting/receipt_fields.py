@@ -94,8 +94,38 @@ class GateDecision(msgspec.Struct, frozen=True, gc=False):
     """Of `gain`, what requests cost less because they stay below the length from which all of one costs more."""
 
 
-class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What came of a client request, as whoever carried it out knows it. Times are ms, `created` since 1970."""
+class RequestAmounts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What adds up over requests: of one in its receipt, and of many in sums. Tokens are ours, money is USD."""
+
+    rounds: int = 0
+    tokens_in: int = 0
+    """What the client sent."""
+    tokens_sent: int = 0
+    """What was sent upstream, all rounds together."""
+    tokens_saved: int = 0
+    """`tokens_in - tokens_sent`; at most 0 where the client got no whole answer."""
+    fixed_in: int = 0
+    """Of `tokens_in`, the client's tools and system text."""
+    fixed_sent: int = 0
+    """The same as part of `tokens_sent`: once per round."""
+    own_tools: int = 0
+    """Of `tokens_sent`, our tools in the last round."""
+    own_texts: int = 0
+    """Likewise our guidance, blocks, notes and traces."""
+    own_traces: int = 0
+    """Of `own_texts`, what stands where frames left."""
+    own_rounds: int = 0
+    """Of `tokens_sent`, all rounds before the last."""
+    cost: float = 0.0
+    cost_untouched: float = 0.0
+    saved: float = 0.0
+    cost_fixed: float = 0.0
+    """Of `cost_untouched`, and taken to be as much of `cost`: the client's tools and system text."""
+
+
+class RequestOutcome(RequestAmounts, frozen=True, kw_only=True, gc=False):
+    """What came of a client request, as whoever carried it out knows it. Times are ms, `created` since 1970. The
+    amounts are those of its receipt, and 0 before."""
 
     id: str
     conversation: str = ""
@@ -144,25 +174,8 @@ class RequestOutcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Receipt(RequestOutcome, frozen=True, kw_only=True, gc=False):
     """What a client request cost. Tokens of ours are counted by `counter`; money is USD."""
 
-    rounds: int
-    tokens_in: int
-    """What the client sent."""
-    tokens_sent: int
-    """What was sent upstream, all rounds together."""
     tokens_last: int
     """What was sent in the last round: how full the window is."""
-    tokens_saved: int
-    """`tokens_in - tokens_sent`; at most 0 where the client got no whole answer."""
-    fixed_in: int
-    """Of `tokens_in`, the client's tools and system text."""
-    fixed_sent: int
-    """The same as part of `tokens_sent`: once per round."""
-    own_tools: int
-    """Of `tokens_last`, our tools."""
-    own_texts: int
-    """Of `tokens_last`, our guidance, blocks, notes and traces."""
-    own_rounds: int
-    """Of `tokens_sent`, all rounds before the last."""
     sent: CacheUse
     """Estimated, all rounds together."""
     untouched: CacheUse
@@ -171,9 +184,6 @@ class Receipt(RequestOutcome, frozen=True, kw_only=True, gc=False):
     """Reported by the provider, all rounds together; input contains cached and written tokens."""
     usage_by_round: tuple[Usage | None, ...]
     """None where a round reported none."""
-    cost: float
-    cost_untouched: float
-    saved: float
     basis: Literal["reported", "estimated"]
     """What `cost` is computed from."""
     priced: bool
@@ -189,16 +199,12 @@ class Receipt(RequestOutcome, frozen=True, kw_only=True, gc=False):
     billed: bool = False
     """Whether the answer named its cost, which `cost` then is."""
     counter: str = ""
-    own_traces: int = 0
-    """Of `own_texts`, what stands where frames left."""
     fixed_untouched: CacheUse = CacheUse()
     """`fixed_in` as part of `untouched`."""
     fixed_once: CacheUse = CacheUse()
     """`fixed_in` as part of `sent`, in the last round alone: what is sent again in hidden rounds is our cost."""
     plan: PlanCost | None = None
     """None where the request was paid by the token."""
-    cost_fixed: float = 0.0
-    """Of `cost_untouched`, and taken to be as much of `cost`: the client's tools and system text."""
 
 
 def format_usd(amount: float) -> str:

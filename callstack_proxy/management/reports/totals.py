@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from callstack_proxy.management.reports.read_again import ReadAgain
-from proxy.accounting import ANSWERED_STATUS, OWN_REQUEST_STATUSES, CacheUse, PlanCost, Receipt
+from proxy.accounting import ANSWERED_STATUS, OWN_REQUEST_STATUSES, CacheUse, PlanCost, Receipt, RequestAmounts
 from proxy.core.ledger import Usage
 from proxy.core.recall import RereadCount
 
@@ -83,7 +83,7 @@ def sum_balances(receipts: Iterable[bytes]) -> Balance:
 _decode_amounts = msgspec.json.Decoder(_Amounts).decode
 
 
-class ReceiptTotals(msgspec.Struct, kw_only=True):
+class ReceiptTotals(RequestAmounts, frozen=False, kw_only=True):  # type: ignore[misc]  # sums grow, receipts do not
     """Receipts added up under one key. Tokens of ours unless they are reported; money is USD."""
 
     key: str
@@ -92,7 +92,6 @@ class ReceiptTotals(msgspec.Struct, kw_only=True):
     status: str = ""
     """Of a frame, how it stands; of a request, how it was answered."""
     requests: int = 0
-    rounds: int = 0
     recalls: int = 0
     rereads: int | None = None
     """Files read that had been read before; None where that was not looked up."""
@@ -100,26 +99,15 @@ class ReceiptTotals(msgspec.Struct, kw_only=True):
     """Of `rereads`, those of what we had taken out of the context."""
     rereads_gone_by: dict[str, int] | None = None
     """The same by the tool that asked."""
-    tokens_in: int = 0
-    """What the client sent; `untouched_*` is how the cache would have taken it."""
-    tokens_sent: int = 0
-    """What was sent upstream, all rounds together; `sent_*` is how the cache took it, as estimated."""
-    tokens_saved: int = 0
     untouched_cached: int = 0
+    """How the cache would have taken `tokens_in`; `sent_*` is how it took `tokens_sent`, as estimated."""
     untouched_written: int = 0
     untouched_uncached: int = 0
     sent_cached: int = 0
     sent_written: int = 0
     sent_uncached: int = 0
-    fixed_in: int = 0
-    fixed_sent: int = 0
     own: int = 0
     """Our tools, texts and hidden rounds, in tokens; contained in `tokens_sent`."""
-    own_tools: int = 0
-    own_texts: int = 0
-    own_traces: int = 0
-    """Contained in `own_texts`."""
-    own_rounds: int = 0
     lost_reasoning: int = 0
     """Reasoning that had to be left out; the model may think it again."""
     peak_in: int = 0
@@ -132,9 +120,6 @@ class ReceiptTotals(msgspec.Struct, kw_only=True):
     reported_output: int = 0
     reported_cached: int = 0
     reported_written: int = 0
-    cost: float = 0.0
-    cost_untouched: float = 0.0
-    saved: float = 0.0
     saved_percent: float | None = None
     """Of `cost_untouched`, negative for a loss; None where the untouched run cost nothing."""
     read_again: ReadAgain = msgspec.field(default_factory=ReadAgain)
@@ -145,8 +130,6 @@ class ReceiptTotals(msgspec.Struct, kw_only=True):
     saved_after: float = 0.0
     """`saved` less `cost_caused`: what sentences tell as saved."""
     saved_after_percent: float | None = None
-    cost_fixed: float = 0.0
-    """Of `cost_untouched`, and taken to be as much of `cost`: the client's tools and system text."""
     estimated: int = 0
     """Requests whose cost is an estimate."""
     by_plan: int = 0
@@ -188,14 +171,7 @@ def _has_full_usage(receipt: Receipt) -> bool:
 
 
 _AMOUNT_BY_NAME: Mapping[str, Callable[[Receipt], float]] = {
-    **{
-        name: attrgetter(name)
-        for name in (
-            *("rounds", "recalls", "tokens_in", "tokens_sent", "tokens_saved", "fixed_in", "fixed_sent"),
-            *("own_tools", "own_texts", "own_traces", "own_rounds", "lost_reasoning"),
-            *("cost", "cost_untouched", "saved", "cost_fixed"),
-        )
-    },
+    **{name: attrgetter(name) for name in (*RequestAmounts.__struct_fields__, "recalls", "lost_reasoning")},
     **{
         f"{of}_{how}": attrgetter(f"{of}.{how}")
         for of in ("untouched", "sent")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from callstack_proxy.cli.wrap.command import outcome_text
 from callstack_proxy.cli.wrap.forecast import replay_as_active
@@ -70,7 +71,7 @@ def test_a_loss_and_nothing_are_said_as_such(stage: Stage, provider: ScriptedPro
 
     assert forecast is not None
     assert outcome_text([{}], "", forecast).startswith("1 request, mode active would save nothing; look: ")
-    forecast.saved = forecast.saved_after = -0.002
+    forecast = replace(forecast, saved=-0.002, saved_after=-0.002)
     assert "mode active would lose $0.0020" in outcome_text([{}], "", forecast)
 
 
