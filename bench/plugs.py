@@ -37,9 +37,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from callstack_proxy import Engine
 from callstack_proxy.asgi import CallstackASGI, _ApplicationUpstream
+from callstack_proxy.config_sources import load_config
+from callstack_proxy.engine import CallerUpstream
 from callstack_proxy.management.mount import DOORS
-from callstack_proxy.turn import CallerUpstream
-from proxy.config import load_config
 from proxy.exchange import pipeline
 from proxy.server import build_app
 

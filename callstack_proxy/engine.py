@@ -1,22 +1,29 @@
 """Opens the proxy's services in this process: a store, and the same exchange that a running proxy sends requests
 through. No web server, no management API, no background tasks but the deletion of what is too old.
+
+A `Turn` is one request of the application on its way through the engine. What the engine would send to a provider is
+handed to the caller, who asks the model; the model's answer goes back in, until the engine has an answer for the
+application.
 """
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.filemap import draw_map_for
 from proxy.accounting import Accountant, TokenCounter
 from proxy.auth import LOCAL_TENANT
-from proxy.config import Config, load_config
+from proxy.config import Config, UpstreamSettings
 from proxy.config.runtime import LiveSettings
 from proxy.core.matching import RETRY_WINDOW_MS
 from proxy.dialects import dialect_at
@@ -25,6 +32,7 @@ from proxy.exchange import (
     AppServices,
     ClientRequest,
     DeferredTasks,
+    HeldReply,
     Reply,
     Services,
     build_services,
@@ -33,12 +41,13 @@ from proxy.exchange import (
 )
 from proxy.store import ConversationCache, Store
 from proxy.store.sql import open_store
-from proxy.upstream import ContextWindows, Routes, Upstream
+from proxy.upstream import Answer, ContextWindows, RawHeaders, Routes, Upstream
 
 PATHS: Mapping[str, str] = {"chat": "/v1/chat/completions", "messages": "/v1/messages", "responses": "/v1/responses"}
 """Where a client of each API posts its requests."""
 PRESENCE_LOCK = "running.lock"
 """In the data directory. A proxy that runs on it holds a shared lock on this file, and so does an open engine."""
+_JSON_HEADERS: RawHeaders = [(b"content-type", b"application/json")]
 
 
 def now_ms() -> int:
@@ -156,3 +165,77 @@ def _hold_presence(config: Config) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+class CallerAnswer(Answer):
+    """What the model answered, as the caller has it."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        self.status, self.headers = status, list(_JSON_HEADERS)
+        self._body = body
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield self._body
+
+    async def aclose(self) -> None:
+        """There is no connection."""
+
+
+class CallerUpstream(Upstream):
+    """The model, asked by the caller of this process."""
+
+    def __init__(self) -> None:
+        super().__init__("default", UpstreamSettings(url="http://application.invalid"))
+
+    async def send(self, method: str, path: str, query: bytes, headers: RawHeaders, body: bytes) -> Answer:
+        return await _TURN.get().ask(body)
+
+
+class Turn:
+    """Use it on the engine's event loop. After `next` has returned None, `reply` holds the answer."""
+
+    def __init__(self, engine: OpenEngine, request: ClientRequest, api: str) -> None:
+        self.request = request
+        self.reply = HeldReply()
+        self.newest_body: bytes | None = None
+        """What is to be sent to the model now; None where nothing is."""
+        self._bodies: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._answer: asyncio.Future[Answer] | None = None
+        self._task = asyncio.create_task(self._run(engine, api))
+
+    async def _run(self, engine: OpenEngine, api: str) -> None:
+        _TURN.set(self)
+        try:
+            await engine.handle(self.request, self.reply, api)
+        finally:
+            self._bodies.put_nowait(None)
+
+    async def ask(self, body: bytes) -> Answer:
+        """The answer of the model to this body, once the caller has it."""
+        self._answer = asyncio.get_running_loop().create_future()
+        self._bodies.put_nowait(body)
+        return await self._answer
+
+    async def next(self) -> bytes | None:
+        """What is to be sent to the model next; None where the engine has done its work. Raises what the engine
+        raised."""
+        self.newest_body = await self._bodies.get()
+        if self.newest_body is None:
+            await self._task
+        return self.newest_body
+
+    def give(self, answer: Answer) -> None:
+        """The model's answer to `newest_body`."""
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    async def leave(self) -> None:
+        """The application wants no answer any more."""
+        self.reply.client_left = True
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
+            self._task.exception()  # nobody is there to be told
+
+
+_TURN: ContextVar[Turn] = ContextVar("turn")

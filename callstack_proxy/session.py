@@ -18,8 +18,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from callstack_proxy.engine import PATHS, configuration, new_request, open_engine
-from callstack_proxy.turn import CallerAnswer, CallerUpstream, Turn
+from callstack_proxy.engine import PATHS, CallerAnswer, CallerUpstream, Turn, configuration, new_request, open_engine
 from callstack_proxy.values import (
     Api,
     Json,

@@ -20,13 +20,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from callstack_proxy.config_sources import load_config, parse_assignments
 from callstack_proxy.management.loggers import set_log_level
 from callstack_proxy.replay.files import recording_files_in
 from callstack_proxy.replay.recording import Recording
 from callstack_proxy.replay.recording_formats import read_recordings
 from callstack_proxy.replay.services import PATH, TENANT, ReplayServices
 from proxy.config.model import Config
-from proxy.config.sources import load_config, parse_assignments
 from proxy.core.ledger.ledger import Ledger
 from proxy.errors import ProxyError
 from proxy.exchange import HeldReply, Services

@@ -33,13 +33,13 @@ from typing import Any
 
 import uvicorn
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.management.mount import DOORS
 from llm_test_provider import ReceivedRequest, ScriptedCall, ScriptedProvider, call
 from llm_test_provider import ScriptedAnswer as Scripted
 from llm_test_provider.server import HttpRequest
 from llm_test_provider.tokens import default_counter, parts_of
 from proxy.config.model import Config
-from proxy.config.sources import load_config
 from proxy.server.app import build_app
 from tests import laws
 from tests.client_dialects import CHAT, ClientAnswer, TestDialect, neutral, tongue_at

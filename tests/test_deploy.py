@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.config.sources import load_config
+from callstack_proxy.config_sources import load_config
 from tests.replicas_behind_nginx import nginx_program, write_nginx_conf
 
 HOUSE = Path(__file__).resolve().parents[1]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from callstack_proxy.cli.main import COMMANDS, GROUPS
+from callstack_proxy.config_sources import load_config
 from proxy.config.model import Config
-from proxy.config.sources import load_config
 from proxy.server.runner import MAX_HEADER_BYTES
 from proxy.upstream.http import _MAX_HEADER_LINE_BYTES, MAX_REFUSAL_BYTES
 

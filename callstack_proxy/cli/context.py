@@ -26,8 +26,9 @@ import typer
 from pydantic import SecretStr
 
 from callstack_proxy.cli.statusline.ask_proxy import NotProven, require_proof
+from callstack_proxy.config_sources import load_config
 from proxy import __version__
-from proxy.config import Config, load_config
+from proxy.config import Config
 from proxy.errors import InvalidConfiguration, ProxyError
 from proxy.operator_token import console_code
 

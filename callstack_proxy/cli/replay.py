@@ -26,6 +26,7 @@ from callstack_proxy.cli.output import (
     progress_bar,
 )
 from callstack_proxy.cli.store_access import opened_store
+from callstack_proxy.config_sources import parse_assignments
 from callstack_proxy.management.reports import ReceiptTotals, TableColumn, dearer_sentence, format_columns
 from callstack_proxy.replay import (
     FAR_REQUESTS,
@@ -46,7 +47,7 @@ from callstack_proxy.replay import (
     sum_needs,
     sum_rows,
 )
-from proxy.config import Config, parse_assignments
+from proxy.config import Config
 
 LIMITS = (
     "The recorded next step is fixed: this shows money and what would have been missing, not whether the agent would "

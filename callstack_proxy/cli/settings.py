@@ -23,6 +23,7 @@ from callstack_proxy.cli.output import (
     print_line,
     print_note,
 )
+from callstack_proxy.config_sources import parse_assignments
 from callstack_proxy.management.issued_keys import (
     issue_key,
     limit_everybody,
@@ -34,7 +35,7 @@ from callstack_proxy.management.issued_keys import (
 )
 from callstack_proxy.management.views import API_NAMES, TrackingBody, TrackingView, tracking_view
 from proxy.auth import NO_LIMITS, BudgetPeriod, IssuedKey, UsageLimits, list_keys, read_user_limits
-from proxy.config import Config, Mode, SubagentSettings, parse_assignments
+from proxy.config import Config, Mode, SubagentSettings
 from proxy.config.runtime import SETTABLE_KEYS, SUBAGENT_SECTION, LiveSettings
 from proxy.errors import InvalidConfiguration
 from proxy.store import Store

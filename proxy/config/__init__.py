@@ -1,9 +1,10 @@
-"""The configuration: one frozen model, its sections, and where settings come from. Import `runtime`, what can change at
-run time, and `for_core` by their names: they need the store and the tools, and reading a configuration does not."""
+"""The configuration: one frozen model and its sections. Import `runtime`, what can change at run time, and `for_core`
+by their names: they need the store and the tools, and reading a configuration does not."""
 
 from proxy.config.model import Config, is_loopback
 from proxy.config.sections import (
     MAX_COUNT,
+    Budgets,
     CacheKeepAliveSettings,
     FrontSettings,
     Mode,
@@ -15,4 +16,3 @@ from proxy.config.sections import (
     UpstreamSettings,
     WireFormat,
 )
-from proxy.config.sources import load_config, parse_assignments

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from proxy.accounting.model_facts import MODELS_FILE, FactRows, built_in_rows, read_facts, rows_of
 from proxy.accounting.model_prices import Tariffs, plain_name, tariff_for
 from proxy.accounting.tariff import UNKNOWN_TARIFF, Tariff
 from proxy.config.model import Config
-from proxy.config.sources import load_config
 from proxy.errors import InvalidConfiguration
 from proxy.upstream.routing import Routes
 

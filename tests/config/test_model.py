@@ -11,10 +11,10 @@ from textwrap import dedent
 
 import pytest
 
+from callstack_proxy.config_sources import known_keys, load_config, parse_assignments
 from proxy.config.for_core import tool_settings
 from proxy.config.model import Config, is_loopback
 from proxy.config.sections import UpstreamSettings
-from proxy.config.sources import known_keys, load_config, parse_assignments
 from proxy.errors import InvalidConfiguration
 
 SHIPPED = Path(__file__).parents[2] / "proxy.yaml"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from proxy.config import runtime as live_settings
 from proxy.config.runtime import ALL_TENANTS, LiveSettings
 from proxy.config.sections import SubagentSettings
-from proxy.config.sources import load_config
 from proxy.errors import BadRequest, InvalidConfiguration, StoreError
 from proxy.store.interface import SettingRecord, Store
 from proxy.store.sql import open_store

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from proxy.config.sources import load_config
+from callstack_proxy.config_sources import load_config
 from tests.crash.killed_at import DyingCommands, KillPoint
 from tests.harness import PATIENCE_MS, WAIT_S, RunningProxy, Stage
 

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import make_url
 
 from callstack_proxy.cli.doctor import _check_contents
+from callstack_proxy.config_sources import load_config
 from llm_test_provider import ScriptedProvider, says
-from proxy.config.sources import load_config
 from tests.distant_server import at_distance
 from tests.harness import Conversation, RunningProxy, Stage
 from tests.postgresql_server import PostgresServer

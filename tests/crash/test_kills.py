@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from llm_test_provider import Cut, ReceivedRequest, ScriptedProvider
 from llm_test_provider import ScriptedAnswer as Scripted
-from proxy.config.sources import load_config
 from tests import laws
 from tests.client_dialects import neutral
 from tests.crash.killable import KillableProxy

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from llm_test_provider import ScriptedProvider, Usage, says
 from proxy.accounting import Accountant, RequestOutcome
 from proxy.accounting.prompt_cache import hash_chain
 from proxy.accounting.tariff import Tariff
 from proxy.config import CacheKeepAliveSettings
-from proxy.config.sources import load_config
 from proxy.core.ledger import Usage as ReportedUsage
 from proxy.dialects import OPENAI_CHAT
 from proxy.errors import StoreError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from proxy.config.sources import load_config
+from callstack_proxy.config_sources import load_config
 from proxy.core.compaction.fold_cost import GateReason
 from proxy.core.frames.events import FrameFolded, ReasoningRemoved, ThreadWoken
 from proxy.core.frames.path_state import PathState

@@ -9,10 +9,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.replay.recording import RecordedStep, body_start_and_end, encode_json
 from callstack_proxy.replay.services import TENANT, build_replay
 from proxy.accounting import Receipt
-from proxy.config.sources import load_config
 from proxy.dialects import DIALECTS, ParseCache
 from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.replay.services import TENANT, build_replay
 from proxy.config.for_core import tool_settings
-from proxy.config.sources import load_config
 from proxy.core.context import FLAT_FORMAT
 from proxy.core.frames import path_state as stories
 from proxy.core.frames.path_state import PathState, replay

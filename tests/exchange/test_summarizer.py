@@ -16,12 +16,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.management.reports import sum_receipts
 from llm_test_provider import ReceivedRequest, ScriptedAnswer, ScriptedProvider, says
 from proxy.accounting import Accountant, Receipt
 from proxy.accounting.token_counter import TokenCounter
 from proxy.config.model import Config
-from proxy.config.sources import load_config
 from proxy.core.frames.events import FrameEntered, FrameFolded, RootStarted, ThreadWoken
 from proxy.dialects import OPENAI_CHAT, ParseCache
 from proxy.errors import InvalidConfiguration

@@ -17,10 +17,10 @@ from mcp.client.stdio import stdio_client
 
 from callstack_proxy.cli.context import project_folders
 from callstack_proxy.cli.mcp.reach import OwnProxy
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.management.issued_keys import issue_key
 from callstack_proxy.mcp.server import Ask, Memory, build_server
 from llm_test_provider import ScriptedCall, ScriptedProvider, answers, call, says
-from proxy.config import load_config
 from tests.clients.serving import AWAKE, ROOT, Served, serve
 
 FUNCTIONS = ("bash", "write")

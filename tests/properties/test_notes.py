@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.replay import player
 from callstack_proxy.replay.recording_formats import read_recordings
 from callstack_proxy.replay.services import TENANT
-from proxy.config.sources import load_config
 from proxy.core.compaction.trace import TRACE_START, parse_traces
 from proxy.core.frames.events import FrameFolded, decode_event
 from proxy.core.frames.path_state import PathEntry, path_state_at

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.replay.recording import RecordedStep, body_start_and_end, encode_json
 from callstack_proxy.replay.services import PATH, TENANT, build_replay
 from llm_test_provider import ScriptedProvider
-from proxy.config.sources import load_config
 from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange
 from proxy.exchange.rounds import ClientRequest

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.replay.outcome import ReplayResult
 from callstack_proxy.replay.player import play_recording
 from callstack_proxy.replay.recording import NotReplayable, Recording
 from callstack_proxy.replay.recording_formats import read_recordings
-from proxy.config.sources import load_config
 
 Json = dict[str, Any]
 MARKED = {"type": "ephemeral"}

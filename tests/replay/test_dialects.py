@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.replay.api.replay_api_list import APIS
 from callstack_proxy.replay.outcome import ReplayResult
 from callstack_proxy.replay.player import play_recording
@@ -15,7 +16,6 @@ from callstack_proxy.replay.recording import NotReplayable, Recording
 from callstack_proxy.replay.recording_formats import read_recordings
 from llm_test_provider.apis import messages_checks as messages_check
 from llm_test_provider.apis import responses_checks as responses_check
-from proxy.config.sources import load_config
 from proxy.core.ledger.messages import Request
 from proxy.dialects import ParseCache
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.replay.recording_formats import read_recordings
-from proxy.config.sources import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDINGS = ROOT.parent / "shared" / "trajectories"

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.management.reports import ReceiptTotals
 from callstack_proxy.replay.player import play_recording
 from callstack_proxy.replay.recording_formats import read_recordings
-from proxy.config.sources import load_config
 
 RECORDINGS = sorted((Path(__file__).resolve().parents[3] / "shared" / "trajectories").glob("*.jsonl.gz"))
 QUICK = ("oh-multiswe-1", "tau-airline-033")

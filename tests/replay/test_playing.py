@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.replay.api.base import ReplayApi
 from callstack_proxy.replay.api.replay_api_list import APIS
 from callstack_proxy.replay.outcome import ReplayResult
@@ -15,7 +16,6 @@ from callstack_proxy.replay.player import play_recording
 from callstack_proxy.replay.recording import RecordedStep, Recording, body_start_and_end, encode_json
 from callstack_proxy.replay.services import build_replay
 from proxy.config.model import Config
-from proxy.config.sources import load_config
 from proxy.exchange.rounds import Services
 from proxy.server.app import App, build_app
 

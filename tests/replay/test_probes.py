@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.replay.recording import body_start_and_end, encode_json
 from callstack_proxy.replay.recording_formats import read_recordings
-from proxy.config.sources import load_config
 from proxy.core.observers.observe_step import DEFAULT_TOOL_ROLES
 from proxy.dialects import OPENAI_CHAT, ParseCache
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.replay.api.base import ReplayApi
 from callstack_proxy.replay.api.messages import MESSAGES
 from callstack_proxy.replay.api.responses import RESPONSES
@@ -19,7 +20,6 @@ from callstack_proxy.replay.recording import (
 )
 from callstack_proxy.replay.services import PATH, TENANT, ReplayServices, build_replay
 from callstack_proxy.replay.stored_conversation import stored_recording
-from proxy.config.sources import load_config
 from proxy.errors import NotFound
 from proxy.exchange import HeldReply
 from proxy.exchange import pipeline as exchange

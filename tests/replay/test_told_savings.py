@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.replay.player import _Player
 from callstack_proxy.replay.recording import Recording
 from callstack_proxy.replay.recording_formats import read_recordings
 from callstack_proxy.replay.services import TENANT
 from proxy.accounting import Receipt
-from proxy.config.sources import load_config
 from proxy.core.ledger import Request
 
 CAPTURES = Path(__file__).resolve().parents[3] / "shared" / "captures"

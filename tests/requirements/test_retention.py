@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from llm_test_provider import ScriptedProvider, says
-from proxy.config.sources import load_config
 from proxy.exchange import delete_expired
 from proxy.server.app import build_app
 from proxy.store.sql import open_store

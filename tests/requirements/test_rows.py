@@ -2,9 +2,9 @@
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedProvider, call, says
-from proxy.config.sources import load_config
 from tests.harness import Stage, activate, bash, does, op, plan, pop, push
 
 

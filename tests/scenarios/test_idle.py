@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from llm_test_provider import ScriptedProvider, call, says
-from proxy.config.sources import load_config
 from tests.harness import Conversation, Json, RunningProxy, Stage, bash, does, op, pop, push, texts
 from tests.scenarios.test_events import heard, listening
 

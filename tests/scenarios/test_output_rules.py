@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from llm_test_provider import Model, ScriptedProvider, says
-from proxy.config.sources import load_config
 from proxy.core.compaction.truncate_outputs import CLEARED_PREFIX, OutputRule
 from proxy.errors import InvalidConfiguration
 from tests.cli.conftest import Shell

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.management.issued_keys import issue_key
 from llm_test_provider import ScriptedProvider, call, says
-from proxy.config.sources import load_config
 from tests.core.forest import count
 from tests.harness import Conversation, RunningProxy, Stage, as_one_text, bash, does, push, recall, texts
 from tests.scenarios.test_idle import idle

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from llm_test_provider import ScriptedProvider, call, says
-from proxy.config.sources import load_config
 from proxy.errors import InvalidConfiguration
 from tests.harness import (
     Conversation,

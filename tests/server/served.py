@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from proxy.config.sources import load_config, parse_assignments
+from callstack_proxy.config_sources import load_config, parse_assignments
 from proxy.errors import InvalidConfiguration
 from proxy.server.guard import Receive, RequestGuard, Scope, Send
 from proxy.server.runner import ServerHooks, serve

@@ -7,7 +7,7 @@ from pathlib import Path
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Scope
 
-from proxy.config import load_config
+from callstack_proxy.config_sources import load_config
 from proxy.server import Doors, Mounted, RunningApp, build_app
 from proxy.server.running_app import BuildMounted
 

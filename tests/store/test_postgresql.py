@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import Connection, create_engine, event, make_url
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.management.copy_store import copy_store
-from proxy.config.sources import load_config
 from proxy.core.ledger import ModelResponse
 from proxy.core.ledger.ledger import Entry, EntryKind, LedgerEvent, Round
 from proxy.errors import BadRequest, InvalidConfiguration, StoreError

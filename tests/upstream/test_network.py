@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from proxy.config.model import Config
 from proxy.config.sections import NetworkSettings
-from proxy.config.sources import load_config
 from proxy.errors import UpstreamUnreachable
 from proxy.upstream.http import HttpUpstream
 from proxy.upstream.network import is_excepted, proxy_for

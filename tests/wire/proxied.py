@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Self
 
 import uvicorn
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.management.mount import DOORS
-from proxy.config.sources import load_config
 from proxy.server.app import App, build_app
 from proxy.server.runner import _protocol_class, bind
 from tests.wire.talking import ask

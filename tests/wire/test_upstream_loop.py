@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from llm_test_provider import ScriptedProvider, says
-from proxy.config.sources import load_config
 from proxy.errors import InvalidConfiguration
 from proxy.server.runner import bind
 from proxy.server.upstream_loop import refuse_own_upstreams

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from callstack_proxy.management.reports import ReceiptTotals
 from callstack_proxy.replay.api.replay_api_list import APIS
 from callstack_proxy.replay.outcome import MarkerCosts, ReplayResult
 from callstack_proxy.replay.player import play_recording
 from callstack_proxy.replay.recording_formats import read_recordings
-from proxy.config.sources import load_config
 
 RECORDINGS = Path(__file__).resolve().parents[3] / "shared" / "trajectories"
 NEAR = 0.02

@@ -16,7 +16,7 @@ from callstack_proxy.cli.context import (
     settings_at,
 )
 from callstack_proxy.cli.output import print_line, print_note
-from proxy.config import parse_assignments
+from callstack_proxy.config_sources import parse_assignments
 
 
 def serve(

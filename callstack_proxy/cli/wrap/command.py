@@ -39,6 +39,7 @@ from callstack_proxy.cli.wrap.explainer import Explainer
 from callstack_proxy.cli.wrap.lasting_settings import read_notes
 from callstack_proxy.cli.wrap.own_settings import OwnProvider, Surroundings
 from callstack_proxy.cli.wrap.shared_proxy import SharedProxy, planned_folder, shared_proxy
+from callstack_proxy.config_sources import parse_assignments
 from callstack_proxy.management.reports import (
     PaidRequest,
     ReceiptTotals,
@@ -51,7 +52,7 @@ from callstack_proxy.management.reports import (
 )
 from callstack_proxy.management.views import help_begins, is_too_short, tells_standing
 from proxy.accounting import Receipt
-from proxy.config import Config, parse_assignments
+from proxy.config import Config
 from proxy.errors import InvalidConfiguration, ProxyError
 
 USAGE_CODE, NOT_EXECUTABLE_CODE, NOT_FOUND_CODE = 2, 126, 127

@@ -24,8 +24,8 @@ from callstack_proxy.cli.demo.agent import Agent, AgentAnswer
 from callstack_proxy.cli.demo.proxy_process import ProxyProcess
 from callstack_proxy.cli.demo.run import DemoOptions, run_demo
 from callstack_proxy.cli.demo.screen import Screen
+from callstack_proxy.config_sources import load_config
 from proxy.accounting.o200k import load_o200k
-from proxy.config.sources import load_config
 from tests.harness import RunningProxy, Stage
 
 STARTED_MS = 1_795_075_200_000

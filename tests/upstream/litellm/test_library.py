@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from callstack_proxy.config_sources import load_config
 from proxy.config.model import Config
 from proxy.config.sections import UpstreamSettings
-from proxy.config.sources import load_config
 from proxy.errors import InvalidConfiguration
 from proxy.upstream.litellm import unavailable_reason
 from proxy.upstream.routing import Routes
@@ -155,7 +155,7 @@ def test_with_the_extra_the_doctor_says_whose_key_is_sent(shell: Shell) -> None:
 def test_a_proxy_without_such_an_upstream_never_imports_litellm(pretended: Path) -> None:
     """PERFORMANCE 2: nor does one that has it, before it is warmed or asked."""
     program = (
-        "import sys; from proxy.server.app import build_app; from proxy.config import load_config\n"
+        "import sys; from proxy.server.app import build_app; from callstack_proxy.config_sources import load_config\n"
         "build_app(load_config({'upstream': 'http://127.0.0.1:9', 'data': sys.argv[0] or '.', 'store': 'memory:'}))\n"
         "print('litellm' in sys.modules)"
     )
@@ -168,7 +168,7 @@ def test_the_example_of_the_documentation_routes_as_it_says(pretended: Path) -> 
     (pretended / "proxy.yaml").write_text(example)
     program = (
         "import sys; from pathlib import Path\n"
-        "from proxy.config import load_config; from proxy.upstream.routing import Routes\n"
+        "from callstack_proxy.config_sources import load_config; from proxy.upstream.routing import Routes\n"
         "config = load_config({}, {'ANTHROPIC_API_KEY': 'k'}, Path(sys.argv[1]))\n"
         "for model, path in [a.split('@') for a in sys.argv[2:]]:\n"
         "    route = Routes(config).choose(model, path); print(route.upstream.name, route.model)"

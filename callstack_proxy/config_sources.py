@@ -18,8 +18,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from proxy.config.model import Config
-from proxy.config.sections import Budgets
+from proxy.config import Budgets, Config
 from proxy.errors import InvalidConfiguration
 
 ConfigPath = tuple[str, ...]
