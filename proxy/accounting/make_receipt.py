@@ -241,7 +241,7 @@ class RequestAccount:
         self._bills = [bills.get(number) for number in range(rounds) if number not in self._refused_rounds]
         billed = answered[:-1] if lost else answered
         cost, saved = self._cost_and_saving(billed, basis, failed=failed)
-        came_to_nothing = failed or _is_broken_off(outcome)
+        came_to_nothing = failed or outcome.status == "error"  # it was broken off
         saves_nothing = came_to_nothing or (
             self.tokens_sent > self.tokens_in and self._cuts_nothing() and not self._was_long_head
         )
@@ -422,11 +422,6 @@ class RequestAccount:
         else:
             use = came.as_simulated()
         return _cost_of_use(use, tariff) + _output_cost(last, answer, tariff, scale)
-
-
-def _is_broken_off(outcome: RequestOutcome) -> bool:
-    """Whether the client, a person or a fault ended the answer before it was whole."""
-    return outcome.status == "error"
 
 
 def _use_of_beginning(use: CacheUse, tokens: int) -> CacheUse:

@@ -158,7 +158,8 @@ class PromptCacheModel:
         while (known := len(self._conversations)) > 1 and (
             known > MAX_CONVERSATIONS or self._pieces > self._most_pieces
         ):
-            self._pieces -= _size(self._conversations.popitem(last=False)[1])
+            oldest = self._conversations.popitem(last=False)[1]
+            self._pieces -= sum([len(chain.hashes) for chain in oldest]) // HASH_BYTES
 
 
 def _pieces_before(tokens: Sequence[int], unmarked: int) -> int:
@@ -199,10 +200,6 @@ def holds_all_pieces(hashed: HashedChain, other: HashedChain) -> bool:
     """Whether all pieces of `other` but its head stand in `hashed`, each as often."""
     ours, theirs = (Counter(array("q", each.hashes[HASH_BYTES:])) for each in (hashed, other))
     return theirs <= ours
-
-
-def _size(lines: Sequence[_SentChain]) -> int:
-    return sum([len(line.hashes) for line in lines]) // HASH_BYTES
 
 
 def common_pieces(one: bytes, other: bytes) -> int:

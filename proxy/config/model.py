@@ -463,7 +463,7 @@ class Config(StrictModel):
         )
         return OutputRules(tuple(rules), self.observed_tools)
 
-    @property
+    @cached_property
     def autonomy_rules(self) -> AutonomyRules:
         """Autonomy rules, for conversations without their own."""
         return AutonomyRules(

@@ -208,7 +208,8 @@ def cut_middle(text: str, fits: Callable[[str], bool]) -> str:
     text = text.strip()
     if fits(text):
         return text
-    last = _last_sentence(text)
+    borders = [match.end() for match in _SENTENCE_BORDER.finditer(text)]
+    last = text[borders[-1] :] if borders else text
     if not fits(f"{GAP_MARKER} {last}"):
         length_of_end = longest_fitting(last[::-1], lambda end: fits(f"{GAP_MARKER} {end[::-1]}"))
         end = last[len(last) - length_of_end :]
@@ -242,11 +243,6 @@ def _end_of_words(text: str, length: int) -> int:
 
 
 _SENTENCE_BORDER = re.compile(r"(?<=[.!?])\s+|\n+")
-
-
-def _last_sentence(text: str) -> str:
-    borders = [match.end() for match in _SENTENCE_BORDER.finditer(text)]
-    return text[borders[-1] :] if borders else text
 
 
 def longest_fitting(text: str, fits: Callable[[str], bool]) -> int:

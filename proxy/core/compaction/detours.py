@@ -35,11 +35,6 @@ class DetourHistory(msgspec.Struct, frozen=True):
         """Detours to expect of the next fold: the prior, then the conversation's own rate."""
         return (DETOURS_PER_FOLD * PRIOR_FOLDS + self.detours) / (PRIOR_FOLDS + self.folds)
 
-    @property
-    def gain_share(self) -> float:
-        """Share of its gain that the next fold is trusted with: half, where a detour followed the newest one."""
-        return 0.5 if self.since_newest else 1.0
-
 
 def detour_history(path_state: PathState, tool_roles: ToolRoles) -> DetourHistory:
     """What followed the folds of this path so far. A read of what left together with the read itself, in one frame or

@@ -125,7 +125,7 @@ def evaluate_rewrite(  # noqa: PLR0913  one question, and what it depends on
     resend = 0.0 if cold else rewrite.behind * (prices.write - prices.read)
     detours = 0.0
     if rewrite.removed:
-        gain *= history.gain_share
+        gain *= 0.5 if history.since_newest else 1.0  # trusted with half, where a detour followed the newest fold
         detours = history.expected * (DETOUR_TOKENS * prices.write + rewrite.context_tokens * prices.read)
     cost = resend + (rewrite.compaction + rewrite.added) * prices.write + detours + rewrite.reasoning
     if window and rewrite.context_tokens > window * PRESSURE_SHARE and saved > 0:

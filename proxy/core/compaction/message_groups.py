@@ -39,15 +39,11 @@ def group_numbers(messages: Iterable[Message | None], turns: Sequence[str] = ())
                 joined[number] = _first(joined, number - 1)
             turn = turns[at]
         for link in message.links:
-            _join(joined, number, by_link.setdefault(link, number))
+            low, high = sorted((_first(joined, number), _first(joined, by_link.setdefault(link, number))))
+            joined[high] = low
         by_call.update((call.id, number) for call in message.calls)
         numbers.append(number)
     return [_first(joined, number) for number in numbers]
-
-
-def _join(joined: list[int], one: int, other: int) -> None:
-    low, high = sorted((_first(joined, one), _first(joined, other)))
-    joined[high] = low
 
 
 def _first(joined: list[int], number: int) -> int:

@@ -304,7 +304,8 @@ class PathBuilder:
         for position in reversed(self._rewritten_positions()):
             rewritten = self._entries[position]
             predecessor = self._adopted.get(replaced, (first,))[-1]
-            same_role = rewritten.entry.message is not None and _role_of(predecessor) == rewritten.entry.message.role
+            role = predecessor.message.role if predecessor.message else ""
+            same_role = rewritten.entry.message is not None and role == rewritten.entry.message.role
             self._entries[position] = replace(rewritten, owner=self._current_owner(predecessor if same_role else first))
             replaced = self._ledger.entries[replaced].parent if replaced in self._ledger.entries else ""
         self._call_owners = _CallOwners(self._entries)
@@ -396,11 +397,6 @@ def _overlays_at(ledger: Ledger, entry: Entry, *, older: bool) -> Sequence[Entry
         ]
         form = ledger.entries[form].alias if form in ledger.entries else ""
     return overlays
-
-
-def _role_of(path_entry: PathEntry) -> str:
-    message = path_entry.message
-    return message.role if message else ""
 
 
 def _reopen_for_overlay(tree: Tree, overlay: Entry) -> Tree:

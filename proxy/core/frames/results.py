@@ -99,7 +99,9 @@ def frame_results_text(  # noqa: PLR0913  what a frame returns is these facts; e
     the rest is.
     """
     parent = tree.frames.get(frame.parent)
-    shown_results = _truncated_results(results, max(budget, MIN_RESULTS_TOKENS), count, frame.id)
+    marker = f'{TRUNCATION_MARKER} The rest is in the pop call: stack_recall with ref "{frame.id}".'
+    limit = max(budget, MIN_RESULTS_TOKENS)
+    shown_results = truncate_to_tokens(remove_illegal_xml(results).strip(), limit, count, marker)
     return element(
         "frame-results",
         {"ref": frame.id, "status": status, **({"parent": parent.id} if parent else {})},
@@ -152,11 +154,6 @@ def next_planned_text(tree: Tree, frame: Frame) -> str:
         return ""
     named = NEXT_PLANNED.format(frame=following.id, title=cut_for_display(following.title))
     return named if following.is_inferred else f"{named}{PUSH_NEXT}"
-
-
-def _truncated_results(results: str, limit: int, count: CountTokens, ref: str) -> str:
-    marker = f'{TRUNCATION_MARKER} The rest is in the pop call: stack_recall with ref "{ref}".'
-    return truncate_to_tokens(remove_illegal_xml(results).strip(), limit, count, marker)
 
 
 def _files(paths: Sequence[str], count: CountTokens) -> str:

@@ -143,7 +143,8 @@ class _Finder:
         missing = missing_names(text) if says_missing else frozenset[str]()
         lacking = [command for command in commands if is_missing(command, missing)]
         for name in _names_lacking(lacking, missing):
-            self._add(name, _line_about(name, text), execution.entry)
+            lines = lines_containing(text, _MISSING_MARKS).splitlines()
+            self._add(name, next((line.strip() for line in lines if name in line), ""), execution.entry)
         outcome = outcome_of_line(commands, execution)
         if not lacking and outcome is CommandOutcome.FAILED and (crashed := _only_program(commands)):
             shown, words = cut_for_display(" ".join(crashed.words), COMMAND_CHARACTERS), crash_line_of(execution)
@@ -180,11 +181,6 @@ def _names_lacking(commands: Sequence[ShellCommand], missing: frozenset[str]) ->
     for name in sorted(missing):
         if any(is_missing(command, frozenset({name})) for command in commands):
             yield name.removeprefix("-m ")
-
-
-def _line_about(name: str, text: str) -> str:
-    lines = lines_containing(text, _MISSING_MARKS).splitlines()
-    return next((line.strip() for line in lines if name in line), "")
 
 
 def _programs_in(command: ShellCommand) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ back or undoing them is no edit, and a check that runs while they are away says 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -59,7 +59,8 @@ def _parse(line: str) -> tuple[ShellCommand, ...]:
     words: list[str] = []
     written: list[str] = []
     into = ""
-    for kind, mark in _tokens(text):
+    for match in _TOKEN.finditer(text):
+        kind, mark = match.lastgroup, match[0]
         if len(found) >= MAX_COMMANDS_PER_LINE:
             return tuple(found[:MAX_COMMANDS_PER_LINE])
         if kind == "joint":
@@ -79,11 +80,6 @@ def _parse(line: str) -> tuple[ShellCommand, ...]:
 
 
 _commands_of = TextCache(_parse, MAX_CACHED_CHARACTERS)
-
-
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
-    for match in _TOKEN.finditer(text):
-        yield match.lastgroup or "", match[0]
 
 
 def _finish_command(words: Sequence[str], written: Sequence[str], operator: str) -> list[ShellCommand]:

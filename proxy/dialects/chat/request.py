@@ -89,7 +89,7 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
         known_tools.names,
         known_tools.tokens,
         _choice(fields),
-        _wants_structured_output(fields),
+        "response_format" in fields and object_in(fields, "response_format").get("type") not in (None, "text"),
         answers if isinstance(answers, int) else 1,
         known.system_hash(head, _system_hash),
         sources,
@@ -113,10 +113,6 @@ def _head_of(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 def _system_hash(head: Sequence[Message]) -> str:
     return sha256("\n".join([m.text.strip() for m in head]).encode()).hexdigest()[:32]
-
-
-def _wants_structured_output(fields: Mapping[str, bytes]) -> bool:
-    return "response_format" in fields and object_in(fields, "response_format").get("type") not in (None, "text")
 
 
 def _choice(fields: Mapping[str, bytes]) -> str:

@@ -255,15 +255,11 @@ def without_calls(message: Message, calls: Collection[str]) -> Message:
     kept = [
         (raw, said)
         for raw in raw_json.items(fields["content"])
-        if not _is_any_of_calls(said := _parse_block(raw), calls)
+        if type_of(said := _parse_block(raw)) not in (TOOL_USE, *SERVER_CALLS) or said.get("id") not in calls
     ]
     while kept and type_of(kept[-1][1]) in REASONING:
         kept.pop()
     return read_message(raw_json.join_object({**fields, "content": raw_json.join_array([raw for raw, _ in kept])}))
-
-
-def _is_any_of_calls(said: Any, calls: Collection[str]) -> bool:
-    return type_of(said) in (TOOL_USE, *SERVER_CALLS) and said.get("id") in calls
 
 
 def holds_compaction(message: Message) -> bool:

@@ -153,14 +153,12 @@ class ContentBlock:
                 raw_json.replace_surrogates("".join([_text_or_empty(self.fields, name, mend=False), *texts]))
             )
         if self.call or self.input_parts:
-            fields["input"] = _object(self.arguments)
+            written = self.arguments
+            is_object = written.startswith("{") and are_valid_arguments(written)
+            fields["input"] = written.encode() if is_object else b"{}"
         if self._cited:
             fields["citations"] = raw_json.join_array([*_items(fields.get("citations")), *self._cited])
         return self.raw if not self._has_grown and fields == self.fields else raw_json.join_object(fields)
-
-
-def _object(arguments: str) -> bytes:
-    return arguments.encode() if arguments.startswith("{") and are_valid_arguments(arguments) else b"{}"
 
 
 def members_or_empty(raw: bytes | None) -> dict[str, bytes]:

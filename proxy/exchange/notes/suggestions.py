@@ -8,7 +8,6 @@ new.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from proxy.config import Config
 from proxy.core.frames import SuggestionMade
@@ -42,7 +41,7 @@ class SuggestionNote:
     config: Config
 
     def __call__(self, placement: Placement) -> Placement:
-        rules = self._configured_rules.with_overrides(placement.path_state.tree.suggestion_state.settings)
+        rules = self.config.autonomy_rules.with_overrides(placement.path_state.tree.suggestion_state.settings)
         if placement.mode != "active" or rules.level == "manual":
             return placement
         reading = read_frame_activity(placement, self.policy.inference_rules.tool_roles)
@@ -59,10 +58,6 @@ class SuggestionNote:
             if events := decide_automatic_frames(where, reading, seen, rules):
                 return self.note_writer.record_events(placement, events)
         return self._suggest(placement, seen, rules) if placement.guides_model else placement
-
-    @cached_property
-    def _configured_rules(self) -> AutonomyRules:
-        return self.config.autonomy_rules
 
     def _suggest(self, placement: Placement, seen: FrameSignals, rules: AutonomyRules) -> Placement:
         tree = placement.path_state.tree
