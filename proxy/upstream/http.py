@@ -15,10 +15,10 @@ import re
 import ssl
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
 from functools import partial
-from itertools import chain, count
-from typing import Any, cast
+from itertools import chain
+from typing import Any, TypeVar, cast
 from urllib.parse import quote_from_bytes, urlsplit
 
 import aiohttp
@@ -35,6 +35,7 @@ from proxy.core.memo import memoize
 from proxy.errors import InvalidConfiguration, UpstreamClosed, UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from proxy.upstream.network import proxy_for, trusting_context
 
+Arrived = TypeVar("Arrived")
 RawHeaders = list[tuple[bytes, bytes]]
 
 HOP_BY_HOP = frozenset(
@@ -106,6 +107,9 @@ _RESET_ERRNOS = frozenset({errno.ECONNRESET, errno.EPIPE})
 """How the end of a stale connection shows where it crosses the request."""
 _LOST_AFTER_SENDING = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 
+_LATE_S = 1.0
+"""A connection that failed so long behind its deadline may have come: this process stood still. The library's clock
+rounds up to a second."""
 _STALE_CONNECTION_S = 0.5
 """A stale idle connection shows within a round trip (0.3 s around the earth). A later loss may be one of a server that
 was already working on the request."""
@@ -168,6 +172,19 @@ class Upstream(ABC):
 
     async def aclose(self) -> None:  # noqa: B027 - connections of most kinds are the pool's
         """Close what this upstream opened for itself."""
+
+
+async def _within(limit_s: float, arrival: Callable[[], Awaitable[Arrived]]) -> Arrived:
+    """What arrives within `limit_s`. Raises TimeoutError if nothing does. Where the deadline comes late, this process
+    stood still, and is given the time back: what came meanwhile is read only now."""
+    began = time.monotonic()
+    try:
+        async with asyncio.timeout(limit_s):
+            return await arrival()
+    except TimeoutError:
+        late_s = time.monotonic() - began - limit_s
+    async with asyncio.timeout(min(late_s, limit_s)):
+        return await arrival()
 
 
 class HttpAnswer(Answer):
@@ -236,11 +253,12 @@ class HttpAnswer(Answer):
             chunk = await content.readany()
         else:
             idle_s = self._idle_timeout_s
-            async with asyncio.timeout(min(idle_s - self._waited_s, _MAX_KEPT_ALIVE * idle_s - self._kept_alive_s)):
-                chunk = await content.readany()
+            limit_s = min(idle_s - self._waited_s, _MAX_KEPT_ALIVE * idle_s - self._kept_alive_s)
+            chunk = await _within(limit_s, content.readany)
             self._busy_since = time.monotonic()
-            self._waited_s += self._busy_since - began
-            self._kept_alive_s += self._busy_since - began
+            if (waited_s := self._busy_since - began) < limit_s:  # longer, this process stood still
+                self._waited_s += waited_s
+                self._kept_alive_s += waited_s
         self._unended += len(chunk)
         has_line_end = b"\n" in chunk or b"\r" in chunk
         if not self._is_text or self._unended >= _PROGRESS_BYTES or has_line_end or chunk.isspace():
@@ -310,6 +328,7 @@ class HttpUpstream(Upstream):
         if self._own_headers:
             headers = [*headers, *self._own_headers]
         head = self._request_head(method, self._cached_target(path, query), headers, body)
+        connect_s = self.settings.connect_timeout_s
         for attempts_left in (1, 0):
             reused = False
             began = time.monotonic()
@@ -318,7 +337,9 @@ class HttpUpstream(Upstream):
                 reused = cast(_Connection, connection.protocol).was_used
                 return await self._send_on(connection, method, head, body)
             except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
-                if not (attempts_left and _may_retry(method, error, time.monotonic() - began, reused=reused)):
+                after_s = time.monotonic() - began
+                was_late = isinstance(error, aiohttp.ConnectionTimeoutError) and after_s > connect_s + _LATE_S
+                if not (attempts_left and (was_late or _may_retry(method, error, after_s, reused=reused))):
                     raise self._upstream_error(error) from error
         raise AssertionError("the last attempt returns or raises")
 
@@ -532,24 +553,28 @@ class _Connection(ResponseHandler):
         of the request left, or for as long behind a first head that only says to wait, and HttpProcessingError if there
         are many of those, or the provider switches protocols: nobody asked for it, and a client would wait for ever."""
         message, content = await self._read_head(idle_timeout_s)
-        if 100 <= message.code <= 199:
-            async with asyncio.timeout(idle_timeout_s):  # else further ones would make it last for ever
-                for heads in count(1):
-                    if message.code == SWITCHING_PROTOCOLS or heads > _MAX_INTERIM_HEADS:
-                        raise HttpProcessingError(message="a protocol that nobody asked for, or heads without end")
-                    message, content = await self._read_head(idle_timeout_s)
-                    if not 100 <= message.code <= 199:
-                        break
+        if 100 <= message.code <= 199:  # in one deadline, or further ones would make it last for ever
+            message, content = await _within(
+                idle_timeout_s, partial(self._read_last_head, message.code, idle_timeout_s)
+            )
         self._open_body, self._body_bytes = content, content.total_bytes
         self._uncounted = self._framing = 0
         return message, content
+
+    async def _read_last_head(self, code: int, idle_timeout_s: float) -> tuple[RawResponseMessage, StreamReader]:
+        for _ in range(_MAX_INTERIM_HEADS):
+            if code == SWITCHING_PROTOCOLS:
+                break
+            message, content = await self._read_head(idle_timeout_s)
+            if not 100 <= (code := message.code) <= 199:
+                return message, content
+        raise HttpProcessingError(message="a protocol that nobody asked for, or heads without end")
 
     async def _read_head(self, idle_timeout_s: float) -> tuple[RawResponseMessage, StreamReader]:
         while True:
             unsent = self._unsent_bytes
             try:
-                async with asyncio.timeout(idle_timeout_s):
-                    return await self.read()
+                return await _within(idle_timeout_s, self.read)
             except TimeoutError:
                 # A long request may take its time to leave; a provider that stops reading is as silent as any.
                 if self._unsent_bytes >= unsent:

@@ -10,6 +10,7 @@ import socket
 import ssl
 import struct
 import subprocess
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -487,6 +488,15 @@ async def test_s5_silence_before_the_first_byte_is_a_timeout() -> None:
         with pytest.raises(UpstreamTimeout, match=r"sent nothing for 0\.05 s"):
             await upstream.send("POST", "/v1/x", b"", [], b"{}")
         await there.closed.wait()
+
+
+async def test_a_connection_that_came_while_the_process_stood_still_is_asked_for_again() -> None:
+    async with provider(answering(OK)) as there, upstream_at(there.url, connect_timeout_s=0.1) as upstream:
+        asking = asyncio.create_task(upstream.send("POST", "/v1/x", b"", [], b"{}"))
+        await asyncio.sleep(0)  # it has begun to connect
+        asyncio.get_running_loop().call_soon(time.sleep, 1.5)
+
+        assert await (await asking).body() == b"ok"
 
 
 async def test_s5_silence_in_mid_answer_is_a_timeout() -> None:
