@@ -37,6 +37,8 @@ MAX_FED_BYTES = 8 * 1024
 """Bytes of an answer that are read in one go: 30 to 60 events, about 2 ms; thousands of comments take 12."""
 MAX_HELD_BYTES = 1 << 20
 """Bytes of an unmodified plain answer that are held back until it ends."""
+MANY_CALLS = 1_000
+"""A stream of more is not written down while it comes, and its end waits until it is, which takes ten times as long."""
 _BODY_HEADERS = frozenset({b"content-length", b"content-encoding", b"etag", b"content-md5"})
 """Upstream headers that are wrong for a body that we rewrote."""
 
@@ -218,7 +220,8 @@ class ClientResponse:
         if not self.reply.started and self.writer.is_error and self._upstream_answer:
             await self._start(self._upstream_answer)
         if self.reply.started:
-            out = self._without_held_end(out) if self.can_be_named else out
+            is_long = self._is_stream and self.writer.call_count > MANY_CALLS
+            out = self._without_held_end(out) if self.can_be_named or is_long else out
             if out:
                 await self.reply.send(out)  # which waits, if at all, before it writes
                 self._sent_tail = (self._sent_tail + out[-4:])[-4:]

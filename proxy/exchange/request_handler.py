@@ -23,7 +23,8 @@ from proxy.errors import (
     UpstreamInvalidResponse,
 )
 from proxy.exchange.background.cache_pings import SentRequest
-from proxy.exchange.client_response import ClientResponse, Reply, cancel_reason
+from proxy.exchange.background.scheduler import pause
+from proxy.exchange.client_response import MANY_CALLS, ClientResponse, Reply, cancel_reason
 from proxy.exchange.interrupts import Interrupts
 from proxy.exchange.passthrough_without_turn import new_request_record, with_model
 from proxy.exchange.rounds import ClientRequest, ContextFitter, RoundSender, Services, without_refused_usage
@@ -50,8 +51,8 @@ CACHED_STATUSES = frozenset({"full", "asleep"})
 UNFINISHED_TURN_TEXT = "The turn could not be finished; send the request again."
 DRAFT_DELAY_S = 0.25
 """Longest delay before received output is written to the store."""
-MAX_DRAFT_BYTES, MAX_DRAFT_CALLS = 8 << 20, 1_000
-"""Bytes (some 20,000 tokens) and calls of an answer up to which there are drafts: each has all that came."""
+MAX_DRAFT_BYTES = 8 << 20
+"""Bytes of an answer (some 20,000 tokens) up to which there are drafts: each has all that came."""
 
 
 class DraftTimer:
@@ -176,10 +177,10 @@ class RequestHandler:
         self.record.finish(error.status)
         await self.client_response.send_failure(error)
 
-    async def fail_unusable_round(self, got: Answer) -> None:
-        """Fail the request because a later round is no answer: in the provider's words, where it said any."""
+    async def fail_unusable_round(self, got: Answer, failure: ProxyError | None = None) -> None:
+        """Fail the request because a round is no answer: in the provider's words, where it said any."""
         if not (said := self.client_response.writer.error_body):
-            await self.fail_turn(UpstreamInvalidResponse(UNFINISHED_TURN_TEXT))
+            await self.fail_turn(failure or UpstreamInvalidResponse(UNFINISHED_TURN_TEXT))
             return
         self.record.mark_failed(UpstreamInvalidResponse.code)
         self.record.finish(got.status if got.status >= 400 else UpstreamInvalidResponse.status)
@@ -213,7 +214,7 @@ class RequestHandler:
                 if turn is not None and self.request.stream and size <= MAX_DRAFT_BYTES:  # a plain one is parsed whole
                     self._drafts.schedule(turn, self._write_draft)
             if self._may_pause(size):
-                await asyncio.sleep(0)  # building the message comes next
+                await pause()  # building the message comes next
         except UpstreamError as error:
             self.stream_failure = error
             self.record.mark_failed(error.code)
@@ -237,8 +238,14 @@ class RequestHandler:
         if size <= limit and self.client_response.writer.call_count <= MAX_CALLS:
             return
         over = f"{limit} bytes (answer_limit_bytes)" if size > limit else f"{MAX_CALLS} calls"
-        went_on = f"upstream {self.route.upstream.name} went on beyond {over} in one answer, which no model writes"
-        raise UpstreamInvalidResponse(f"{went_on}. Send the request again, or have the operator look at that provider.")
+        raise self.endless(over)
+
+    def endless(self, over: str) -> UpstreamInvalidResponse:
+        upstream = self.route.upstream.name
+        return UpstreamInvalidResponse(
+            f"upstream {upstream} went on beyond {over} in one answer, which no model writes. Send the request again, "
+            "or have the operator look at that provider."
+        )
 
     async def _receive_rest(self, chunks: AsyncIterator[bytes]) -> None:
         """Take what still comes behind the end of a stream. The answer is whole without it, so a provider that breaks
@@ -253,16 +260,18 @@ class RequestHandler:
         and storing it. It is stored even when the client leaves meanwhile."""
         try:
             if self._may_pause(len(spoken.message.wire)):
-                await asyncio.sleep(0)
+                await pause()
                 spoken = replace(spoken, message=self._counted(spoken.message))
-                await asyncio.sleep(0)
+                await pause()
         finally:
             self.store_last_round(turn, spoken)
 
     def _may_pause(self, size: int) -> bool:
         """Whether other requests may have their turn before an answer of `size` bytes is stored. Not once its end has
         left: the client's next request must find the answer."""
-        return size >= LONG_ANSWER_BYTES and not self.client_response.writer.is_finished
+        answer = self.client_response
+        has_left = self.request.stream and answer.writer.is_finished and not answer.end_is_held
+        return size >= LONG_ANSWER_BYTES and not has_left
 
     def store_last_round(self, turn: Turn | None, spoken: ModelResponse) -> None:
         """Record the last round. An empty one is not stored, unless it ends a turn with hidden rounds."""
@@ -377,7 +386,7 @@ class RequestHandler:
 
     def _write_draft(self, turn: Turn) -> None:
         writing = self.client_response.writer
-        if not writing.has_sent_bytes or writing.is_error or writing.call_count > MAX_DRAFT_CALLS:
+        if not writing.has_sent_bytes or writing.is_error or writing.call_count > MANY_CALLS:
             return
         try:
             turn.store_draft(writing.partial_response(), self.services.now())

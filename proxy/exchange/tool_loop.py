@@ -20,6 +20,9 @@ from proxy.exchange.turn import Turn
 
 log = logging.getLogger(__name__)
 
+MAX_STACK_CALLS = 128
+"""Calls of ours in one round: of 20,000 recalls, each round held all other requests up for 10 s."""
+
 
 async def tool_loop(handler: RequestHandler, turn: Turn, context: Context) -> None:
     calls_are_refused, was_shortened, has_spoken = False, False, False
@@ -40,9 +43,10 @@ async def tool_loop(handler: RequestHandler, turn: Turn, context: Context) -> No
         if complete and not was_shortened and (shorter := await _shorten_failed_round(handler, turn, context, spoken)):
             context, was_shortened = shorter, True
             continue
-        if complete and turn.round_number and is_unusable_round(handler, spoken):
+        failure = _too_many_calls(handler, spoken)
+        if failure or (complete and turn.round_number and is_unusable_round(handler, spoken)):
             handler.record_response(spoken)
-            await handler.fail_unusable_round(got)
+            await handler.fail_unusable_round(got, failure)
             return
         goes_on = complete and handler.client_response.writer.another_round_follows and not _response_has_ended(handler)
         if goes_on and handler.interrupts.has_follow_up(spoken.finish):
@@ -90,6 +94,11 @@ async def _run_hidden_round(
     except Exception as error:  # our bookkeeping failed: the agent must not notice
         log.exception("hidden round could not be carried out", extra={"request": handler.client_request.id})
         raise ContextRejected("a hidden round failed inside the proxy", code="internal") from error
+
+
+def _too_many_calls(handler: RequestHandler, spoken: ModelResponse) -> ProxyError | None:
+    is_flood = spoken.complete and len(spoken.proxy_calls) > MAX_STACK_CALLS
+    return handler.endless(f"{MAX_STACK_CALLS} calls of the proxy's own tools") if is_flood else None
 
 
 def update_refused_calls(handler: RequestHandler, turn: Turn) -> None:

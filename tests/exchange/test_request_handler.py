@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from proxy.core.ledger import Message, ModelResponse
+from proxy.core.ledger import Message, ModelResponse, Request
 from proxy.dialects import OPENAI_CHAT, ParseCache
 from proxy.exchange.client_response import ClientResponse, HeldReply, stopped_error
 from proxy.exchange.request_handler import LONG_ANSWER_BYTES, RequestHandler
@@ -23,10 +23,12 @@ SHORT = ModelResponse(Message("assistant", b"{}", "short", "words"), "stop")
 class Recording(RequestHandler):
     """Says what is done, in order."""
 
-    def __init__(self, *, end_has_left: bool = False) -> None:
+    def __init__(self, *, end_has_come: bool = False, end_is_held: bool = False, stream: bool = True) -> None:
         self.done: list[str] = []
+        self.request = cast("Request", SimpleNamespace(stream=stream))
         # The writer of a real answer would need a stream; all that is asked of it is whether the end has left.
-        self.client_response = cast("ClientResponse", SimpleNamespace(writer=SimpleNamespace(is_finished=end_has_left)))
+        writer = SimpleNamespace(is_finished=end_has_come)
+        self.client_response = cast("ClientResponse", SimpleNamespace(writer=writer, end_is_held=end_is_held))
 
     def _counted(self, message: Message) -> Message:
         self.done.append("counted")
@@ -44,11 +46,18 @@ async def others(done: list[str]) -> None:
 
 @pytest.mark.parametrize(
     ("spoken", "order"),
-    [(LONG, ["another", "counted", "another", "stored"]), (SHORT, ["stored"])],
+    [(LONG, ["another", "another", "counted", "another", "another", "stored"]), (SHORT, ["stored"])],
     ids=["long", "short"],
 )
-async def test_others_have_their_turn_while_a_long_answer_is_recorded(spoken: ModelResponse, order: list[str]) -> None:
-    handler = Recording()
+@pytest.mark.parametrize(
+    "end",
+    [{}, {"end_has_come": True, "end_is_held": True}, {"end_has_come": True, "stream": False}],
+    ids=["comes", "is-held", "plain"],
+)
+async def test_others_have_their_turn_while_a_long_answer_is_recorded(
+    spoken: ModelResponse, order: list[str], end: dict[str, bool]
+) -> None:
+    handler = Recording(**end)
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(handler.store_last_round_in_steps(None, spoken))
@@ -59,7 +68,7 @@ async def test_others_have_their_turn_while_a_long_answer_is_recorded(spoken: Mo
 
 async def test_nothing_comes_between_the_end_of_a_stream_and_its_storing() -> None:
     """The client may ask again as soon as it has the end, and refer to the answer."""
-    handler = Recording(end_has_left=True)
+    handler = Recording(end_has_come=True)
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(handler.store_last_round_in_steps(None, LONG))

@@ -61,6 +61,11 @@ WORDS = {
     ),
 }
 
+FIRSTS = {
+    "chat": chat({"role": "assistant", "content": ""}),
+    "messages": block("message_start", message={"id": "x", "type": "message", "role": "assistant", "content": []}),
+    "responses": b"",
+}
 END = event({"id": "x", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}) + b"data: [DONE]\n\n"
 
 
@@ -76,6 +81,21 @@ def call(dialect: str, number: int) -> bytes:
         case _:
             item = {"id": f"f{number}", "type": "function_call", "call_id": ident, "name": "bash", "arguments": ""}
             return block("response.output_item.added", output_index=number, item=item)
+
+
+ENDS = {
+    "chat": END,
+    "messages": block("message_delta", delta={"stop_reason": "tool_use"}, usage={"output_tokens": 9})
+    + block("message_stop"),
+    "responses": block("response.completed", response={"id": "r", "status": "completed", "output": []}),
+}
+
+
+def answer_of_calls(dialect: str, count: int, tool: str = "bash") -> bytes:
+    """A whole stream."""
+    stops = (block("content_block_stop", index=number) if dialect == "messages" else b"" for number in range(count))
+    calls = b"".join(call(dialect, number) + stop for number, stop in enumerate(stops))
+    return HEAD + FIRSTS[dialect] + calls.replace(b'"bash"', f'"{tool}"'.encode()) + ENDS[dialect]
 
 
 def calling(dialect: str) -> Misbehaving:
@@ -155,6 +175,36 @@ async def test_an_answer_of_calls_without_end_ends(
     assert not looks_good(heard, stream=True)
     if awake:
         assert b"beyond 500 calls" in heard.body
+
+
+@AWAKE
+@pytest.mark.parametrize("dialect", WORDS)
+async def test_an_answer_of_thousands_of_calls_is_kept_in_steps(
+    unlimited: ServedProxy, behind: int, dialect: str, awake: bool
+) -> None:
+    """The message is built, counted and stored with pauses in between, and the end leaves behind that."""
+    longest = []
+    for count in (20, 10_000):
+        async with provider_at(behind, lambda body, count=count: (answer_of_calls(dialect, count), closes)):  # type: ignore[misc]
+            with longest_hold(unlimited) as held:
+                heard = await hear(unlimited.port, request_of(dialect, f"call {count}", awake=awake, stream=True))
+        assert looks_good(heard, stream=True)
+        longest.append(held.longest_s)
+
+    assert longest[1] < 4 * HOLD_S or longest[1] < 4 * HOLD_S * slowness(), longest
+
+
+@pytest.mark.parametrize("dialect", WORDS)
+async def test_more_calls_of_ours_than_any_model_makes_at_once_are_refused(
+    unlimited: ServedProxy, behind: int, dialect: str
+) -> None:
+    """Each may read all of a conversation: of 20,000 in eight rounds others waited for 10 s at a time."""
+    outs = iter([answer_of_calls(dialect, 1_000, "stack_recall")])
+    async with provider_at(behind, lambda body: (next(outs), closes)):
+        heard = await hear(unlimited.port, request_of(dialect, "recall", awake=True, stream=True))
+
+    assert not looks_good(heard, stream=True)
+    assert b"went on beyond 128 calls of the proxy's own tools" in heard.body
 
 
 @AWAKE

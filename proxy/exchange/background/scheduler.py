@@ -90,10 +90,15 @@ def is_long(request: Request) -> bool:
 
 
 async def let_others_run(request: Request) -> None:
-    """Let others have their turn behind a step over all of a long request: at the first, uvloop finds what has come."""
+    """Let others have their turn behind a step over all of a long request."""
     if is_long(request):
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await pause()
+
+
+async def pause() -> None:
+    """Let others have their turn: at the first, uvloop finds what has come."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
 
 
 async def in_slices(work: Generator[Callable[[], Any] | None, Any, Found]) -> Found:
