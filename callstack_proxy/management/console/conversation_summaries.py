@@ -95,9 +95,11 @@ def _sum(conversation: Conversation, records: Sequence[RequestRecord]) -> Conver
         plan_words(paid),
         plan_part_words(paid),
         max(
-            conversation.created,
-            *(each.created for each in records[:1]),
-            *(each.created + round(each.duration_ms) for each in receipts[:1]),
+            (
+                conversation.created,
+                *(each.created for each in records[:1]),
+                *(each.created + round(each.duration_ms) for each in receipts[:1]),
+            )
         ),
         newest_telling(receipts) or next(iter(receipts), None),
     )
