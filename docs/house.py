@@ -420,7 +420,7 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 
 LIMITS = {
-    "lines of the engine": 64_240,
+    "lines of the engine": 64_246,
     "modules of the engine": 324,
     "lines beside it": 34_960,
     "modules beside it": 230,

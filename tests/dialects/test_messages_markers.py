@@ -155,6 +155,33 @@ def test_where_the_client_stops_short_of_its_end_so_does_the_line() -> None:
     assert rendered(inside) == json.loads(inside.body)
 
 
+FORK, BEFORE, END = 8, len(LOOP) - 1, len(LOOP) + 1
+
+
+@pytest.mark.parametrize(
+    ("calls", "others", "marked_places"),
+    [
+        (9, 0, {FORK: [SHORT], END: [SHORT]}),
+        (10, 0, {FORK: [SHORT], BEFORE: [SHORT], END: [SHORT]}),
+        (10, 2, {BEFORE: [SHORT], END: [SHORT]}),
+        (10, 3, {END: [SHORT]}),
+    ],
+)
+def test_where_more_blocks_came_than_the_api_looks_back_the_end_before_is_marked_first(
+    calls: int, others: int, marked_places: dict[int, list[object]]
+) -> None:
+    """Else all that was cached would be written again, after a dozen edits in one message."""
+    ids = [f"n{number}" for number in range(calls)]
+    asked = request(
+        *LOOP,
+        said(*map(call, ids)),
+        user(*map(result, ids[:-1]), marked(result(ids[-1]))),
+        tools=[marked(TOOL) for _ in range(others)],
+    )
+
+    assert places(rendered(asked, fork=FORK + 1)) == marked_places
+
+
 def test_a_fork_point_at_the_end_of_the_line_is_marked_once_and_adds_none() -> None:
     asked = request(*with_last(SHORT))
     assert places(rendered(asked, fork=len(LOOP))) == {12: [SHORT]}

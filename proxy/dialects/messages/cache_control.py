@@ -2,7 +2,8 @@
 
 Clients move their markers with every request, so markers belong to a request, not a message. The client's markers are
 set again in their own form, and one more at the fork point, where the active frame begins, because a return to
-the parent continues there. A request has at most four; those in system text and tools stay in place.
+the parent continues there. Where more came since the request before than the API looks back, its end gets one too:
+else a dozen calls at once let all be written again. A request has at most four; those in system text and tools stay.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ CACHE_CONTROL_BYTES = MARKER_KEY
 HOUR_TTL, HOUR_MARKER = b'"1h"', b'{"type":"ephemeral","ttl":"1h"}'
 MAX_MARKERS = 4
 """Markers the API takes in one request."""
+LOOKBACK_BLOCKS = 20
+"""Blocks in front of a marker among which the API looks for what it has cached."""
 NOTHING_MARKED = 10**12
 """Tokens behind the last marker where there is none: more than any request has."""
 MARKABLE_BLOCK_TYPES = ("text", "image", "document", "search_result", "tool_use", "tool_result")
@@ -196,8 +199,8 @@ def tokens_behind_markers(messages: Sequence[Message], markers: CacheMarkers) ->
 
 def _marker_positions(messages: Sequence[Message], fork: int, markers: CacheMarkers) -> list[int]:
     """Where a marker is worth most, in their order: the end, or where the client stopped short of it (unless the
-    provider marks it), the fork point, and for what more the client has, the ends of earlier user messages from the
-    newest back."""
+    provider marks it), the end of the request before, where more came since than the API looks back, the fork point,
+    and for what more the client has, the ends of earlier user messages from the newest back."""
     stop = next(
         (at for at in reversed(range(len(messages))) if messages[at].identity == markers.last_marked_message),
         len(messages) - 1,
@@ -213,8 +216,11 @@ def _marker_positions(messages: Sequence[Message], fork: int, markers: CacheMark
         for at in markable_before(end)
         if messages[at].role in ROLES_SENT_AS_USER and messages[at + 1].role not in ROLES_SENT_AS_USER
     )
-    worth = chain(ends, forks, (at for at in earlier if at not in forks))
-    room = min(len(markers.message_markers) + len(forks), MAX_MARKERS - markers.other_marker_count)
+    before = list(islice(earlier, 1))
+    came = sum(len(_blocks(message.wire)) for at in before for message in messages[at + 1 : end + 1])
+    ours = dict.fromkeys(chain(before if came >= LOOKBACK_BLOCKS else (), forks))
+    worth = dict.fromkeys(chain(ends, ours, before, earlier))
+    room = min(len(markers.message_markers) + len(ours), MAX_MARKERS - markers.other_marker_count)
     return sorted(islice(worth, max(0, room)))
 
 
