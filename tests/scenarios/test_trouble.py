@@ -447,6 +447,30 @@ def test_what_a_provider_requires_back_is_restored(stage: Stage, provider: Scrip
 
 
 @pytest.mark.rows("X-21")
+@pytest.mark.spoken_in("chat", reason="only there a call has a signature")
+def test_signatures_of_calls_leave_with_the_vendor_that_gave_them(stage: Stage, provider: ScriptedProvider) -> None:
+    """Mistral, Groq and Cerebras refuse a message with a member that they do not know. A client leaves it out for
+    them; the calls that it never saw are ours to send. Less that member they are not what is stored, as the judge
+    expects."""
+    stage.judged = False
+    chat = stage.chat(model="gemini-3-pro-preview", habits=ClientHabits(keeps_reasoning=False))
+    first = ScriptedCall("stack_context_info", {}, signature="SIG-OURS")
+    second = ScriptedCall("bash", {"command": "grep thought_signature"}, signature="SIG-THEIRS")
+    provider.will(ScriptedAnswer(calls=(first,)), ScriptedAnswer(calls=(second,)), says("done"), says("fine"))
+    chat.says("hello")
+    chat.returns("a.py")
+    assert "SIG-OURS" in str(provider.received[1].messages)
+    assert "SIG-THEIRS" in str(provider.received[2].messages)
+
+    chat.says("go on", model="mistral-large-latest")
+
+    calls = [call for message in provider.received[3].messages for call in message.get("tool_calls", ())]
+    assert [call["function"]["name"] for call in calls] == ["stack_context_info", "bash"]
+    assert [set(call) for call in calls] == [{"id", "type", "function"}] * 2
+    assert "thought_signature" in calls[1]["function"]["arguments"]
+
+
+@pytest.mark.rows("X-21")
 @pytest.mark.spoken_in("chat", reason="only there a provider demands back what is bound to nothing")
 @pytest.mark.parametrize("provider", [REQUIRING], indirect=True)
 def test_a_fork_has_the_reasoning_of_the_answers_that_it_took_over(stage: Stage, provider: ScriptedProvider) -> None:

@@ -170,8 +170,8 @@ def _parts(text: str) -> Iterator[tuple[str, bool | None]]:
                 yield behind.lstrip(" \t,;:—\u2013-\uff0c\uff1b"), False
             continue
         is_last = at == len(sentences) - 1
-        is_outcome = _says_an_outcome(sentence) and not (is_last and _introduces_calls(sentence))
-        yield sentence, is_outcome
+        is_heading = is_last and sentence.rstrip().endswith((":", "\uff1a")) and not _SAYS_HOW_IT_IS.search(sentence)
+        yield sentence, _says_an_outcome(sentence) and not is_heading
 
 
 def _begin_of_announcing_clause(sentence: str) -> int:
@@ -194,11 +194,6 @@ def _names_what_is_next(clause: str) -> bool:
     if match is None or _SAYS_HOW_IT_IS.search(clause):
         return False
     return match["when"].lower() in ("next", "then") or _NAMES_A_THING.search(match["things"]) is not None
-
-
-def _introduces_calls(last_sentence: str) -> bool:
-    """Whether the end of a text is only the heading of what comes behind it."""
-    return last_sentence.rstrip().endswith((":", "\uff1a")) and not _SAYS_HOW_IT_IS.search(last_sentence)
 
 
 def _says_an_outcome(sentence: str) -> bool:

@@ -256,7 +256,10 @@ class PathBuilder:
     def build(self) -> PathState:
         other_branches = self._base.other_branches
         if self._aliases:
-            other_branches = {name: _with_aliases(branch, self._aliases) for name, branch in other_branches.items()}
+            names, other_branches = self._aliases, dict(other_branches)  # the rewritten forms of their entries
+            for name, branch in other_branches.items():
+                renamed = tuple(replace(p, path_id=names.get(p.path_id, p.path_id)) for p in branch.entries)
+                other_branches[name] = replace(branch, entries=renamed)
         entries = tuple(self._entries)
         return PathState(
             self._tree, entries, self._tip, self._adopted, self._carries_overlays, self._branches, other_branches
@@ -366,11 +369,6 @@ class PathBuilder:
                 p.path_id: name for name, branch in self._base.other_branches.items() for p in branch.entries
             }
         return self._other_branch_by_entry
-
-
-def _with_aliases(branch: PathState, names: Mapping[str, str]) -> PathState:
-    """A branch with the rewritten forms of its entries."""
-    return replace(branch, entries=tuple(replace(p, path_id=names.get(p.path_id, p.path_id)) for p in branch.entries))
 
 
 def _group_by_path_id(path_entries: Iterable[PathEntry], *, along: bool) -> Mapping[str, Sequence[PathEntry]]:

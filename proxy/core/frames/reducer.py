@@ -198,7 +198,8 @@ def _update_suggestions(
         case events.SuggestionsCleared():
             return suggestion_log.clear_suggestions(state, waiting=event.waiting, counts=event.counts, now=event.at)
         case events.AutonomySet():
-            return suggestion_log.set_autonomy(state, event.chosen)
+            is_newest = event.chosen.at >= state.settings.at  # wherever on the path it is
+            return replace(state, settings=event.chosen) if is_newest else state
 
 
 def _mark_suggestions_acted_upon(before: Tree, after: Tree, event: events.FrameEvent, now: int) -> Tree:

@@ -113,11 +113,6 @@ def clear_suggestions(state: SuggestionState, *, waiting: bool, counts: bool, no
     )
 
 
-def set_autonomy(state: SuggestionState, chosen: AutonomySettings) -> SuggestionState:
-    """The newest settings win, wherever on the path they are."""
-    return replace(state, settings=chosen) if chosen.at >= state.settings.at else state
-
-
 def count_automatic_operation(state: SuggestionState, kind: str) -> SuggestionState:
     """Counts a frame that the proxy itself opened or ended."""
     counts = state.counts

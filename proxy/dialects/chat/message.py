@@ -278,28 +278,39 @@ def joined_message(first: Message, second: Message, wire: bytes) -> Message:
 # refuse the member itself. So it is left out by name and put back only from what the same provider wrote.
 REASONING = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
 """Members of an assistant message that hold what the model thought."""
+SIGNATURE_BYTES = b"thought_signature"
+"""Gemini puts it into a member of a call that is no function."""
 
 
 def without_reasoning(message: Message) -> Message:
-    """The same message less its reasoning; every other member as it was."""
+    """The same message less its reasoning and the signatures of its calls; every other member as it was."""
     fields = raw_json.members(message.wire)
-    kept = {name: _without_thinking_parts(name, raw) for name, raw in fields.items() if name not in REASONING}
+    kept = {name: _without_thoughts(name, raw) for name, raw in fields.items() if name not in REASONING}
     return message if kept == fields else replace(message, wire=raw_json.join_object(kept))
 
 
 def with_reasoning(message: Message, text: str) -> Message:
-    """The same message with this reasoning; every other member as it was."""
+    """The same message with this reasoning; every other member as it was. The very same where it has some."""
     fields = raw_json.members(message.wire)
+    if any(name in fields for name in REASONING):
+        return message
     return replace(message, wire=raw_json.join_object({**fields, "reasoning_content": raw_json.encode(text)}))
 
 
-def _without_thinking_parts(name: str, raw: bytes) -> bytes:
-    """A member; of a content in parts, the parts that are no thought."""
+def _without_thoughts(name: str, raw: bytes) -> bytes:
+    """A member; of a content in parts, the parts that are no thought; of calls, all but their signatures."""
+    if name == "tool_calls" and SIGNATURE_BYTES in raw:
+        return raw_json.join_array([_without_signature(call) for call in raw_json.items(raw)])
     if name != "content" or not raw.startswith(b"[") or THINKING_TYPE_BYTES not in raw:
         return raw
     parts = raw_json.items(raw)
     kept = [part for part in parts if not is_thinking_part(raw_json.parse_or_none(part))]
     return raw if len(kept) == len(parts) else raw_json.join_array(kept) if kept else b'""'
+
+
+def _without_signature(call: bytes) -> bytes:
+    members = raw_json.members(call)
+    return raw_json.join_object({n: raw for n, raw in members.items() if n == "function" or SIGNATURE_BYTES not in raw})
 
 
 def without_calls(message: Message, calls: Collection[str]) -> Message:

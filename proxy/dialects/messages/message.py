@@ -241,7 +241,9 @@ def without_reasoning(message: Message) -> Message:
 
 
 def with_reasoning(message: Message, text: str) -> Message:
-    """The same message with this reasoning, unsigned, in front of its blocks."""
+    """The same message with this reasoning, unsigned, in front of its blocks. The very same where it has some."""
+    if without_reasoning(message) is not message:
+        return message
     fields = raw_json.members(message.wire)
     thought = raw_json.encode({"type": "thinking", "thinking": text, "signature": ""})
     blocks = raw_json.items(fields["content"])

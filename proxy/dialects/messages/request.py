@@ -163,13 +163,6 @@ def _with_system(fields: dict[str, bytes], request: Request, head: Sequence[byte
     return {name: raw for name, raw in fields.items() if name != "system" or not request.head}
 
 
-def _differs_from_client(messages: Sequence[Message], client_messages: Sequence[Message]) -> bool:
-    """Whether the messages are anything but the client's own messages."""
-    return len(messages) != len(client_messages) or any(
-        a.wire != b.wire for a, b in zip(messages, client_messages, strict=True)
-    )
-
-
 def in_sent_order(messages: Sequence[Message], client_messages: Sequence[Message]) -> Sequence[Message]:
     """The messages in the order in which they are sent."""
     order = _sent_positions(messages, client_messages)
@@ -178,7 +171,7 @@ def in_sent_order(messages: Sequence[Message], client_messages: Sequence[Message
 
 def _sent_positions(messages: Sequence[Message], client_messages: Sequence[Message]) -> list[int] | None:
     """None where their order is that of the request."""
-    if not any(message.role == "system" for message in messages) or not _differs_from_client(messages, client_messages):
+    if not any(m.role == "system" for m in messages) or [m.wire for m in messages] == [m.wire for m in client_messages]:
         return None
     return _order_system_messages(messages)
 

@@ -139,7 +139,10 @@ def with_reasoning_back(dialect: Dialect, messages: Sequence[Message], known: It
 
 
 def _lacks_reasoning(dialect: Dialect, message: Message) -> bool:
-    return message.role == "assistant" and bool(message.calls) and dialect.without_reasoning(message) is message
+    if message.role != "assistant" or not message.calls:
+        return False
+    add = dialect.with_reasoning
+    return add(message, "") is not message if add else dialect.without_reasoning(message) is message
 
 
 def refuses_reasoning(config: Config, model: str) -> bool:
