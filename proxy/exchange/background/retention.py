@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 
 from proxy.errors import StoreError
@@ -20,11 +21,23 @@ AFTER_PAUSE_INTERVAL_S = 2.0
 """While the newest record is older than what is kept: the next request shows that the clock is right."""
 
 
-async def delete_expired_forever(store: Store, days: int, now_ms: Callable[[], int]) -> None:
-    """Once an hour. Ends at once where everything is kept (0 days)."""
+MAX_JUMP_MS = 3_600_000
+"""A clock that gains more between two looks than time has passed was set forward, perhaps by mistake, or slept."""
+BELIEVED_AFTER_S = 6 * 3600.0
+
+
+async def delete_expired_forever(
+    store: Store, days: int, now_ms: Callable[[], int], elapsed_s: Callable[[], float] = time.monotonic
+) -> None:
+    """Once an hour, but not for hours behind a jump of the clock: what is written then would make all else look old.
+    Ends at once where everything is kept (0 days)."""
+    agreed_ms, agreed_s = now_ms(), elapsed_s()
     while days:
-        now = now_ms()
-        newest = await delete_expired(store, days, now)
+        now, elapsed, newest = now_ms(), elapsed_s(), 0
+        since_s = elapsed - agreed_s
+        if now - agreed_ms - since_s * 1000 <= MAX_JUMP_MS or since_s >= BELIEVED_AFTER_S:
+            agreed_ms, agreed_s = now, elapsed
+            newest = await delete_expired(store, days, now)
         is_after_pause = 0 < newest < now - days * DAY_MS
         await asyncio.sleep(AFTER_PAUSE_INTERVAL_S if is_after_pause else INTERVAL_S)
 
