@@ -13,6 +13,7 @@ import errno
 import gc
 import json
 import logging
+import re
 import signal
 import socket
 from asyncio.events import TimerHandle
@@ -36,7 +37,7 @@ from uvicorn.protocols.http.httptools_impl import (
 
 from proxy.config import Config
 from proxy.dialects import OPENAI_CHAT, dialect_at
-from proxy.errors import InvalidConfiguration, ProxyError
+from proxy.errors import InvalidConfiguration, ProxyError, TooLarge
 from proxy.server.guard import Application, Headers, OnRefusal, is_websocket, log_refusal
 from proxy.server.unread_answers import DRAIN_LIMIT_S, UnreadAnswer, unread_limit_s
 from proxy.server.upstream_loop import refuse_own_upstreams
@@ -53,6 +54,8 @@ _MAX_UNFINISHED_HEADER_BYTES = 2 * 1024 * 1024
 _SMALL_HEADER_BYTES = 1024
 """Of one connection, which is read in any case."""
 _TOO_MANY_HEADERS = (503, "overloaded", "Too many requests have begun and not sent their headers. Send it again.")
+_TOO_LARGE = "The request body is larger than {} bytes, the limit of this proxy (body_limit_bytes). Send less."
+_CHUNK_HEAD = re.compile(rb"([0-9a-fA-F]+).*\r\n")
 _BODY_TOO_LATE = (408, "body_late", "The request body did not arrive in time (body_deadline_s). Send it again.")
 _FRAMING_PER_BODY_BYTE = 16
 """A body in chunks of one byte has five."""
@@ -255,6 +258,7 @@ def _protocol_class(config: Config, refused: OnRefusal) -> type[HttpToolsProtoco
     class Deadlines(_ClientConnection):
         header_deadline_s = config.header_deadline_s
         body_deadline_s = config.body_deadline_s
+        body_limit_bytes = config.body_limit_bytes
         unread_limit_s = limit_s
 
         def told(self, reason: str, status: int) -> Headers:
@@ -278,9 +282,19 @@ class AdmittingApplication(Protocol):
         """Whether a connection is of somebody for whom no key of ours may be spent."""
 
 
+def _chunk_size(data: bytes, after: int) -> int:
+    """The size that the head of a chunk tells, which stands in `data` before the last `after` bytes; 0 where its
+    beginning came with an earlier read."""
+    end = len(data) - after
+    begin = data.rfind(b"\n", 0, max(0, end - 2)) + 1
+    head = _CHUNK_HEAD.fullmatch(data, begin, end) if begin else None
+    return int(head[1], 16) if head else 0
+
+
 class _ClientConnection(HttpToolsProtocol):
     header_deadline_s: float
     body_deadline_s: float
+    body_limit_bytes: int
     unread_limit_s: float
     unfinished_headers: ClassVar[list[int]] = [0]
     """Bytes of headers that are not whole, of all connections."""
@@ -304,6 +318,8 @@ class _ClientConnection(HttpToolsProtocol):
         self._body_bytes = 0
         self._body_pieces: list[bytes] = []
         """Of the data being parsed."""
+        self._open_chunk: int | None = None
+        """Bytes that came of a chunk that began with this read and is not whole."""
         self._framing_bytes = 0
         """Received beside a body, beyond what is usual: of the heads of chunks, or of trailers."""
         self._unread_error: ProxyError | None = None
@@ -352,6 +368,7 @@ class _ClientConnection(HttpToolsProtocol):
             self._framing_bytes += len(data)
         self._unset_keepalive_if_required()
         self._received = self._received + data if self._received else data
+        self._open_chunk = None
         try:
             self._parse(memoryview(data))
             self._take_body()
@@ -364,6 +381,9 @@ class _ClientConnection(HttpToolsProtocol):
             self.send_400_response("")
         elif self._in_body and self._framing_bytes > MAX_HEADER_BYTES:  # the parser joins a trailer anew with each read
             self._refusal = _FRAMING_TOO_LARGE
+            self.send_400_response("")
+        elif self._open_chunk is not None and _chunk_size(data, self._open_chunk) > self.body_limit_bytes:
+            self._refusal = (413, TooLarge.code, _TOO_LARGE.format(self.body_limit_bytes))
             self.send_400_response("")
         if self._in_headers or self._held_bytes:
             self._count_unfinished_header()
@@ -464,8 +484,16 @@ class _ClientConnection(HttpToolsProtocol):
             raise _RequestRefused
         self._line_from = at + len(line)
 
+    def on_chunk_header(self) -> None:
+        self._open_chunk = 0
+
     def on_body(self, body: bytes) -> None:
         self._body_pieces.append(body)
+        if self._open_chunk is not None:
+            self._open_chunk += len(body)
+
+    def on_chunk_complete(self) -> None:
+        self._open_chunk = None
 
     def _take_body(self) -> None:
         """Hand on what came of a body, at once: the library copies all that waits with each chunk, and a read may have

@@ -122,6 +122,35 @@ def test_a1_headers_beyond_64_kib_are_answered_431_and_closed(server: Served, na
     assert (reply.statuses, reply.closed) == ([431], True)
 
 
+@pytest.mark.parametrize(
+    "begun",
+    [b"", b"2\r\n{}\r\n", b"2;a=ffffffffffff\r\n{}\r\n"],
+    ids=["first", "second", "behind an extension"],
+)
+@pytest.mark.parametrize("size", [b"7fffffffffffffff", b"00ffffffffff", b"7FFFFFFFFFFFFFFF;a=b"])
+def test_a1_a_chunk_that_announces_too_much_is_answered_413_at_once(start: Start, begun: bytes, size: bytes) -> None:
+    served = start("body_deadline_s=60")
+    reply = served.say(POST + b"Transfer-Encoding: chunked\r\n\r\n" + begun + size + b"\r\nabc")
+
+    assert (reply.statuses, reply.closed) == ([413], True)
+    assert "body_limit_bytes" in reply.body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"2;ext=ffff", b"ffffffffff\r\n", b"{}\r\n0\r\n\r\n"],
+        [b"2\r\n", b"{", b"}\r\n0\r\n\r\n"],
+        [b"2\r\n{}\r\n0\r\nffffffffffffffff", b": x\r\n\r\n"],
+        [b"13\r\n{}\nffffffffffffffff", b"\r\n0\r\n\r\n"],
+    ],
+    ids=["an extension", "a body", "a trailer", "a line of a body"],
+)
+def test_what_looks_like_the_size_of_a_chunk_is_none(server: Served, pieces: list[bytes]) -> None:
+    reply = server.say(POST + b"Transfer-Encoding: chunked\r\n\r\n", *pieces)
+    assert reply.statuses == [200], reply.raw
+
+
 def test_a1_a_header_that_never_ends_is_not_collected(start: Start) -> None:
     """Whatever the deadline."""
     served = start("header_deadline_s=60")
