@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.core.ledger import ModelResponse
+from proxy.exchange.client_response import MANY_CALLS
+from proxy.exchange.turn import Turn
 from tests.pace import slowness
 from tests.ports import held_port, port_of
 from tests.wire.proxied import ServedProxy
@@ -192,6 +195,31 @@ async def test_an_answer_of_thousands_of_calls_is_kept_in_steps(
         longest.append(held.longest_s)
 
     assert longest[1] < 4 * HOLD_S or longest[1] < 4 * HOLD_S * slowness(), longest
+
+
+async def test_a_flood_of_calls_is_not_written_down_again_and_again(
+    unlimited: ServedProxy, behind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A draft has all that came, so each of them takes longer than the one before."""
+    drafts: list[int] = []
+
+    def note(turn: Turn, spoken: ModelResponse, now: int) -> None:
+        drafts.append(len(spoken.message.calls))
+
+    monkeypatch.setattr(Turn, "store_draft", note)
+    monkeypatch.setattr("proxy.exchange.request_handler.DRAFT_DELAY_S", 0)
+    answer = answer_of_calls("chat", 3_000)
+
+    async def says_on(writer: asyncio.StreamWriter) -> None:
+        for start in range(len(answer) // 100, len(answer), len(answer) // 100):
+            writer.write(answer[start : start + len(answer) // 100])
+            await writer.drain()
+
+    async with provider_at(behind, lambda body: (answer[: len(answer) // 100], says_on)):
+        heard = await hear(unlimited.port, request_of("chat", "call 3000", awake=True, stream=True))
+
+    assert looks_good(heard, stream=True)
+    assert 0 < max(drafts) <= MANY_CALLS
 
 
 @pytest.mark.parametrize("dialect", WORDS)
