@@ -48,11 +48,6 @@ def plain_name(model: str) -> str:
     return name
 
 
-def glob_length(glob: str) -> int:
-    """How much of a name a glob spells out; a choice of characters is one of them."""
-    return len(_ONE_OF.sub("?", glob))
-
-
 AnyRow = TypeVar("AnyRow", Tariff, ConfiguredTariff)
 
 
@@ -123,7 +118,10 @@ class Tariffs:
 def _longest_match(rows: Iterable[AnyRow], names: Sequence[str]) -> tuple[AnyRow | None, int]:
     """The row with the longest glob that fits any of `names`, the first of several, and that length; None and 0."""
     fitting = [
-        (row, glob_length(glob)) for row in rows for glob in row.names if any(fnmatchcase(name, glob) for name in names)
+        (row, len(_ONE_OF.sub("?", glob)))  # as many characters as it spells out
+        for row in rows
+        for glob in row.names
+        if any(fnmatchcase(name, glob) for name in names)
     ]
     return max(fitting, key=lambda found: found[1], default=(None, 0))
 

@@ -29,7 +29,6 @@ from proxy.core.commands import (
     parse,
     previous_answer,
 )
-from proxy.core.frames import Tree
 from proxy.core.ledger import Lane, Request, response_id_of
 from proxy.core.tools import inspect_tools
 from proxy.dialects import OwnResponse, RenderOptions, RequestParseError, previous_id_in, raw_json, text_blocks_of
@@ -200,7 +199,8 @@ async def _run_command(services: Services, placement: Placement | None, command:
     if placement is None:
         return NO_CONVERSATION_TEXT
     if isinstance(asked, str):
-        return _inspection_text(placement.path_state.tree, asked)
+        tree = placement.path_state.tree
+        return f"```\n{inspect_tools.draw_tree(tree) if asked == 'tree' else inspect_tools.render_status(tree)}\n```"
     ledger, tip = placement.ledger, placement.path_state.tip
     key = sha256(f"{tip}\n{before}\n{command}".encode()).hexdigest()
     if isinstance(asked, SayCommand):
@@ -241,11 +241,6 @@ async def _queue_message(services: Services, placement: Placement, asked: SayCom
     except (NotAllowed, NotFound) as refused:
         return str(refused)
     return f"The agent is told {'when it has nothing more to do' if asked.is_follow_up else 'with its next request'}."
-
-
-def _inspection_text(tree: Tree, what: str) -> str:
-    shown = inspect_tools.draw_tree(tree) if what == "tree" else inspect_tools.render_status(tree)
-    return f"```\n{shown}\n```"
 
 
 # ------------------------------------------------------------------------------------------------------------ telling

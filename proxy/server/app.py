@@ -427,7 +427,8 @@ class App:
                 if meter is None:
                     work = self._dispatch(path, client_request, reply)
                 else:  # figures can be read only in a plain answer
-                    headers = _asking_for_plain(client_request.headers)
+                    headers = [header for header in client_request.headers if header[0] != b"accept-encoding"]
+                    headers.append((b"accept-encoding", b"identity"))
                     plain = replace(client_request, headers=headers, reserve_round=meter.reserve_round)
                     work = self._dispatch(path, plain, meter.around(reply))
                 await _run_until_disconnect(work, receive, reply)
@@ -604,11 +605,6 @@ class App:
         some = next(iter(self._services.values()))
         model = await _model_of(client_request.body)
         await passthrough_without_turn.pass_through(some, client_request, reply, model)
-
-
-def _asking_for_plain(headers: RawHeaders) -> RawHeaders:
-    kept = [header for header in headers if header[0] != b"accept-encoding"]
-    return [*kept, (b"accept-encoding", b"identity")]
 
 
 def _new_request_id() -> str:

@@ -150,7 +150,8 @@ class RequestGuard:
         by_name = _header_map(headers)
         try:
             _refuse_ambiguous_framing(len(headers), by_name, scope["http_version"])
-            _refuse_hidden_path(scope["raw_path"])
+            if hides := _path_fault(scope["raw_path"]):
+                raise BadRequest(hides)
             self._refuse_foreign_requests(by_name, path)
             _refuse_method(scope["method"], by_name)
             if b"via" in by_name:
@@ -323,11 +324,6 @@ def _refuse_method(method: str, headers: HeaderMap) -> None:
 def is_websocket(headers: Iterable[tuple[bytes, bytes]]) -> bool:
     """Whether a client wants to change to a web socket."""
     return any(name == b"upgrade" and b"websocket" in value.lower() for name, value in headers)
-
-
-def _refuse_hidden_path(raw_path: bytes) -> None:
-    if hides := _path_fault(raw_path):
-        raise BadRequest(hides)
 
 
 @memoize(MAX_CACHED_CHECKS)

@@ -74,8 +74,11 @@ class ReservationTable:
         self._read = read
 
     async def state(self, tenant: str, since: int, without: str) -> BudgetState:
+        values = {"tenant": escape_text(tenant), "since": since, "id": without}
         return await self._read(
-            lambda c: _state(c, tenant, since, without), concerns=_uses_of(tenant), is_one_query=True
+            lambda c: _state_of(c.exec_driver_sql(_STATE_SQL, values).one()),
+            concerns=_uses_of(tenant),
+            is_one_query=True,
         )
 
     async def reserve(
@@ -102,11 +105,6 @@ def _uses_of(tenant: str) -> Callable[[Batch], bool]:
     return lambda batch: (
         batch.tenant == tenant and any(isinstance(r, UsageRecord | Settlement | ReservationEnd) for r in batch.records)
     )
-
-
-def _state(connection: Connection, tenant: str, since: int, without: str) -> BudgetState:
-    values = {"tenant": escape_text(tenant), "since": since, "id": without}
-    return _state_of(connection.exec_driver_sql(_STATE_SQL, values).one())
 
 
 def _reserve(connection: Connection, values: dict[str, object]) -> tuple[bool, BudgetState]:

@@ -89,8 +89,10 @@ def receipt_event_of(tenant: str, receipt: Receipt) -> ProxyEvent:
 
 
 def _type_of(ledger: Ledger, event: LedgerEvent) -> str:
-    if event.kind == "popped" and _is_subagent_frame(ledger, event):
-        return "subagent.completed"
+    if event.kind == "popped":
+        frame = _frame_of(event)
+        if any(e.kind == "delegated" and e.subject == frame for at in ledger.events.values() for e in at):
+            return "subagent.completed"
     if event.kind == ROOTED and not _opens_conversation(ledger, event):
         return "frame.created"
     return EVENT_TYPES.get(event.kind, event.kind.replace(" ", "_"))
@@ -115,8 +117,3 @@ def _opens_conversation(ledger: Ledger, rooted: LedgerEvent) -> bool:
     """Whether a conversation opened with this root: a later root has messages before it."""
     entry = ledger.entries.get(rooted.entry)
     return entry is None or not entry.parent
-
-
-def _is_subagent_frame(ledger: Ledger, ended: LedgerEvent) -> bool:
-    frame = _frame_of(ended)
-    return any(e.kind == "delegated" and e.subject == frame for at in ledger.events.values() for e in at)

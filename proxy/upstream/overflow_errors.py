@@ -78,12 +78,8 @@ def is_overflow(status: int, body: bytes, tokens: int = 0) -> bool:
         return False
     if not text.strip():
         return status in (400, 413) and tokens >= MIN_UNEXPLAINED_OVERFLOW_TOKENS
-    return _TOO_LONG.search(text) is not None or _is_too_long_in_other_words(text.decode(errors="replace"))
-
-
-def _is_too_long_in_other_words(text: str) -> bool:
-    said = _ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), text)
-    return _TOO_LONG_IN_OTHER_LANGUAGES.search(said) is not None
+    said = _ESCAPED.sub(lambda escape: chr(int(escape[1], 16)), text.decode(errors="replace"))
+    return _TOO_LONG.search(text) is not None or _TOO_LONG_IN_OTHER_LANGUAGES.search(said) is not None
 
 
 def named_limit(body: bytes) -> int | None:

@@ -136,13 +136,11 @@ class Routes:
         if spoken is not None and name:
             words = f"The model {model!r} is served by upstream {name}, which is not asked in {spoken}."
             return DialectNotServed(f"{words} {_speaks_hint(spoken, name)}")
-        served = ", ".join(sorted(self._served_models())) or "none: start with --upstream URL"
+        settings = [upstream.settings for upstream in self.upstreams.values()]
+        models = {name for one in settings for name in (*one.models, *one.aliases)}
+        served = ", ".join(sorted(models)) or "none: start with --upstream URL"
         words = f"The model {model!r} is not served by any configured upstream. Served: {served}"
         return UnknownModel(f"{words}. Ask for one of them, or have the operator add it to the models of an upstream.")
-
-    def _served_models(self) -> set[str]:
-        settings = [upstream.settings for upstream in self.upstreams.values()]
-        return {name for one in settings for name in (*one.models, *one.aliases)}
 
 
 @memoize(MAX_CACHED_ROUTES)

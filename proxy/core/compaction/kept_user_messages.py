@@ -99,15 +99,14 @@ def words_inside(path_state: PathState, path_entries: Sequence[PathEntry], count
         if holder_of(path_state, path_entry) not in inside:
             continue
         if message.role == "user":
-            lines.append(f"The user said there: {_quote_beginning(message.text, path_entry.entry.id, count)}")
+            marker = (
+                f"{TRUNCATION_MARKER} All of it: stack_recall with ref {path_entry.entry.id[:ENTRY_ID_CHARACTERS]}."
+            )
+            said = truncate_to_tokens(message.text, MAX_QUOTE_TOKENS, count, marker)
+            lines.append(f"The user said there: {said}")
         elif is_closing_message(path_state.entries, position):
             lines.append(f"You answered there: {message.text.strip()}")
     return "\n".join(lines)
-
-
-def _quote_beginning(text: str, entry: str, count: CountTokens) -> str:
-    marker = f"{TRUNCATION_MARKER} All of it: stack_recall with ref {entry[:ENTRY_ID_CHARACTERS]}."
-    return truncate_to_tokens(text, MAX_QUOTE_TOKENS, count, marker)
 
 
 def _with_descendants(tree: Tree, frames: Collection[str]) -> frozenset[str]:

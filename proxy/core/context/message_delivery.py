@@ -37,12 +37,9 @@ def _is_delivered(ledger: Ledger, path_state: PathState, message: QueuedMessage,
     turn = ledger.entries.get(entry.parent) if entry else None
     if turn is None or turn.kind is not EntryKind.TURN:
         return True
-    if turn.parent in under_way or turn.id in ledger.parent_ids or _is_answer_complete(ledger, turn.id):
+    rounds = ledger.rounds.get(turn.id, ())
+    is_answered = bool(rounds) and rounds[-1].last and rounds[-1].spoken.complete
+    if turn.parent in under_way or turn.id in ledger.parent_ids or is_answered:
         return True
     path_ids = {path_entry.entry.id for path_entry in path_state.entries}
     return message.entry in path_ids or turn.parent not in path_ids
-
-
-def _is_answer_complete(ledger: Ledger, turn: str) -> bool:
-    rounds = ledger.rounds.get(turn, ())
-    return bool(rounds) and rounds[-1].last and rounds[-1].spoken.complete

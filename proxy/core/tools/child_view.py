@@ -10,7 +10,7 @@ import msgspec
 
 from proxy.core.compaction import CachePrices, original_tokens, tokens_in_context
 from proxy.core.context import owner_of
-from proxy.core.frames import RETURN_STATUSES, PathEntry, PathState, frame_id_of, path_to
+from proxy.core.frames import RETURN_STATUSES, PathState, frame_id_of, path_to
 from proxy.core.text import CountTokens
 
 AUTO_VIEW = "auto"
@@ -48,15 +48,10 @@ def view_costs_at(
         for path_entry in path_state.entries
         if path_entry.path_id in visible_entries
     )
-    users = sum(
-        original_tokens(p) for p in _entries_on_path(path_state) if p.entry.message and p.entry.message.role == "user"
-    )
-    return ViewCosts(line_tokens, users + ISOLATED_BLOCK_TOKENS, expected_request_count(path_state), prices)
-
-
-def _entries_on_path(path_state: PathState) -> list[PathEntry]:
     owners = {frame.owner for frame in path_to(path_state.tree, path_state.tree.active)}
-    return [p for p in path_state.entries if p.round is None and owner_of(path_state, p) in owners]
+    on_path = [p for p in path_state.entries if p.round is None and owner_of(path_state, p) in owners]
+    users = sum(original_tokens(p) for p in on_path if p.entry.message and p.entry.message.role == "user")
+    return ViewCosts(line_tokens, users + ISOLATED_BLOCK_TOKENS, expected_request_count(path_state), prices)
 
 
 def expected_request_count(path_state: PathState) -> int:

@@ -92,7 +92,9 @@ def parse_in_steps(body: bytes, known: ParseCache) -> ParseSteps[Request]:
         else:  # others have their turn between the two
             fields = yield partial(raw_json.body_members, body)
             raws, added = yield partial(_split_input, fields)
-        sources = yield from known.parse_messages([*_instructions(fields), *raws], _read_messages)
+        said = fields.get("instructions", b"").strip()
+        instructions = [said] if said.startswith(b'"') else []
+        sources = yield from known.parse_messages([*instructions, *raws], _read_messages)
     except raw_json.JsonSplitError as refused:
         raise RequestParseError(str(refused)) from refused
     model = value_of(fields, "model")
@@ -126,11 +128,6 @@ def _read_messages(raw: bytes) -> tuple[Message, ...]:
     if raw.startswith(b'"'):
         return (_read_instructions(raw),)
     return (read_run(raw) if is_run(raw) else read_item(raw),)
-
-
-def _instructions(fields: Mapping[str, bytes]) -> list[bytes]:
-    raw = fields.get("instructions", b"").strip()
-    return [raw] if raw.startswith(b'"') else []
 
 
 def _read_instructions(raw: bytes) -> Message:

@@ -8,7 +8,6 @@ after an ended turn, so no call group is cut. Only frames that the model pushed 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -121,7 +120,8 @@ class LoopWarning:
         if placement.mode != "active" or not takes:
             return placement
         names = self.policy.inference_rules.tool_roles
-        loop = find_new_loop(placement.path_state, names, self._rules)
+        rules = LoopRules(self.config.loop_repeats, self.config.loop_window, self.config.loop_period)
+        loop = find_new_loop(placement.path_state, names, rules)
         if loop is not None:
             words = loop_note(loop, self.policy.nonce_of(placement.conversation))
             looped = LoopDetected(placement.frame, replace(loop, at=placement.entry_id))
@@ -131,10 +131,6 @@ class LoopWarning:
                 placement, refused_signatures=looping_signatures(placement.path_state, names, self.config.loop_window)
             )
         return placement
-
-    @cached_property
-    def _rules(self) -> LoopRules:
-        return LoopRules(self.config.loop_repeats, self.config.loop_window, self.config.loop_period)
 
 
 def loop_refusal(placement: Placement, path_state: PathState, names: ToolRoles, window: int) -> ShouldRefuse | None:
