@@ -211,7 +211,8 @@ def recording_of_requests(
     last = requests[-1]
     pairings = [([call.id for call in m.calls], m.answers) for m in (*last.head, *last.messages)]
     notes += oddities(pairings, kept[-1].place)
-    return Recording(name, model or kept[0].model or UNNAMED_MODEL, tuple(answered), tuple(notes), api.name)
+    model = model or kept[0].model or UNNAMED_MODEL
+    return Recording(name=name, model=model, steps=tuple(answered), notes=tuple(notes), dialect=api.name)
 
 
 def _parse_request(step: RecordedStep, one: CapturedRequest, known: ParseCache) -> Request:

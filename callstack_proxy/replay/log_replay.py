@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from callstack_proxy.management.reports import is_in_project, sum_receipts
 from callstack_proxy.replay.outcome import ReplayFailure, ReplayResult
 from callstack_proxy.replay.player import play_recording
@@ -153,7 +155,7 @@ def _play(
     step = partial(advance, share / (len(recording.steps) or 1))
     if options.on_plan:
         steps = tuple(replace(each, headers=(*each.headers, PLAN_LOGIN)) for each in recording.steps)
-        recording = replace(recording, steps=steps)
+        recording = msgspec.structs.replace(recording, steps=steps)
     # No log holds the markers that its client had set.
     played = asyncio.run(play_recording(recording, options.config, str(path), step, by_markers=False))
     # The services of a replay refer to each other, and hold every request: few objects, which the collector seldom

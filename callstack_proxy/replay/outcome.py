@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from callstack_proxy.management.reports import ReceiptTotals, percent_saved
+from callstack_proxy.replay.recording import RecordingFacts
 
 
 class RemovedContent(msgspec.Struct, kw_only=True):
@@ -72,14 +73,10 @@ class MarkerCosts(msgspec.Struct, kw_only=True):
     cost_untouched: float = 0.0
 
 
-class ReplayResult(msgspec.Struct, kw_only=True):
+class ReplayResult(RecordingFacts, frozen=False, kw_only=True):  # type: ignore[misc]  # it grows with each step
     """One recording, played to its end."""
 
-    name: str
     file: str
-    model: str
-    dialect: str
-    """The API it was replayed in: chat, messages, responses."""
     row: ReceiptTotals
     """Its receipts, added up; `caused` is what the agent would have had to read again (`reads_needed`)."""
     brief_tokens: int = 0
@@ -88,29 +85,19 @@ class ReplayResult(msgspec.Struct, kw_only=True):
     by_markers: MarkerCosts | None = None
     """Only in the messages API, which has cache markers."""
     conversations: int = 0
-    statuses: dict[str, int] = {}
+    statuses: dict[str, int] = msgspec.field(default_factory=dict)
     """Requests by status (full, asleep, side, ...), with the reason where there was one."""
-    events: dict[str, int] = {}
+    events: dict[str, int] = msgspec.field(default_factory=dict)
     """Ledger events by kind: woken, folded, trim, pushed, popped, ..."""
-    decisions: dict[str, int] = {}
+    decisions: dict[str, int] = msgspec.field(default_factory=dict)
     """Decisions of the cost gate in the receipts, by kind, answer and reason."""
-    left: list[RemovedContent] = []
+    left: list[RemovedContent] = msgspec.field(default_factory=list)
     needs: NameNeeds = msgspec.field(default_factory=NameNeeds)
-    missed: list[MissedName] = []
+    missed: list[MissedName] = msgspec.field(default_factory=list)
     """The worst first."""
-    notes: list[str] = []
-    without_body: int = 0
-    """Requests that were not replayed, because their body is not stored."""
+    notes: list[str] = msgspec.field(default_factory=list)
     unequal: int = 0
     """Answers that reached the client changed: a fault of the proxy."""
-    client: str = ""
-    """Who wrote the session log it was read from."""
-    started_s: float | None = None
-    """When the session began, in seconds since the epoch."""
-    assumed_head: int = 0
-    """Tokens of system text and tools that the log does not hold and nothing in it tells."""
-    folder: str = ""
-    """Where the client worked, as its log says."""
     title: str = ""
     """What its longest conversation was begun for, in one line."""
     copied: int = 0

@@ -25,7 +25,7 @@ from callstack_proxy.replay.cache_markers import MarkerCostTracker
 from callstack_proxy.replay.loss import LossTracker, NameReader, ObservedRequest
 from callstack_proxy.replay.outcome import MarkerCosts, ReplayResult
 from callstack_proxy.replay.reads_needed import ReadsNeeded
-from callstack_proxy.replay.recording import RecordedStep, Recording
+from callstack_proxy.replay.recording import RecordedStep, Recording, RecordingFacts
 from callstack_proxy.replay.services import TENANT, build_replay
 from proxy.accounting import Receipt
 from proxy.config import Config
@@ -58,20 +58,9 @@ class _Player:
         self._replay = build_replay(config, self._api)
         self._loss = LossTracker(NameReader())
         self._reads = ReadsNeeded(config.tariff_of(recording.model), config.observed_tools)
-        self._played = ReplayResult(
-            name=recording.name,
-            file=file,
-            model=recording.model,
-            dialect=recording.dialect,
-            row=sum_receipts(()),
-            without_body=recording.without_body,
-            client=recording.client,
-            started_s=recording.started_s,
-            assumed_head=recording.assumed_head,
-        )
-        self._played.notes += recording.notes
+        facts = {name: getattr(recording, name) for name in RecordingFacts.__struct_fields__}
+        self._played = ReplayResult(**facts, file=file, row=sum_receipts(()), notes=[*recording.notes])
         self._is_brief = config.is_brief_for(recording.model)
-        self._played.folder = recording.folder
         self._copied: set[str] = set()
         """Ids of requests that are counted elsewhere."""
         has_markers = by_markers and self._api is MESSAGES

@@ -55,25 +55,30 @@ class RecordedStep:
         return self.body_start + b",".join(self.messages) + self.body_end
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """`steps` in the order of the requests. `notes` name oddities that do not stop the replay. `dialect` is the API of
-    the replay (a key of `APIS`). `without_body` counts requests whose body is not stored, which are no steps.
-
-    Of a session log, `client` names who wrote it, `started_s` is in seconds since the epoch, and `assumed_head` is the
-    size in tokens of a head whose size nothing in the log tells. `folder` is where its client worked, or empty.
-    """
+class RecordingFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a recording beside its requests."""
 
     name: str
     model: str
+    dialect: str = "chat"
+    """The API it is replayed in, a key of `APIS`: chat, messages, responses."""
+    without_body: int = 0
+    """Requests that cannot be replayed, because their body is not stored."""
+    client: str = ""
+    """Who wrote the session log it was read from."""
+    started_s: float | None = None
+    """When the session began, in seconds since the epoch."""
+    assumed_head: int = 0
+    """Tokens of system text and tools that the log does not hold and nothing in it tells."""
+    folder: str = ""
+    """Where the client worked, as its log says."""
+
+
+class Recording(RecordingFacts, frozen=True, kw_only=True):
+    """`steps` in the order of the requests. `notes` name oddities that do not stop the replay."""
+
     steps: tuple[RecordedStep, ...]
     notes: tuple[str, ...] = ()
-    dialect: str = "chat"
-    without_body: int = 0
-    client: str = ""
-    started_s: float | None = None
-    assumed_head: int = 0
-    folder: str = ""
 
 
 def encode_json(value: object) -> bytes:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from callstack_proxy.replay.api.base import ConversationWriter, RecordedConversation, ReplayApi
 from callstack_proxy.replay.api.chat import CHAT
@@ -171,7 +172,8 @@ def _recording_of_messages(item: LocatedValue, name: str, model: str, clock: Clo
             steps.append(RecordedStep(before, sent, behind, written.answer_at(at), moments.next(times[at - 1])))
     if not steps:
         raise NotReplayable(f"{place}: no request of this holds a message, and {api.name} wants one; replay it as chat")
-    return Recording(_text(said.get("id")) or name, model, tuple(steps), tuple(notes), api.name)
+    named = _text(said.get("id")) or name
+    return Recording(name=named, model=model, steps=tuple(steps), notes=tuple(notes), dialect=api.name)
 
 
 def _write_in_api(

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import msgspec
+
 from callstack_proxy.management import find_by_id
 from callstack_proxy.replay.api.base import ReplayApi
 from callstack_proxy.replay.api.replay_api_list import api_of
@@ -47,7 +49,7 @@ async def stored_recording(
     if not captures:
         raise NotReplayable(f"conversation {conversation}: none of its requests is stored with its body")
     recording = recording_of_requests(conversation[:12], captures, model=model, clock=clock)
-    return replace(recording, without_body=without_body)
+    return msgspec.structs.replace(recording, without_body=without_body)
 
 
 async def _body(store: Store, tenant: str, record: RequestRecord, api: ReplayApi) -> Json | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
 
+import msgspec
 import pytest
 from _pytest.mark import ParameterSet
 
@@ -48,7 +49,7 @@ def _parameter(at: int, file: Path) -> ParameterSet:
 def test_a_session_takes_no_more_of_the_window_than_untouched(file: Path) -> None:
     for recording in read_recordings(file, model=MODEL, dialect="messages"):
         steps = tuple(replace(step, headers=(*step.headers, *LOGIN)) for step in recording.steps)
-        logged_in = replace(recording, steps=steps)
+        logged_in = msgspec.structs.replace(recording, steps=steps)
         row = asyncio.run(play_recording(logged_in, load_config({}), "a file", lambda: None)).row
         for read in READ_WEIGHTS:
             ours, untouched = weigh(row, read)

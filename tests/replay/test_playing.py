@@ -56,7 +56,7 @@ def config(**flags: object) -> Config:
 
 
 def played(*steps: RecordedStep, settings: Config | None = None) -> ReplayResult:
-    recording = Recording("one", MODEL, steps)
+    recording = Recording(name="one", model=MODEL, steps=steps)
     return asyncio.run(play_recording(recording, settings or config(), "one.json", lambda: None))
 
 

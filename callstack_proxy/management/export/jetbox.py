@@ -20,7 +20,6 @@ from callstack_proxy.management.export.import_files import FileSource, read_obje
 from callstack_proxy.management.export.items import ExportItem, items_of, json_document, json_line
 from callstack_proxy.management.export.rebuild import (
     ImportedConversation,
-    ImportedFrame,
     ImportedMessage,
     imported_message,
     parents_first,
@@ -215,12 +214,12 @@ def read_jetbox_layout(conversations: FileSource, state: Mapping[str, Any]) -> I
     )
 
 
-def _deepest_in_progress(frames: tuple[ImportedFrame, ...]) -> str:
+def _deepest_in_progress(frames: tuple[Frame, ...]) -> str:
     return next((f.id for f in reversed(frames) if f.status is Status.IN_PROGRESS), frames[0].id if frames else "")
 
 
 # --------------------------------------------------------------------------------------------------------------- frames
-def _read_frames(node: Any, parent: str, place: tuple[int, ...]) -> Iterator[ImportedFrame]:
+def _read_frames(node: Any, parent: str, place: tuple[int, ...]) -> Iterator[Frame]:
     where = f"{STATE_FILE}, node {'.'.join(map(str, place))}"
     if not isinstance(node, dict):
         refuse_import(f"{where} is no object")
@@ -230,7 +229,7 @@ def _read_frames(node: Any, parent: str, place: tuple[int, ...]) -> Iterator[Imp
         yield from _read_frames(child, frame.id, (*place, number))
 
 
-def _frame_from_node(node: Mapping[str, Any], parent: str, place: tuple[int, ...], where: str) -> ImportedFrame:
+def _frame_from_node(node: Mapping[str, Any], parent: str, place: tuple[int, ...], where: str) -> Frame:
     title, status = node.get("description"), JETBOX_STATUSES.get(str(node.get("status", "pending")).lower())
     if not isinstance(title, str) or not title.strip():
         refuse_import(f"{where}: description is missing")
@@ -240,9 +239,8 @@ def _frame_from_node(node: Mapping[str, Any], parent: str, place: tuple[int, ...
         )
     result = node.get("result") or node.get("reason") or ""
     name = frame_id("/".join(map(str, place)) + title, len(place))
-    return ImportedFrame(
-        id=name, status=status, title=title, parent=parent, results=result if isinstance(result, str) else str(result)
-    )
+    fields = {"sessionID": name, "status": status, "title": title, "parentSessionID": parent, "results": str(result)}
+    return parse_frame(fields, where)
 
 
 def _list_member(node: Mapping[str, Any], name: str) -> list[Any]:
@@ -263,14 +261,12 @@ class _HistoryAction(msgspec.Struct):
     timestamp: str | float | None = None
 
 
-def _read_messages(
-    conversations: FileSource, frames: tuple[ImportedFrame, ...], active: str
-) -> Iterator[ImportedMessage]:
+def _read_messages(conversations: FileSource, frames: tuple[Frame, ...], active: str) -> Iterator[ImportedMessage]:
     """The goal as a user message, then each action as a call with its result."""
     if HISTORY_FILE not in conversations.file_names() or not frames:
         return
-    goal = OPENAI_CHAT.user_message((frames[0].criteria or "").strip() or frames[0].title)
-    yield imported_message("goal", "", 0, goal, frames[0].id, round(frames[0].created))
+    goal = OPENAI_CHAT.user_message(frames[0].criteria.strip() or frames[0].title)
+    yield imported_message("goal", "", 0, goal, frames[0].id, frames[0].created_at)
     frame_ids, after, seq = {frame.id for frame in frames}, "goal", 1
     for number, fields in read_objects(conversations, HISTORY_FILE):
         action = _parse_action(fields, f"{HISTORY_FILE}, line {number}")

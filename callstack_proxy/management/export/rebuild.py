@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-import msgspec
 from msgspec.structs import replace
 
 from proxy.core.frames import (
     RETURN_STATUSES,
     ArtifactAdded,
     DecisionAdded,
+    Frame,
     FrameActivated,
     FrameEntered,
     FrameEvent,
@@ -35,29 +35,6 @@ from proxy.store import LedgerRecord, Record
 
 IMPORTED_THREAD = "imported"
 ENDED_STATUSES = (*RETURN_STATUSES, Status.INVALIDATED)
-
-
-class ImportedFrame(msgspec.Struct, kw_only=True):
-    """A frame of a state file. Unknown members are ignored; times are in ms."""
-
-    id: str = msgspec.field(name="sessionID")
-    status: Status
-    title: str
-    parent: str | None = msgspec.field(name="parentSessionID", default="")
-    criteria: str | None = msgspec.field(name="successCriteria", default="")
-    criteria_compacted: str | None = msgspec.field(name="successCriteriaCompacted", default="")
-    results: str | None = ""
-    results_compacted: str | None = msgspec.field(name="resultsCompacted", default="")
-    created: int | float = msgspec.field(name="createdAt", default=0)
-    updated: int | float = msgspec.field(name="updatedAt", default=0)
-    artifacts: list[str] | None = None
-    decisions: list[str] | None = None
-    notes: dict[str, list[str]] | None = None
-    reason: str | None = msgspec.field(name="invalidationReason", default="")
-    invalidated: int | float | None = msgspec.field(name="invalidatedAt", default=0)
-    origin: str = ""
-    auto: bool = False
-    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +64,7 @@ class ImportedConversation:
     conversation: str
     dialect: str
     created: int
-    frames: tuple[ImportedFrame, ...]
+    frames: tuple[Frame, ...]
     active_frame: str
     messages: tuple[ImportedMessage, ...]
 
@@ -139,7 +116,7 @@ def _make_entries(messages: Iterable[ImportedMessage]) -> tuple[Mapping[str, Ent
 
 
 # --------------------------------------------------------------------------------------------------------------- frames
-def parents_first(frames: Iterable[ImportedFrame]) -> tuple[ImportedFrame, ...]:
+def parents_first(frames: Iterable[Frame]) -> tuple[Frame, ...]:
     """Parents before children, otherwise in the given order. Raises BadRequest for a repeated id or a cycle."""
     waiting = list(frames)
     names = [frame.id for frame in waiting]
@@ -148,7 +125,7 @@ def parents_first(frames: Iterable[ImportedFrame]) -> tuple[ImportedFrame, ...]:
             f"Two frames have the id {twice[:64]!r}. Nothing was imported; export it anew.", code="not_importable"
         )
     placed_ids = set(names)
-    path_entries: dict[str, ImportedFrame] = {}
+    path_entries: dict[str, Frame] = {}
     while waiting:
         remaining = []
         for frame in waiting:
@@ -165,15 +142,15 @@ def parents_first(frames: Iterable[ImportedFrame]) -> tuple[ImportedFrame, ...]:
 
 
 def _make_events(
-    frames: Sequence[ImportedFrame], active: str, owned: Mapping[str, tuple[str, ...]]
+    frames: Sequence[Frame], active: str, owned: Mapping[str, tuple[str, ...]]
 ) -> Iterator[tuple[FrameEvent, int]]:
     """Events that lead to the state of the frames: plan all, enter those that began, end those that ended. The active
     frame comes last, unless work returned to it from a child, which then ends last."""
     for frame in frames:
-        yield _planned_event(frame), round(frame.created)
-        if frame.status is Status.PLANNED and frame.updated != frame.created:
-            words = (frame.id, frame.title, frame.criteria or "", frame.criteria_compacted or "")
-            yield FrameReplanned(*words), round(frame.updated)
+        yield _planned_event(frame), frame.created_at
+        if frame.status is Status.PLANNED and frame.updated_at != frame.created_at:
+            words = (frame.id, frame.title, frame.criteria, frame.criteria_compacted)
+            yield FrameReplanned(*words), frame.updated_at
     last = [*(f for f in frames if f.id == active), *_returned_to_active(frames, active)]
     others = [f for f in frames if f not in last]
     for frame in others:
@@ -185,47 +162,45 @@ def _make_events(
         yield from _end_events(frame)
 
 
-def _returned_to_active(frames: Sequence[ImportedFrame], active: str) -> list[ImportedFrame]:
+def _returned_to_active(frames: Sequence[Frame], active: str) -> list[Frame]:
     """A child of the active frame that ended while the active frame was at work."""
     under_way = any(f.id == active and f.status is Status.IN_PROGRESS for f in frames)
     ended = [f for f in frames if f.parent == active and f.status in ENDED_STATUSES]
     return [] if under_way else ended[-1:]
 
 
-def _planned_event(frame: ImportedFrame) -> FramePlanned:
-    origin = frame.origin or ("model" if not frame.auto else "request" if frame.parent else "root")
-    return FramePlanned(
-        frame.id, frame.parent or "", frame.title, frame.criteria or "", frame.criteria_compacted or "", origin
-    )
+def _planned_event(frame: Frame) -> FramePlanned:
+    words = (frame.id, frame.parent, frame.title, frame.criteria, frame.criteria_compacted)
+    return FramePlanned(*words, frame.origin)
 
 
 def _begin_events(
-    frame: ImportedFrame, owned: Mapping[str, tuple[str, ...]], *, surely: bool = False
+    frame: Frame, owned: Mapping[str, tuple[str, ...]], *, surely: bool = False
 ) -> Iterator[tuple[FrameEvent, int]]:
     """Events that enter a frame and record its work. A frame invalidated before it began is entered only if it
     `surely` did work."""
-    at = round(frame.updated)
+    at = frame.updated_at
     if frame.results and frame.status not in RETURN_STATUSES:
         yield FrameActivated(frame.id, "", "", ""), at
         yield (
-            FramePopped(frame.id, Status.BLOCKED, frame.results, frame.results_compacted or "", tokens=frame.tokens),
+            FramePopped(frame.id, Status.BLOCKED, frame.results, frame.results_compacted, tokens=frame.tokens),
             at,
         )
     given_up = frame.status is Status.INVALIDATED and frame.id not in owned and not surely
     if frame.status is Status.PLANNED or given_up:
         return
-    words = (frame.id, frame.parent or "", frame.title, frame.criteria or "", frame.origin)
+    words = (frame.id, frame.parent, frame.title, frame.criteria, frame.origin)
     yield FrameEntered(*words, owned.get(frame.id, ())), at
 
 
-def _end_events(frame: ImportedFrame) -> Iterator[tuple[FrameEvent, int]]:
-    at, left = round(frame.updated), (tuple(frame.artifacts or ()), tuple(frame.decisions or ()))
-    yield from ((NoteKept(frame.id, kind, text), at) for kind, texts in (frame.notes or {}).items() for text in texts)
+def _end_events(frame: Frame) -> Iterator[tuple[FrameEvent, int]]:
+    at, left = frame.updated_at, (frame.artifacts, frame.decisions)
+    yield from ((NoteKept(frame.id, note.kind, note.text), at) for note in frame.kept_notes)
     if frame.status in RETURN_STATUSES:
-        words = (frame.results or "", frame.results_compacted or "")
+        words = (frame.results, frame.results_compacted)
         yield FramePopped(frame.id, frame.status, *words, "", (), frame.tokens, *left), at
         return
     yield from ((ArtifactAdded(frame.id, artifact), at) for artifact in left[0])
     yield from ((DecisionAdded(frame.id, decision), at) for decision in left[1])
     if frame.status is Status.INVALIDATED:
-        yield FrameInvalidated(frame.id, frame.reason or ""), round(frame.invalidated or frame.updated)
+        yield FrameInvalidated(frame.id, frame.invalidation_reason), frame.invalidated_at or at

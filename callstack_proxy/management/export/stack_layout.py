@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from typing import Any
+from typing import Any, NotRequired
 
 import msgspec
 
@@ -23,14 +23,13 @@ from callstack_proxy.management.export.ledger import as_bytes
 from callstack_proxy.management.export.rebuild import (
     IMPORTED_THREAD,
     ImportedConversation,
-    ImportedFrame,
     ImportedMessage,
     imported_message,
     parents_first,
 )
 from callstack_proxy.management.export.source import ExportInput
-from callstack_proxy.management.views import MessageView
-from proxy.core.frames import Frame, Status, ancestors, children
+from callstack_proxy.management.views import FrameState, MessageView
+from proxy.core.frames import Frame, FrameNote, Status, ancestors, children
 from proxy.core.ledger import Call, Entry, EntryKind, Message, identity_of
 from proxy.core.tools import tree_state
 from proxy.dialects import OPENAI_CHAT
@@ -113,10 +112,10 @@ def read_stack_layout(conversations: FileSource, state: Mapping[str, Any]) -> Im
     for name in names:
         if fnmatchcase(name, FRAME_FILE_PATTERN):
             frame = parse_frame(read_document(conversations, name), name)
-            # What only a file of its own says, such as where a frame came from, is taken from there.
-            frames_by_id[frame.id] = (
-                frame if frame.id not in frames_by_id else _merge_frames(frames_by_id[frame.id], frame)
-            )
+            if known := listed.get(frame.id):
+                # What only a file of its own says, such as where a frame came from, is taken from there.
+                frame = parse_frame({"origin": frame.origin, "tokens": frame.tokens, **known}, name)
+            frames_by_id[frame.id] = frame
     frames = parents_first(frames_by_id.values())
     messages = sorted(_read_logs(conversations, names), key=lambda message: (message.entry.seq, message.round_number))
     active = state.get("activeFrameID") or ""
@@ -126,13 +125,13 @@ def read_stack_layout(conversations: FileSource, state: Mapping[str, Any]) -> Im
 def build_conversation(
     conversations: FileSource,
     state: Mapping[str, Any],
-    frames: tuple[ImportedFrame, ...],
+    frames: tuple[Frame, ...],
     active: str,
     messages: tuple[ImportedMessage, ...],
 ) -> ImportedConversation:
     """Without messages the goal becomes the only one."""
     about = read_document(conversations, ABOUT_FILE) if ABOUT_FILE in conversations.file_names() else {}
-    created = round(min((frame.created for frame in frames), default=0))
+    created = min((frame.created_at for frame in frames), default=0)
     name, begun, dialect = about.get("id"), about.get("created"), about.get("dialect")
     if not isinstance(name, str) or not name:
         name = sha256(json_line(state)).hexdigest()[:32]  # the same state is the same conversation
@@ -148,23 +147,65 @@ def build_conversation(
     )
 
 
-def _goal_message(root: ImportedFrame) -> ImportedMessage:
-    text = (root.criteria or "").strip() or root.title
-    return imported_message("goal", "", 0, OPENAI_CHAT.user_message(text), root.id, round(root.created))
+def _goal_message(root: Frame) -> ImportedMessage:
+    text = root.criteria.strip() or root.title
+    return imported_message("goal", "", 0, OPENAI_CHAT.user_message(text), root.id, root.created_at)
 
 
-def parse_frame(fields: Any, where: str) -> ImportedFrame:
-    """Raises BadRequest, which says `where` and what is missing."""
+class _FrameFields(FrameState):
+    origin: NotRequired[str]
+    tokens: NotRequired[int]
+
+
+_EMPTY_FRAME: dict[str, Any] = {
+    **dict.fromkeys(("successCriteria", "successCriteriaCompacted", "logPath"), ""),
+    "createdAt": 0,
+    "updatedAt": 0,
+    "artifacts": [],
+    "decisions": [],
+}
+"""What a state file may leave out, or say as null."""
+
+
+def parse_frame(fields: Any, where: str) -> Frame:
+    """A frame whose `order` says nothing. Raises BadRequest, which says `where` and what is missing."""
     try:
-        frame = msgspec.convert(fields, ImportedFrame)
-    except msgspec.ValidationError as error:
+        state = msgspec.convert(_EMPTY_FRAME | _without_nulls(fields, where), _FrameFields)
+        status = Status(state["status"])
+    except (msgspec.ValidationError, ValueError) as error:
         allowed = ", ".join(Status)
         refuse_import(f"{where}: {error}; a frame has at least sessionID, title and a status ({allowed})")
+    parent = state.get("parentSessionID", "")
+    inferred = "request" if parent else "root"
+    frame = Frame(
+        id=state["sessionID"],
+        parent=parent,
+        title=state["title"],
+        criteria=state["successCriteria"],
+        criteria_compacted=state["successCriteriaCompacted"],
+        status=status,
+        order=0,
+        origin=state.get("origin") or (inferred if state.get("auto") else "model"),
+        created_at=state["createdAt"],
+        updated_at=state["updatedAt"],
+        results=state.get("results", ""),
+        results_compacted=state.get("resultsCompacted", ""),
+        artifacts=tuple(state["artifacts"]),
+        decisions=tuple(state["decisions"]),
+        invalidation_reason=state.get("invalidationReason", ""),
+        invalidated_at=state.get("invalidatedAt", 0),
+        tokens=state.get("tokens", 0),
+        kept_notes=tuple(FrameNote(kind, text) for kind, texts in state.get("notes", {}).items() for text in texts),
+    )
     return frame if frame.id else refuse_import(f"{where}: sessionID is empty")
 
 
-def _merge_frames(state: ImportedFrame, file: ImportedFrame) -> ImportedFrame:
-    return msgspec.structs.replace(state, origin=state.origin or file.origin, tokens=state.tokens or file.tokens)
+def _without_nulls(fields: Any, where: str) -> dict[str, Any]:
+    """With times in whole ms."""
+    if not isinstance(fields, dict):
+        refuse_import(f"{where}: it is no object")
+    given = ((name, each) for name, each in fields.items() if each is not None)
+    return {name: round(each) if isinstance(each, float) else each for name, each in given}
 
 
 # ----------------------------------------------------------------------------------------------------------------- logs

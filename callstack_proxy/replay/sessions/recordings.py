@@ -78,9 +78,9 @@ class SessionConverter:
             for each in sorted(found, key=attrgetter("order"))
         ]
         return Recording(
-            f"{known.key} {session.id}",
-            model,
-            tuple(steps),
+            name=f"{known.key} {session.id}",
+            model=model,
+            steps=tuple(steps),
             dialect=api.name,
             client=known.name,
             started_s=session.started_s,

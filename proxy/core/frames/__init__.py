@@ -49,6 +49,7 @@ from proxy.core.frames.tree import (
     USER_ORIGIN,
     DeferredPop,
     Frame,
+    FrameNote,
     Loop,
     OpeningCall,
     Removal,

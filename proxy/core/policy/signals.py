@@ -72,9 +72,9 @@ class FrameSignals(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class FrameActivity:
-    """The messages of one frame, read up to position `entries_read` and entry `last_entry`. `failures` counts failures
-    without a later success, by what was tried (kind of check, else tool); `successes` are passed checks by kind.
-    `idle_turns` counts consecutive turns without news: unchanged results and no changed file."""
+    """The messages of one frame, read up to position `entries_read` and entry `last_entry`. `failures_by_check` counts
+    failures without a later success, by what was tried (kind of check, else tool); `successes_by_check` has the
+    commands that passed. `idle_turns` counts consecutive turns without news: unchanged results and no changed file."""
 
     owner: str
     carried: Mapping[str, str]
@@ -88,8 +88,8 @@ class FrameActivity:
     pending_calls: OpenCalls[Call] = field(default_factory=OpenCalls)
     changed_files_by_turn: deque[set[str]] = field(default_factory=lambda: deque(maxlen=RECENT_TURNS))
     artifacts: set[str] = field(default_factory=set)
-    failures: dict[str, int] = field(default_factory=dict)
-    successes: dict[str, str] = field(default_factory=dict)
+    failures_by_check: dict[str, int] = field(default_factory=dict)
+    successes_by_check: dict[str, str] = field(default_factory=dict)
     seen_results: set[int] = field(default_factory=set)
     idle_turns: int = 0
     has_progressed: bool = False
@@ -152,9 +152,9 @@ class FrameActivity:
         if message.text.strip():
             self.last_assistant_text = message.text[-MAX_CLOSING_TEXT_LENGTH:]
         if message.calls:
-            self.successes.pop(ANSWERED_WITHOUT_CALL, None)
+            self.successes_by_check.pop(ANSWERED_WITHOUT_CALL, None)
         elif message.text.strip():
-            self.successes[ANSWERED_WITHOUT_CALL] = ANSWERED_WITHOUT_CALL
+            self.successes_by_check[ANSWERED_WITHOUT_CALL] = ANSWERED_WITHOUT_CALL
 
     def _finish_turn(self) -> None:
         """Count the finished turn as idle, or reset the count."""
@@ -186,7 +186,7 @@ class FrameActivity:
         for check in checks:
             self._record_check(check.kind, well=check.outcome is CommandOutcome.OK)
             if check.outcome is CommandOutcome.OK:
-                self.successes[check.kind] = check.command
+                self.successes_by_check[check.kind] = check.command
         failed = call_failed(execution)
         if not checks:
             self._record_check(execution.call.name, well=not failed)
@@ -194,10 +194,10 @@ class FrameActivity:
 
     def _record_check(self, name: str, *, well: bool) -> None:
         if well:
-            self.failures.pop(name, None)
+            self.failures_by_check.pop(name, None)
         else:
-            self.failures[name] = self.failures.get(name, 0) + 1
-            self.successes.pop(name, None)
+            self.failures_by_check[name] = self.failures_by_check.get(name, 0) + 1
+            self.successes_by_check.pop(name, None)
 
     def _record_changed_files(self, execution: ToolExecution, tool_roles: ToolRoles) -> None:
         files = {
@@ -254,9 +254,9 @@ def signals_of(activity: FrameActivity, frame: Frame, window: int) -> FrameSigna
     """The figures of a frame; `window` is the model's context window in tokens, 0 where unknown."""
     goal = _find_new_goal(activity, frame)
     keywords = activity.keywords_of(frame)
-    successes = tuple(activity.successes.values())
+    successes = tuple(activity.successes_by_check.values())
     return FrameSignals(
-        errors=sum(activity.failures.values()),
+        errors=sum(activity.failures_by_check.values()),
         goal=goal,
         frame_keywords=keywords,
         goal_keywords=topic_keywords(goal) if goal else frozenset(),
@@ -264,7 +264,7 @@ def signals_of(activity: FrameActivity, frame: Frame, window: int) -> FrameSigna
         files=len(set().union(*activity.changed_files_by_turn)),
         tokens=activity.tokens,
         successes=successes,
-        failures=tuple(what for what, times in activity.failures.items() for _ in range(times)),
+        failures=tuple(what for what, times in activity.failures_by_check.items() for _ in range(times)),
         artifacts=len(activity.artifacts | set(frame.artifacts)),
         goal_coverage=activity.coverage_of(keywords, successes),
         idle_turns=activity.idle_turns,
