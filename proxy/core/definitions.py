@@ -6,7 +6,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from proxy.core.memo import late_pattern
+from proxy.core.word_lists import read_table
 
 MAX_DEFINITION_LENGTH = 300
 """Characters of a line that are matched."""
@@ -85,101 +88,28 @@ KEYWORDS = frozenset(_KEYWORDS.split())
 """They look like method names."""
 
 
-def _line_start(words: str, min_count: int = 0) -> str:
-    """The beginning of a line: indentation, then any of these words, in any order."""
-    return rf"[ \t]{{0,60}}(?:(?:{words})[ \t]{{1,4}}){{{min_count},6}}"
+class _Language(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    extensions: str
+    patterns: tuple[str, ...]
 
 
-_MODIFIERS = (
-    "public|private|protected|internal|static|final|abstract|override|virtual|async|synchronized|default|suspend|open|"
-    "inline|sealed|partial|readonly|data|export|declare|unsafe|extern|const|mutating|indirect|fileprivate|case|implicit"
-)
-_NAME = r"([^\W\d]\w{0,79})"
-_TYPE_DEFINITION = (
-    _line_start(_MODIFIERS)
-    + r"(?:class|interface|enum|record|struct|object|trait|protocol|extension|actor|namespace|@interface)[ \t]{1,4}"
-    + _NAME
-)
-_C_TYPE = (
-    r"(?:typedef[ \t]{1,4})?(?:struct|class|enum|union|namespace)[ \t]{1,4}" + _NAME + r"[ \t]{0,4}(?:[:{].{0,200})?$"
-)
-_C_FUNCTION = (
-    r"[^\W\d][\w \t*&:<>,]{0,120}?[ \t*&](?:\w{1,60}::){0,4}~?" + _NAME + r"[ \t]{0,2}\([^;{}]{0,200}\{?[ \t]{0,4}$"
-)
-_METHOD = _line_start(_MODIFIERS, min_count=1) + r"(?:[\w<>\[\],.?]{1,80}[ \t]{1,4}){0,3}" + _NAME + r"[ \t]{0,2}\("
-_SCRIPT_DEFINITION = (
-    _line_start("export|default|declare|abstract|async")
-    + r"(?:function[ \t]{0,2}\*?|class|interface|type|enum|namespace)[ \t]{1,4}([\w$]{1,80})"
-)
-_SCRIPT_VALUE = (
-    r"(?:[ \t]{0,60}(?:export[ \t]{1,4})?(?:const|let|var)[ \t]{1,4}([\w$]{1,80})[ \t]{0,4}(?::[^=]{1,120})?=[ \t]{0,4}"
-    r"(?:async[ \t]{0,4})?(?:function\b|\(|[\w$]{1,80}[ \t]{0,4}=>))"
-)
-_SCRIPT_METHOD = (
-    r"[ \t]{1,60}(?:(?:public|private|protected|static|async|readonly|override|get|set)[ \t]{1,4}){0,4}[#*]?"
-    r"([\w$]{1,80})[ \t]{0,2}\([^;=]{0,200}\)[ \t]{0,2}(?::[^={;]{1,100})?\{[ \t]{0,4}$"
-)
+class _Definitions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    parts: dict[str, str]
+    languages: dict[str, _Language]
 
 
-def _patterns(*patterns: str) -> tuple[re.Pattern[str], ...]:
-    return tuple(map(late_pattern, patterns))
+_PART = re.compile("\u00ab(\\w+)\u00bb")
+_DEFINITIONS = read_table(__package__, "definitions.toml", _Definitions)
 
 
-_SCRIPT_PATTERNS = _patterns(_SCRIPT_DEFINITION, _SCRIPT_VALUE, _SCRIPT_METHOD)
-_C_PATTERNS = _patterns(_C_TYPE, rf"#[ \t]{{0,8}}define[ \t]{{1,8}}{_NAME}", _C_FUNCTION)
-# Fmt: skip.
+def _with_parts(expression: str) -> str:
+    return _PART.sub(lambda named: _with_parts(_DEFINITIONS.parts[named[1]]), expression)
+
+
 PATTERNS: Mapping[str, tuple[re.Pattern[str], ...]] = {
-    "python": _patterns(
-        rf"[ \t]{{0,60}}(?:async[ \t]{{1,4}})?(?:def|class)[ \t]{{1,4}}{_NAME}", r"([A-Z][A-Z0-9_]{2,79})[ \t]{0,2}[:=]"
-    ),
-    "javascript": _SCRIPT_PATTERNS,
-    "typescript": _SCRIPT_PATTERNS,
-    "tsx": _SCRIPT_PATTERNS,
-    "go": _patterns(rf"func[ \t]{{1,4}}(?:\([^)]{{0,120}}\)[ \t]{{0,4}})?{_NAME}", rf"type[ \t]{{1,4}}{_NAME}"),
-    "rust": _patterns(
-        r"[ \t]{0,60}(?:pub(?:\([^)]{0,40}\))?[ \t]{1,4})?(?:(?:async|unsafe|const|default)[ \t]{1,4}){0,3}"
-        rf"(?:fn|struct|enum|trait|type|mod|union|static|macro_rules!)[ \t]{{1,4}}{_NAME}"
-    ),
-    "java": _patterns(_TYPE_DEFINITION, _METHOD),
-    "csharp": _patterns(_TYPE_DEFINITION, _METHOD),
-    "kotlin": _patterns(_TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"fun[ \t]{{1,4}}(?:[\w<>.]{{1,80}}\.)?{_NAME}"),
-    "scala": _patterns(_TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"def[ \t]{{1,4}}{_NAME}"),
-    "swift": _patterns(_TYPE_DEFINITION, _line_start(_MODIFIERS) + rf"func[ \t]{{1,4}}{_NAME}"),
-    "c": _C_PATTERNS,
-    "cpp": _C_PATTERNS,
-    "ruby": _patterns(r"[ \t]{0,60}(?:def[ \t]{1,4}(?:self\.)?|class[ \t]{1,4}|module[ \t]{1,4})(\w{1,80}[?!]?)"),
-    "php": _patterns(
-        _line_start("abstract|final|public|private|protected|static|readonly")
-        + rf"(?:function|class|interface|trait|enum)[ \t]{{1,4}}&?{_NAME}"
-    ),
-    "elixir": _patterns(r"[ \t]{0,60}(?:defmodule|defmacro|defp?)[ \t]{1,4}(?:\w{1,80}\.){0,8}(\w{1,80}[?!]?)"),
-    "lua": _patterns(rf"[ \t]{{0,60}}(?:local[ \t]{{1,4}})?function[ \t]{{1,4}}(?:\w{{1,60}}[.:]){{0,4}}{_NAME}"),
-    "shell": _patterns(
-        r"[ \t]{0,60}(?:function[ \t]{1,4})?([^\W\d][\w-]{0,79})[ \t]{0,2}\([ \t]{0,2}\)",
-        r"[ \t]{0,60}function[ \t]{1,4}([\w-]{1,80})",
-    ),
-}
-
-_EXTENSIONS_BY_LANGUAGE = {
-    "python": "py pyi pyw",
-    "javascript": "js jsx mjs cjs",
-    "typescript": "ts mts cts vue svelte",
-    "tsx": "tsx",
-    "go": "go",
-    "rust": "rs",
-    "java": "java",
-    "csharp": "cs",
-    "kotlin": "kt kts",
-    "scala": "scala sc",
-    "swift": "swift",
-    "c": "c h",
-    "cpp": "cc cpp cxx hh hpp hxx",
-    "ruby": "rb rake",
-    "php": "php",
-    "elixir": "ex exs",
-    "lua": "lua",
-    "shell": "sh bash zsh",
+    name: tuple(late_pattern(_with_parts(pattern)) for pattern in language.patterns)
+    for name, language in _DEFINITIONS.languages.items()
 }
 LANGUAGE_BY_EXTENSION: Mapping[str, str] = {
-    ending: language for language, all_of in _EXTENSIONS_BY_LANGUAGE.items() for ending in all_of.split()
+    ending: name for name, language in _DEFINITIONS.languages.items() for ending in language.extensions.split()
 }

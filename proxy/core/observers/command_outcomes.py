@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from proxy.core.memo import late_pattern
 from proxy.core.observers.call_outcomes import call_failed, exit_code, output_of, was_left_out
-from proxy.core.observers.shell import BUILD, LINT, TEST, TYPES, ShellCommand, command_kind_of
+from proxy.core.observers.shell import BUILD, CHECKS, LINT, TEST, TYPES, ShellCommand, command_kind_of
 from proxy.core.observers.step import RESULT_HEAD_LENGTH, ToolExecution, head_and_tail_of, lines_containing
 
 
@@ -299,88 +299,13 @@ def _ends_in_failure(text: str) -> bool:
 
 # ------------------------------------------------------------------------------------------------------------ patterns
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
-_FAILURE_BY_KIND: Mapping[str, re.Pattern[str]] = {
-    TEST: late_pattern(
-        r"""(?: \b[1-9]\d*\s(?:(?:test|spec|suite)s?\s)?(?:failed|failing|failures?|errored)\b
-              | \b[1-9]\d*\serrors?\s(?:in\s\d[\d.]*\s?m?s\b|during\b) | \b(?:failed|failures|errors)\s*[:=]\s*[1-9]
-              | ^\s*(?:---\s)?FAIL(?:ED)?\b | \btest\sresult:\sFAILED | ^\s*[✘✗✕]
-            )""",
-        _FLAGS,
-    ),
-    LINT: late_pattern(
-        r"""(?: \bFound\s[1-9]\d*\serrors?\b(?!\sin\s\d+\sfile) | \b[1-9]\d*\s(?:problems?|issues?|offenses?)\b
-              | ^\s*would\sreformat\b | ^\S+:\d+:\d+:?\s[A-Z]+\d+\b
-            )""",
-        _FLAGS,
-    ),
-    TYPES: late_pattern(
-        r"""(?: \bFound\s[1-9]\d*\serrors?\sin\s\d+\sfile | \berror\sTS\d{3,5}\b | :\d+:\serror: | \s-\serror:\s
-              | \b[1-9]\d*\serrors?,\s\d+\swarnings?
-            )""",
-        _FLAGS,
-    ),
-    BUILD: late_pattern(
-        r"""(?: \bBUILD\sFAIL(?:ED|URE)\b | ^\s*(?:\x1b\[[\d;]*m)*error(?:\[\w+\])?\s*: | \berror\s(?:CS|C)\d{3,5}\b
-              | :\d+:\s(?:fatal\s)?error: | ^make(?:\[\d+\])?:\s\*\*\* | ^npm\s(?:ERR!|error)\b
-            )""",
-        _FLAGS,
-    ),
-}
 _TIMED_SUMMARY = late_pattern(
     r"^[= ]*((?:\d+ \w+, )*\d+ (?:passed|failed|errors?|skipped)) in \d[\d.]*s\b", re.MULTILINE
 )
 """How pytest sums up one run."""
-_SUCCESS_BY_KIND: Mapping[str, re.Pattern[str]] = {
-    TEST: late_pattern(
-        r"""(?: \b[1-9]\d*\s(?:tests?\s|specs?\s|suites?\s)?(?:passed|passing|succeeded|ok)\b
-              | \b(?:passed|pass)\s*[:=]\s*[1-9] | ^ok\b | ^PASS(?:ED)?\b | ^OK\b | \btest\sresult:\sok\b
-            )""",
-        _FLAGS,
-    ),
-    LINT: late_pattern(
-        r"""(?: \bAll\schecks\spassed\b | \b0\s(?:issues|problems|offenses)\b
-              | (?<!Success:\s)\bno\s(?:issues|problems)\sfound\b
-              | \bfiles?\s(?:already\sformatted|left\sunchanged|would\sbe\sleft\sunchanged)\b
-            )""",
-        _FLAGS,
-    ),
-    TYPES: late_pattern(
-        r"(?: \bSuccess:\sno\sissues\b | \b0\serrors,\s\d+\swarnings | ^Found\s0\serrors | \bno\serrors\sfound\b )",
-        _FLAGS,
-    ),
-    BUILD: late_pattern(
-        r"""(?: \bBUILD\sSUCCESS(?:FUL)?\b | \bBuild\ssucceeded\b | \bbuilt\sin\s\d | \bCompiled\ssuccessfully\b
-              | ^\s*Finished\b.*\bprofile\b
-            )""",
-        _FLAGS,
-    ),
-}
-"""Summaries in the form of each kind: they are told apart where several commands print."""
-_FAILURE_OUTPUT = late_pattern(
-    r"""(?: \b[1-9]\d*\s(?:(?:test|spec|suite)s?\s)?(?:failed|failing|failures?|errored|errors?|problems?|issues?)\b
-          | \b(?:failed|failures?|errors|issues)\s*[:=]\s*[1-9]
-          | ^\s*(?:---\s)?FAIL(?:ED)?\b | \bBUILD\sFAIL(?:ED|URE)\b | \btest\sresult:\sFAILED
-          | ^\s*(?:\x1b\[[\d;]*m)*error(?:\[\w+\])?\s*: | \berror\s(?:TS|CS|C)\d{3,5}\b
-          | \):\serror\b | :\d+:\s(?:fatal\s)?error:
-          | ^Traceback\s\(most\srecent\scall\slast\) | ^panic: | \bsegmentation\sfault\b
-          | ^\s*would\sreformat\b | ^npm\s(?:ERR!|error)\b | ^make(?:\[\d+\])?:\s\*\*\* | \btask\sfailed\b
-          | \bcommand\snot\sfound\b | ^\s*✘
-        )""",
-    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
-)
-_SUCCESS_OUTPUT = late_pattern(
-    r"""(?: \b[1-9]\d*\s(?:tests?\s|specs?\s|suites?\s)?(?:passed|passing|succeeded|ok)\b
-          | \b0\s(?:tests?\s)?(?:failed|failures?|errors?|issues|problems|offenses|warnings)\b
-          | \b(?:passed|pass)\s*[:=]\s*[1-9]
-          | ^ok\b | ^PASS(?:ED)?\b | ^OK\b | \btest\sresult:\sok\b
-          | \bpassed\ssuccessfully\b | \bAll\schecks\spassed\b | \bSuccess:\sno\sissues\b
-          | \bno\s(?:issues|problems|errors)\sfound\b
-          | \bBUILD\sSUCCESS(?:FUL)?\b | \bBuild\ssucceeded\b | \bbuilt\sin\s\d | \bCompiled\ssuccessfully\b
-          | \bfiles?\s(?:already\sformatted|left\sunchanged|would\sbe\sleft\sunchanged)\b
-          | ^\s*Finished\b.*\bprofile\b
-        )""",
-    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
-)
+_FAILURE_BY_KIND = {name: late_pattern(kind.failure, _FLAGS) for name, kind in CHECKS.kinds.items()}
+_SUCCESS_BY_KIND = {name: late_pattern(kind.success, _FLAGS) for name, kind in CHECKS.kinds.items()}
+_FAILURE_OUTPUT, _SUCCESS_OUTPUT = late_pattern(CHECKS.any.failure, _FLAGS), late_pattern(CHECKS.any.success, _FLAGS)
 _FAILURE_MARKS = "fail error err! issue problem traceback panic fault reformat *** ✘ ✗ ✕ offense found"
 _FAILURE_WORDS = (*_FAILURE_MARKS.split(), ": ")
 _SUCCESS_MARKS = "pass ok success succeed built file finished"

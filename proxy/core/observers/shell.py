@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.memo import TextCache, late_pattern
+from proxy.core.word_lists import read_table
 
 MAX_COMMANDS_PER_LINE = 30
 MAX_COMMAND_LINE_LENGTH = 4_000  # characters that are read
@@ -103,61 +104,33 @@ _WRAPPER_PREFIX = late_pattern(
           | \./ )""",
     re.VERBOSE,
 )
-_TASK_RUNNER = (
-    r"(?:npm|pnpm|yarn|bun|deno|mise|just|task|make|rake|invoke|composer|nx|turbo|lerna)\s+"
-    r"(?:-C\s\S+\s+|--prefix\s\S+\s+|-\S+\s+)*(?:run\s+|task\s+)?"
-)
-_KIND_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    (
-        TYPES,
-        late_pattern(
-            rf"(?:mypy|dmypy|pyright|basedpyright|pytype|pyre|tsc|vue-tsc|tsgo|srb|flow|dialyzer|"
-            rf"mix\s+dialyzer|phpstan|psalm|"
-            rf"cargo\s+check|ty\s+check|{_TASK_RUNNER}(?:type-?check|check-?types|types?|tsc|mypy)(?::\S+)?)(?:\s|$)"
-        ),
-    ),
-    (
-        TEST,
-        late_pattern(
-            rf"(?:pytest|py\.test|unittest|nose2?|tox|nox|jest|vitest|mocha|ava|karma|rspec|phpunit|pest|ctest|"
-            rf"bats|prove|go\s+test|gotestsum|cargo\s+(?:test|nextest)|mix\s+test|swift\s+test|dotnet\s+test|"
-            rf"(?:playwright|bazel|hatch|zig|flutter|dart)\s+test|cypress\s+run|(?:\S*/)?(?:mvnw?|"
-            rf"gradlew?)\s.*\b(?:test|verify|check)|"
-            rf"\S*python[\d.]*\s+\S*(?:runtests?|manage|setup)\.py\s+test|"
-            rf"\S*python[\d.]*\s+\S*runtests?\.py|(?:\S*/)?runtests?\.py|"
-            rf"(?:node|tsx|deno)\s+(?:--\S+\s+)*--test|npm\s+(?:t|tst)|{_TASK_RUNNER}(?:tests?)(?:[:_-]\S+)?)(?:\s|$)"
-        ),
-    ),
-    (
-        LINT,
-        late_pattern(
-            rf"(?:ruff|flake8|pylint|pycodestyle|eslint|biome|oxlint|golangci-lint|staticcheck|revive|"
-            rf"rubocop|standardrb|"
-            rf"shellcheck|stylelint|swiftlint|ktlint|detekt|hadolint|credo|mix\s+(?:credo|format\s+--check\S*)|"
-            rf"go\s+vet|gofmt\s+-l|cargo\s+(?:clippy|fmt\s.*--check)|pre-commit|lint-imports|"
-            rf"(?:prettier|black|isort)\s.*(?:--check|-c\b|--diff).*|"
-            rf"{_TASK_RUNNER}(?:lint|check|format[:-]check|fmt[:-]check)(?:[:_-]\S+)?)(?:\s|$)"
-        ),
-    ),
-    (
-        BUILD,
-        late_pattern(
-            rf"(?:make(?:\s+-\S+)*(?:\s+(?:all|build|install))?\s*$|cmake|ninja|meson\s+compile|"
-            rf"cargo\s+build|go\s+(?:build|install)|"
-            rf"(?:\S*/)?(?:mvnw?|gradlew?)\s.*\b(?:package|compile\w*|install|build|assemble\w*)|"
-            rf"dotnet\s+build|docker\s+(?:buildx\s+)?build|"
-            rf"mix\s+compile|(?:vite|next|nuxt|astro|ng|bazel|swift|zig|flutter|hatch|poetry|uv)\s+build|"
-            rf"webpack|rollup|esbuild|tsup|"
-            rf"build(?:\s|$)|{_TASK_RUNNER}(?:build|compile)(?:[:_-]\S+)?)(?:\s|$)?"
-        ),
-    ),
-)
+
+
+class KindOfCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Regular expressions of one kind, as `checks.toml` has them."""
+
+    failure: str
+    success: str
+    command: str = ""
+
+
+class _Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    task_runner: str
+    any: KindOfCheck
+    kinds: dict[str, KindOfCheck]
+
+
+CHECKS = read_table(__package__, "checks.toml", _Checks)
+_KIND_PATTERNS = {
+    name: late_pattern("".join(kind.command.replace("«task_runner»", CHECKS.task_runner).split()))
+    for name, kind in CHECKS.kinds.items()
+}
 
 
 def command_kind_of(words: tuple[str, ...]) -> str:
     """The kind of a command by its words: test, lint, build, types, or empty."""
     text = _without_wrappers(" ".join(words)[:MAX_KIND_LENGTH])
-    return next((kind for kind, pattern in _KIND_PATTERNS if pattern.match(text)), "")
+    return next((kind for kind, pattern in _KIND_PATTERNS.items() if pattern.match(text)), "")
 
 
 def _without_wrappers(text: str) -> str:
