@@ -8,49 +8,39 @@ the refusal unchanged.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+
+import msgspec
+
+from proxy.core.word_lists import read_table
 
 # Most say 400, gateways 413, some servers 500. Seven of eleven agents end their run on such a refusal (2026-11), so it
 # is worth shortening and asking again before they see it.
 OVERFLOW_STATUSES = frozenset({400, 413, 422, 500})
 """Statuses of overflow refusals. 429 is always throttling."""
-_TOO_LONG = re.compile(
-    rb"context[ _-]?(length|window|size)|maximum context|max(imum)?[ _](prompt|input)[ _]?(length|tokens)"
-    rb"|prompt is too long|input is too long|too (long|large)[^\"]{0,40}(prompt|input|context|model)"
-    rb"|(prompt|input|request|messages?)[^\"]{0,60}(exceed|too long|too large|larger than|longer than)"
-    rb"[^\"]{0,80}(token|context|length|limit|window)"
-    rb"|exceeds?[^\"]{0,60}(context|token limit|maximum number of tokens|available context|max_(seq|model)_len)"
-    rb"|(token count|tokens?)[^\"]{0,80}(exceed|only supports up to|must be <=)|range of input length"
-    rb"|inputs?`? must have less than \d+ tokens|reduce the (length|input token)|exceed_context_size|request_too_large"
-    rb"|context (limit|overflow)|tokens in (the )?prompt|(prompt|input)[^\"]{0,30}(greater than|over the limit)"
-    rb"|(model|window) (only )?supports( at most| up to)? \d+( tokens|\")|requested \d+ tokens, max"
-    rb"|(prompt|input|conversation|history) (is |was )?too long|maximum number of (input|prompt) tokens",
-    re.IGNORECASE,
-)
-_TOO_LONG_IN_OTHER_LANGUAGES = re.compile(
-    r"(?:上下文|输入|输入长度|提示)[^\"]{0,30}(?:超过|超出|过长|太长)|(?:コンテキスト|プロンプト|入力)[^\"]{0,20}(?:長すぎ|超え)"
-    r"|(?:프롬프트|입력|컨텍스트)[^\"]{0,20}(?:너무 길|초과)"
-    r"|(?:eingabe|prompt|anfrage|kontext)[^\"]{0,40}(?:zu lang|überschreite)|überschreite[^\"]{0,40}kontext"
-    r"|(?:dépasse|excede|supera|excedeu)[^\"]{0,60}(?:context|jetons|tokens)",
-    re.IGNORECASE,
-)
+
+
+class _Refusals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The lists of `overflow_errors.toml`, which says of each what it is for."""
+
+    too_long: tuple[str, ...]
+    too_long_in_other_languages: tuple[str, ...]
+    throttled: tuple[str, ...]
+    other_limit: tuple[str, ...]
+    body_too_large: tuple[str, ...]
+
+
+def _any_of(expressions: Iterable[str]) -> re.Pattern[bytes]:
+    return re.compile("|".join(expressions).encode(), re.IGNORECASE)
+
+
+_REFUSALS = read_table(__package__, "overflow_errors.toml", _Refusals)
+_TOO_LONG, _THROTTLED = _any_of(_REFUSALS.too_long), _any_of(_REFUSALS.throttled)
+_OTHER_LIMIT, _BODY_TOO_LARGE = _any_of(_REFUSALS.other_limit), _any_of(_REFUSALS.body_too_large)
+_TOO_LONG_IN_OTHER_LANGUAGES = re.compile("|".join(_REFUSALS.too_long_in_other_languages), re.IGNORECASE)
 _ESCAPED = re.compile(r"\\u([0-9a-fA-F]{4})")
-# "Too many tokens, please wait" is throttling (Bedrock, and limits by the minute of several others): a shorter request
-# would lose context and be refused all the same.
-_THROTTLED = re.compile(
-    rb"rate.?limit|per (minute|day|hour|second)|please wait|try again (in|later)|quota|too many requests|tpm|capacity"
-    rb"|overloaded|retry after",
-    re.IGNORECASE,
-)
-_OTHER_LIMIT = re.compile(
-    rb"max_completion_tokens|max_(output_)?tokens[^a-z_]{0,12}(is|must|should|exceeds the maximum allowed output)"
-    rb"|maximum tokens you requested|(string|array) too long\. expected [^\"]{0,40}maximum length \d{1,4}\b",
-    re.IGNORECASE,
-)
-"""Limits on an answer, a name or an id: trimming the prompt would not help."""
 _PROMPT_AND_OUTPUT_TOO_LONG = re.compile(rb"your request has \d+ input tokens", re.IGNORECASE)
 """Prompt and requested answer are too long together: a shorter prompt helps."""
-_BODY_TOO_LARGE = re.compile(rb"request_too_large|request entity too large|maximum size|bytes|\bmi?b\b", re.IGNORECASE)
-"""A body too large in bytes, mostly by pictures, says nothing about tokens."""
 _NUMBER = rb"(\d{1,3}(?:[,_]\d{3})+|\d+)"
 _LIMIT_PATTERNS = tuple(
     re.compile(before + _NUMBER, re.IGNORECASE)
