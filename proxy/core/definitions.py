@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from proxy.core.memo import late_pattern
-from proxy.core.word_lists import read_table
+from proxy.core.word_lists import read_table, with_parts
 
 MAX_DEFINITION_LENGTH = 300
 """Characters of a line that are matched."""
@@ -98,16 +98,9 @@ class _Definitions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     languages: dict[str, _Language]
 
 
-_PART = re.compile("\u00ab(\\w+)\u00bb")
 _DEFINITIONS = read_table(__package__, "definitions.toml", _Definitions)
-
-
-def _with_parts(expression: str) -> str:
-    return _PART.sub(lambda named: _with_parts(_DEFINITIONS.parts[named[1]]), expression)
-
-
 PATTERNS: Mapping[str, tuple[re.Pattern[str], ...]] = {
-    name: tuple(late_pattern(_with_parts(pattern)) for pattern in language.patterns)
+    name: tuple(late_pattern(with_parts(pattern, _DEFINITIONS.parts)) for pattern in language.patterns)
     for name, language in _DEFINITIONS.languages.items()
 }
 LANGUAGE_BY_EXTENSION: Mapping[str, str] = {

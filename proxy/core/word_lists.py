@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pkgutil
 import re
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 T = TypeVar("T")
 TYPED_APOSTROPHES = "['\u2019]"
 """What matches an apostrophe in a list: people and models type either."""
+_PART = re.compile(r"«(\w+)»")
 
 
 class PhraseList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,6 +34,11 @@ def any_of(phrases: str) -> str:
     longest_first = sorted(set(phrases.split()), key=lambda phrase: (-len(phrase), phrase))
     escaped = (re.escape(phrase).replace("_", r"\s+").replace(r"\*", r"\w+") for phrase in longest_first)
     return "|".join(phrase.replace("'", TYPED_APOSTROPHES) for phrase in escaped)
+
+
+def with_parts(expression: str, parts: Mapping[str, str]) -> str:
+    """The expression with each part in the place of its name, which stands in «»."""
+    return _PART.sub(lambda named: with_parts(parts[named[1]], parts), expression)
 
 
 def read_table(package: str, name: str, shape: type[T]) -> T:

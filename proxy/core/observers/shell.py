@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from proxy.core.memo import TextCache, late_pattern
-from proxy.core.word_lists import read_table
+from proxy.core.word_lists import read_table, with_parts
 
 MAX_COMMANDS_PER_LINE = 30
 MAX_COMMAND_LINE_LENGTH = 4_000  # characters that are read
@@ -115,15 +115,14 @@ class KindOfCheck(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    task_runner: str
+    parts: dict[str, str]
     any: KindOfCheck
     kinds: dict[str, KindOfCheck]
 
 
 CHECKS = read_table(__package__, "checks.toml", _Checks)
 _KIND_PATTERNS = {
-    name: late_pattern("".join(kind.command.replace("«task_runner»", CHECKS.task_runner).split()))
-    for name, kind in CHECKS.kinds.items()
+    name: late_pattern("".join(with_parts(kind.command, CHECKS.parts).split())) for name, kind in CHECKS.kinds.items()
 }
 
 
