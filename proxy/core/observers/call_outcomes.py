@@ -7,8 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import msgspec
+
 from proxy.core.memo import TextCache, late_pattern
 from proxy.core.observers.step import ToolExecution, decode_json_or_text
+from proxy.core.word_lists import read_table, with_parts
 
 MAX_ERROR_TEXT_LENGTH = 4_000  # characters; a longer text that begins like an error message is the content of something
 MAX_REFUSAL_LENGTH = 300
@@ -19,25 +22,24 @@ MAX_CACHED_CHARACTERS = 2 << 20
 """Characters of all results whose judgement is cached: every observer asks for it. Long results are not cached."""
 MAX_CACHED_RESULT_LENGTH = 16_384
 
+
+class _Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The expressions of `call_outcomes.toml`, which says of each what it is for."""
+
+    error: str
+    left_out: str
+    refused_edit: str
+    refused_by_user: str
+    parts: dict[str, str]
+
+
+_WORDS = read_table(__package__, "call_outcomes.toml", _Words)
+_ERROR_START, _LEFT_OUT, _REFUSES_EDIT, _REFUSED_BY_USER = (
+    late_pattern(with_parts(expression, _WORDS.parts), re.IGNORECASE | re.VERBOSE)
+    for expression in (_WORDS.error, _WORDS.left_out, _WORDS.refused_edit, _WORDS.refused_by_user)
+)
 _ERROR_TAG = late_pattern(r"<(?:tool_use_error|tool_error|error)>", re.IGNORECASE)
 _ERROR_PREFIX = late_pattern(r"^(?:observation:|output:|\[?stderr\]?:?|❌|✗|✘|\W)*\s*", re.IGNORECASE)
-_ERROR_START = late_pattern(
-    r"""(?: [\w.]*(?:error|exception)\s*(?:\[[^\]\n]*\])?\s*[:!]
-          | error\s(?:executing|running|editing|reading|writing|creating|calling|invoking|applying|deleting|while)\b
-          | traceback\s\(most\srecent\scall\slast\)
-          | (?:fatal|failure|failed|tool\sfailed|command\sfailed)\s*:
-          | (?:the\s)?(?:tool|command|edit|patch|execution)\s(?:execution\s)?(?:failed|errored|timed\sout)\b
-          | [\w.-]+\s(?:execution|process|command|request|tool|server)\s(?:failed|errored|crashed|timed\sout)\b
-          | [\w.-]+\s(?:verification|validation)\sfailed\b
-          | failed\sto\s | unable\sto\s | could\snot\s | couldn't\s | cannot\s | can't\s
-          | no\sreplacement\swas\s | string\sto\sreplace\snot\sfound
-          | invalid\s(?:arguments?|parameters?|input|patch|tool|path)\b
-          | permission\sdenied | access\sdenied | operation\snot\spermitted
-          | (?:(?:request|tool\scall|tool\suse)\s)?(?:was\s)?(?:interrupted|aborted|cancell?ed|rejected|denied)\b
-          | (?:the\s)?user\s(?:doesn't\swant|does\snot\swant|rejected|denied|declined|cancell?ed|aborted|interrupted)\b
-        )""",
-    re.IGNORECASE | re.VERBOSE,
-)
 _REFUSAL = late_pattern(
     r"\b(?:not found|does not exist|doesn't exist|no such file|no such task|unknown (?:task|id|tool)|unsupported call|"
     r"not a valid|is required|must be|permission denied)\b",
@@ -70,16 +72,6 @@ def never_ran(execution: ToolExecution) -> bool:
     return execution.result.startswith(f"{execution.call.name} failed:") or was_left_out(execution.result)
 
 
-_OTHER_CALL = r"(?:sibling|parallel|another|other|previous|earlier|preceding|prior)"
-_LEFT_OUT = late_pattern(
-    rf"\W*(?:<[a-z_]+>)?\W*(?:{_OTHER_CALL}\s(?:tool\s|function\s)?call\s(?:has\s)?(?:errored|failed|was\srejected)"
-    r"|(?:(?:tool\s)?(?:call|execution)\s)?(?:was\s)?(?:skipped|cancell?ed|not\s(?:run|executed))\b[^.\n\d]{0,40}"
-    rf"\b(?:because|since|due\sto|as)\b[^.\n]{{0,30}}\b{_OTHER_CALL}\b[^.\n]{{0,60}}"
-    r"\b(?:failed|errored|error|failure|rejected))",
-    re.IGNORECASE,
-)
-
-
 def was_left_out(text: str) -> bool:
     """Whether a client says that it did not make a call because one beside it failed: that says nothing of this one."""
     return len(text) <= MAX_REFUSAL_LENGTH and _LEFT_OUT.match(text) is not None
@@ -110,19 +102,6 @@ _EDIT_ARGUMENTS = late_pattern(
     r'|"search"\s*:\s*"(?:[^"\\]|\\.)*+"\s*,\s*"repl',
     re.IGNORECASE,
 )
-_REFUSES_EDIT = late_pattern(
-    r"""\b(?:no|0|zero)\s(?:\w+\s){0,2}(?:match(?:es)?|occurrences?|changes?|replacements?|edits|blocks?)\b
-      | \boccurs?\s(?:0|zero|\d+)\stimes\b | \bfound\s(?:0|no|\d+\s(?:match|occurrence)\w*)\b
-      | \b(?:\w+\s?not|cannot|\w+n't)\s(?:\w+\s){0,2}?(?:match|appear|find|locate|contain|apply
-          |found|exist|applied|read|unique|changed|made|replaced|present|in\sthe\sfile)\b
-      | \bmust\s(?:\w+\s){0,4}?read\b | \bread\s(?:it|the\sfile)\s(?:first|again|before)\b
-      | \bbefore\s(?:edit|writ)ing\b
-      | \b(?:modified|changed)\s(?:since|on\sdisk)\b | \bfailed\s(?:to|at)\b | \bambiguous\b | \brejected\b
-      | \bmatch(?:es)?\s\d+\s(?:locations|places|lines)\b | \bexpected\s\d+\soccurrences?\b | \bunsaved\schanges\b
-      | nicht\sgefunden | introuvable | no\sse\s(?:ha\s)?encontr | não\s(?:foi\s)?encontrad | non\strovat
-      | 未找到 | 找不到 | 見つかりません""",
-    re.IGNORECASE | re.VERBOSE,
-)
 _MAKES_EDIT = late_pattern(
     r"(?<!not )(?<!not be )(?<!not been )(?<!n't )(?<!n't be )(?<!n't been )\b"
     r"(?:updated|applied|replaced|success\w*|created|written|wrote|saved|done|(?<!be )edited(?!\ssince))\b"
@@ -145,11 +124,6 @@ def _refuses_edit(text: str) -> bool:
 _cached_refuses_edit = TextCache(_refuses_edit, MAX_CACHED_CHARACTERS)
 
 
-_REFUSED_BY_USER = late_pattern(
-    r"^\W*(?:<[a-z_]+>)?(?:error:\s*)?(?:the\s)?user\s(?:\w+\s)?(?:doesn't\swant|does\snot\swant|rejected|denied|declined|refused)\b"
-    r"|^\W*(?:<[a-z_]+>)?(?:\w+\s){1,4}(?:rejected|denied|declined|refused)\sby\s(?:the\s)?user\b",
-    re.IGNORECASE,
-)
 _WORDS_OF_USER = late_pattern(
     r"\b(?:user\s(?:said|says|wrote)|feedback|user's\s(?:reason|message|words))\b[^:\n]{0,40}:\s*(?P<words>\S.*)",
     re.IGNORECASE | re.DOTALL,
