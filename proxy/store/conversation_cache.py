@@ -29,10 +29,8 @@ from proxy.core.ledger import (
     Ledger,
     LedgerEvent,
     LedgerItem,
-    QueuedMessage,
     Request,
     Round,
-    Thread,
     response_id_of,
     turn_id,
 )
@@ -552,7 +550,7 @@ class ConversationCache:
         before = ledger.memory_bytes
         decided: list[LedgerEvent] = []
         for value in values:
-            _add_to_ledger(ledger, value)
+            ledger.add(value)
             if isinstance(value, LedgerEvent):
                 decided.append(value)
         self._count_added_bytes(ledger.memory_bytes - before)
@@ -683,20 +681,6 @@ def _match_unanswered(
     return next(matches, None)
 
 
-def _add_to_ledger(ledger: Ledger, value: LedgerItem) -> None:
-    match value:
-        case Entry():
-            ledger.add_entry(value)
-        case Round():
-            ledger.add_round(value)
-        case LedgerEvent():
-            ledger.add_event(value)
-        case Thread():
-            ledger.threads[value.id] = value
-        case QueuedMessage():
-            ledger.queue[value.id] = value
-
-
 def _add_changes(cached: CachedConversation, changes: Changes) -> None:
     """Add what another process wrote. What is known already stays, but for decisions: the first writer's holds."""
     ledger = cached.ledger
@@ -705,7 +689,7 @@ def _add_changes(cached: CachedConversation, changes: Changes) -> None:
             if value.entry in ledger.entries:
                 ledger.settle_event(value)
         else:
-            _add_to_ledger(ledger, value)
+            ledger.add(value)
     ledger.read_upto = max(ledger.read_upto, changes.upto)
     if ledger.conversation.mode != changes.mode:
         ledger.conversation = replace(ledger.conversation, mode=changes.mode)

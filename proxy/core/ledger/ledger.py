@@ -176,6 +176,19 @@ class Ledger:
     memory_bytes: int = LEDGER_BYTES
     """Estimated bytes in memory. A message that another cache holds too is counted in both places."""
 
+    def add(self, value: LedgerItem) -> None:
+        match value:
+            case Entry():
+                self.add_entry(value)
+            case Round():
+                self.add_round(value)
+            case LedgerEvent():
+                self.add_event(value)
+            case Thread():
+                self.threads[value.id] = value
+            case QueuedMessage():
+                self.queue[value.id] = value
+
     def add_entry(self, entry: Entry) -> None:
         """Ignores an entry whose parent is unknown, because the parent's record was lost."""
         if entry.id in self.entries or (entry.parent and entry.parent not in self.entries):
@@ -302,22 +315,13 @@ def rebuild_ledger(conversation: Conversation, values: Iterable[LedgerItem]) -> 
 def _try_add(ledger: Ledger, value: LedgerItem) -> bool:
     """False if something that `value` depends on is missing."""
     match value:
-        case Entry():
-            if value.parent and value.parent not in ledger.entries:
-                return False
-            ledger.add_entry(value)
-        case Round():
-            if value.turn not in ledger.entries:
-                return False
-            ledger.add_round(value)
-        case LedgerEvent():
-            if value.entry not in ledger.entries:
-                return False
-            ledger.add_event(value)
-        case Thread():
-            ledger.threads[value.id] = value
-        case QueuedMessage():
-            ledger.queue[value.id] = value
+        case Entry(parent=entry) | Round(turn=entry) | LedgerEvent(entry=entry):
+            pass
+        case _:
+            entry = ""
+    if entry and entry not in ledger.entries:
+        return False
+    ledger.add(value)
     return True
 
 

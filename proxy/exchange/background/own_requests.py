@@ -12,7 +12,7 @@ import msgspec
 from proxy.accounting import Accountant, HashedChain, PromptChain, Receipt, RequestOutcome
 from proxy.core.ledger import Usage
 from proxy.errors import StoreError
-from proxy.store import ConversationCache, Record, RequestRecord, Store
+from proxy.store import Body, ConversationCache, Record, RequestRecord, Store
 from proxy.telemetry import Metrics
 from proxy.upstream import Answer
 
@@ -93,20 +93,16 @@ class OwnRequests:
     def store_receipt(self, place: Place, receipt: Receipt, others: Sequence[Record] = ()) -> None:
         """In one write with `others`: of a conversation that was deleted meanwhile the store keeps nothing. What cannot
         be stored is logged."""
-        row = RequestRecord(
-            receipt.id,
-            receipt.conversation,
-            receipt.thread,
-            receipt.frame,
-            place.entry_id,
-            receipt.created,
-            receipt.status,
-            msgspec.json.encode(receipt),
-        )
         try:
-            self.store.write(place.tenant, (row, *others))
+            self.store.write(place.tenant, (request_record_of(receipt, place.entry_id), *others))
         except StoreError as error:
             log.warning("receipt not kept", extra={"request": receipt.id, "reason": error.code})
+
+
+def request_record_of(receipt: Receipt, entry: str, body: Body = ()) -> RequestRecord:
+    """`entry`: where the request stands in its conversation."""
+    place = (receipt.conversation, receipt.thread, receipt.frame, entry)
+    return RequestRecord(receipt.id, *place, receipt.created, receipt.status, msgspec.json.encode(receipt), body)
 
 
 async def read_bounded(got: Answer, most: int) -> bytes | None:

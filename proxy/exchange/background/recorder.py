@@ -50,12 +50,13 @@ from proxy.dialects import (
     without_secrets,
 )
 from proxy.errors import StoreError
+from proxy.exchange.background.own_requests import request_record_of
 from proxy.exchange.background.scheduler import DeferredTasks
 from proxy.exchange.background.stored_plans import store_plan
 from proxy.exchange.thread.placement import Placement
 from proxy.exchange.thread.session_headers import client_name
 from proxy.exchange.thread.working_folder import working_folder
-from proxy.store import Body, RequestRecord, SentRecord, Store, UsageRecord
+from proxy.store import Body, SentRecord, Store, UsageRecord
 from proxy.telemetry import MAX_FIELD_CHARS, EventBus, LogFields, Metrics, log_field, truncate_field
 from proxy.upstream import RawHeaders, Route
 
@@ -394,17 +395,8 @@ class RequestRecordBuilder(msgspec.Struct):
         if placement is None or receipt is None:
             return
         fields = placement.request.fields
-        row = RequestRecord(
-            receipt.id,
-            receipt.conversation,
-            receipt.thread,
-            receipt.frame,
-            placement.entry_id,
-            receipt.created,
-            receipt.status,
-            msgspec.json.encode(receipt),
-            without_secrets(body_to_store(placement, self.recorder.dialect.client_body(placement.request)), fields),
-        )
+        body = without_secrets(body_to_store(placement, self.recorder.dialect.client_body(placement.request)), fields)
+        row = request_record_of(receipt, placement.entry_id, body)
         sent = (msgspec.structs.replace(sent, body=without_secrets(sent.body, fields)) for sent in self.sent_bodies)
         untold = sum(self.unreported_outputs.values())
         used = (usage_record_of(receipt, untold),) if self.recorder.counts_usage else ()
