@@ -356,7 +356,6 @@ class RequestHandler:
             entry_id=at.entry_id,
             dialect=self.services.dialect,
             upstream=self.route.upstream,
-            method=client_request.method,
             path=client_request.path,
             query=client_request.query,
             headers=client_request.headers,

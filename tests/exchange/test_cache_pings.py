@@ -96,7 +96,6 @@ class Bench:
             "entry_id": "e1",
             "dialect": OPENAI_CHAT,
             "upstream": self.routes.upstreams["default"],
-            "method": "POST",
             "path": "/v1/chat/completions",
             "query": b"",
             "headers": [(b"content-type", b"application/json")],

@@ -69,7 +69,6 @@ class SentRequest(msgspec.Struct, frozen=True, kw_only=True):
     entry_id: str
     dialect: Dialect
     upstream: Upstream
-    method: str
     path: str
     query: bytes
     headers: RawHeaders
@@ -241,7 +240,7 @@ class CacheKeepAlive:
         ping.may_have_been_read = True
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                got = await request.upstream.send(request.method, request.path, request.query, headers, body)
+                got = await request.upstream.send("POST", request.path, request.query, headers, body)
                 ping.status = got.status
                 note_rest(request.upstream, got, self.own_requests.now())
                 async with aclosing(got):
