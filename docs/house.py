@@ -420,13 +420,13 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 
 LIMITS = {
-    "lines of the engine": 64_069,
-    "modules of the engine": 323,
+    "lines of the engine": 63_969,
+    "modules of the engine": 324,
     "lines beside it": 34_953,
     "modules beside it": 230,
     "functions, p50 of lines": 7,
     "functions, p90 of lines": 18,
-    "pairs of records with six or more common fields": 21,
+    "pairs of records with six or more common fields": 20,
     "names in docstrings that do not exist": 0,
     "imports under a needless other name": 0,
     "docstrings of nothing": 0,
