@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 
 from proxy.auth.budgets import UsageLimits
 from proxy.auth.tenancy import Headers
+from proxy.core.word_lists import read_table
 from proxy.dialects import raw_json
 from proxy.errors import ModelNotAllowed, NotCounted, ProxyError
 
@@ -52,31 +53,8 @@ OTHER_MODEL_MEMBERS = frozenset(
     {"models", "route", "fallbacks", "fallback", "fallback_models", "engine", "extra_body", "plugins", "deployment"}
 )
 """By these a gateway takes another model than the one that `model` names."""
-KNOWN_MEMBERS = frozenset(
-    {
-        # all
-        "model", "messages", "tools", "tool_choice", "stream", "stream_options", "temperature", "top_p", "top_k",
-        "metadata", "user", "stop", "n", "seed", "service_tier", "parallel_tool_calls", "max_tokens", "reasoning",
-        # chat completions and completions
-        "max_completion_tokens", "response_format", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs",
-        "top_logprobs", "store", "modalities", "audio", "prediction", "reasoning_effort", "verbosity",
-        "web_search_options", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "functions",
-        "function_call", "prompt", "suffix", "echo", "best_of", "min_p", "top_a", "repetition_penalty", "provider",
-        "transforms", "usage", "include_reasoning", "enable_thinking", "thinking_budget", "chat_template_kwargs",
-        "guided_json", "guided_regex", "guided_choice", "grammar", "cache_prompt", "think", "options",
-        "keep_alive", "format", "session_id",
-        # messages
-        "system", "stop_sequences", "thinking", "container", "context_management", "mcp_servers", "output_config",
-        "output_format", "cache_control", "speed", "inference_geo", "betas", "anthropic_version", "anthropic_beta",
-        # responses
-        "input", "instructions", "previous_response_id", "conversation", "include", "text", "truncation",
-        "max_output_tokens", "max_tool_calls", "background", "client_metadata",
-        # embeddings
-        "encoding_format", "dimensions", "input_type", "task",
-        # conversations
-        "items",
-    }
-)  # fmt: skip
+_MEMBERS_BY_API = read_table(__package__, "known_members.toml", dict[str, str])
+KNOWN_MEMBERS = frozenset(" ".join(_MEMBERS_BY_API.values()).split())
 """Members whose meaning is known: none of them names a model, but what `tools` and `prompt` hold. Others pass if their
 value is a number or a truth value."""
 TEXT_MEMBERS = frozenset(

@@ -4,55 +4,36 @@ read what to do, instead of the 404 of a provider that does not know the path ei
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+import msgspec
+
+from proxy.core.word_lists import read_table, with_parts
 from proxy.errors import NotFound
 
 
-@dataclass(frozen=True, slots=True)
-class OtherApi:
-    """`hosts` are the domains at which the provider itself speaks it."""
+class OtherApi(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`path` is a regular expression, `hosts` are the domains at which the provider itself speaks it."""
 
     name: str
-    path: re.Pattern[str]
+    path: str
     hosts: tuple[str, ...]
     advice: str
 
 
-_VERBS = (
-    "generateContent|streamGenerateContent|countTokens|embedContent|batchEmbedContents|generateAnswer|predict"
-    "|predictLongRunning|rawPredict|streamRawPredict|serverStreamingPredict|computeTokens|batchGenerateContent"
-)
-_OTHER_APIS = (
-    OtherApi(
-        "Vertex AI",
-        re.compile(rf"/projects/[^/]+/locations/|/publishers/[^/]+/models/[^/]+:(?:{_VERBS})$"),
-        ("googleapis.com",),
-        "For Claude Code, unset CLAUDE_CODE_USE_VERTEX and set ANTHROPIC_BASE_URL.",
-    ),
-    OtherApi(
-        "Gemini",
-        re.compile(rf":(?:{_VERBS})$|^/v1(?:beta|alpha)\d*/(?:models|tunedModels|cachedContents|interactions)(?:/|$)"),
-        ("googleapis.com",),
-        "Choose a provider of the kind OpenAI-compatible in the client.",
-    ),
-    OtherApi(
-        "Bedrock",
-        re.compile(
-            r"/model/.+/(?:invoke|invoke-with-response-stream|invoke-with-bidirectional-stream|converse"
-            r"|converse-stream|count-tokens)$|^/foundation-models(?:/|$)"
-        ),
-        ("amazonaws.com", "amazonaws.com.cn"),
-        "For Claude Code, unset CLAUDE_CODE_USE_BEDROCK and set ANTHROPIC_BASE_URL.",
-    ),
-)
+class _OtherApis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    apis: tuple[OtherApi, ...]
+    parts: dict[str, str]
+
+
+_TABLE = read_table(__package__, "other_apis.toml", _OtherApis)
+_OTHER_APIS = tuple((re.compile(with_parts(api.path, _TABLE.parts)), api) for api in _TABLE.apis)
 
 
 def other_api_of(path: str) -> OtherApi | None:
     """The API that a path (decoded) belongs to, if it is one of those that the proxy does not speak."""
     path = path.rstrip("/")
-    return next((api for api in _OTHER_APIS if api.path.search(path)), None)
+    return next((api for pattern, api in _OTHER_APIS if pattern.search(path)), None)
 
 
 def refuse_other_api(api: OtherApi, upstream_url: str, host: str) -> None:
