@@ -53,13 +53,13 @@ def test_savings_prints_its_block() -> None:
 def test_replay_prints_the_figures_over_the_recordings() -> None:
     shown = printed("replay", str(SHARED / "trajectories"))
 
-    money = re.search(
-        r"Money: \$([\d.]+) with the proxy, \$([\d.]+) untouched: .*? less \$([\d.]+) to read again", shown
-    )
+    money = re.search(r"Money: \$([\d.]+) with us, \$([\d.]+) without us: .*? less \$([\d.]+) to read again", shown)
     assert money
     ours, untouched, again = map(float, money.groups())
-    bill = f"**The cost was {ours / untouched:.0%} of the untouched run, {(ours + again) / untouched:.0%} with".replace(
-        "%", " %"
+    bill = (
+        f"**The cost was {ours / untouched:.0%} of the cost without us, {(ours + again) / untouched:.0%} with".replace(
+            "%", " %"
+        )
     )
     assert bill in README
     names = re.search(r"used ([\d,]+) that stood .*? ([\d.]+ %) stood in what was sent, ([\d.]+ %) behind a ref", shown)

@@ -64,7 +64,8 @@ def checkpoints_text(rows: Sequence[CheckpointRow]) -> Iterator[str]:
 
 def branches_text(rows: Sequence[BranchRow]) -> Iterator[str]:
     """One line for each, the main one first."""
-    cells = [(row["name"], row["checkpoint"] or "", _standing(row)) for row in rows]
+    standing = ["next" if row["wanted"] else "current" if row["current"] else "" for row in rows]
+    cells = [(row["name"], row["checkpoint"] or "", how) for row, how in zip(rows, standing, strict=True)]
     yield from align_columns([("branch", "begins at", ""), *cells])
 
 
@@ -72,10 +73,6 @@ def branch_messages_text(rows: Sequence[BranchMessage]) -> Iterator[str]:
     """One line for each, with the number by which it is copied."""
     cells = [(str(row["number"]), row["role"], cut_at_word(row["text"], MAX_MESSAGE_LENGTH)) for row in rows]
     yield from align_columns([("number", "role", "text"), *cells], right=(0,), cuts=True)
-
-
-def _standing(row: BranchRow) -> str:
-    return "next" if row["wanted"] else "current" if row["current"] else ""
 
 
 # ------------------------------------------------------------------------------------------------------------- changes

@@ -420,9 +420,9 @@ async def _load_explanation(config: Config, reference: str) -> ExplanationView:
 def explanation_text(view: ExplanationView) -> Iterator[str]:
     """A table of ancestors and a table of siblings, each with its score and the parts of it."""
     how = (
-        "which was not told; as it would be now"
+        "which the model has not read yet; as it would be now"
         if view["at"] is None
-        else f"as it was told at {local_time(view['at'])}"
+        else f"as the model read it at {local_time(view['at'])}"
     )
     yield f"The block of {view['frame']} ({one_line(view['title'])}), {how}"
     yield ""

@@ -56,7 +56,7 @@ COMMANDS = {
     "explain": Command("Why each frame stands in the block of the active one, or does not.", "inspect explain"),
     "log": Command("Everything a frame did, also what is no longer sent.", "log fx4k2 --raw"),
     "search": Command("Finished frames with certain words, in all conversations.", "search login token"),
-    "report": Command("Tokens and money: with the proxy and without.", "report --by request --conversation 4c2300"),
+    "report": Command("Tokens and money: with us and without us.", "report --by request --conversation 4c2300"),
     "regrets": Command("What had to be read again because it had left, by tool and rule.", "inspect regrets"),
     "tariffs": Command("Prices, windows and traits: the row each model gets.", "inspect tariffs gpt-5.4"),
     "diff": Command("A client's request against what was sent for it.", "diff r49a6f2d"),

@@ -33,7 +33,7 @@ _UNSAFE = re.compile(
 _LINE_START = re.compile(r"[\s│├└─]*")
 """The indentation of a line, or the branches of a tree in front of it."""
 _BRANCHES_BELOW = str.maketrans("├└─", "│  ")
-_GAP_AND_WORD = re.compile(r"(\s*)(\S+)")
+_GAP_AND_WORD = re.compile(r"(\s*)((?:put away|brought back|coming back|\S)+)")
 _GAP_AND_GROUP = re.compile(r"(\s*)(\S+(?:\s\S+)*)")
 COLUMN_GAP = "  "
 MIN_FLEXIBLE_WIDTH = 16

@@ -62,7 +62,7 @@ MAX_ROWS_SHOWN = 12
 """Frames and missed names printed for each recording; --json has more."""
 _MONEY_HEADINGS = (
     ("", 0), ("requests", 6), ("tokens in", 2), ("sent", 1), ("own", 5), ("peak in", 4), ("peak sent", 3),
-    ("cost $", 0), ("untouched $", 0), ("saved $", 0), ("ratio", 0),
+    ("with us $", 0), ("without us $", 0), ("saved $", 0), ("ratio", 0),
 )  # fmt: skip
 _CONTEXT_HEADINGS = (
     ("", 0), ("wakes", 5), ("folds", 0), ("trims", 4), ("pops", 3), ("frames left", 2), ("tokens left", 1),
@@ -156,20 +156,20 @@ def _money_sentence(row: ReceiptTotals) -> str:
     saved = row.saved_after
     share = f" ({100 * abs(saved) / row.cost_untouched:.1f} %)" if row.cost_untouched else ""
     word = "saved" if saved >= 0 else "lost"
-    both = f"${row.cost:.4f} with the proxy, ${row.cost_untouched:.4f} untouched"
+    both = f"${row.cost:.4f} with us, ${row.cost_untouched:.4f} without us"
     return f"Money: {both}: {word} ${abs(saved):.4f}{share}{_reads_text(row)}."
 
 
 def _reads_text(row: ReceiptTotals) -> str:
     if not row.caused:
         return ""
-    return f", less ${row.cost_caused:.4f} to read again, before {row.caused:,.0f} edits, text that had left"
+    return f", less ${row.cost_caused:.4f} to read again, before {row.caused:,.0f} edits, text that had been put away"
 
 
 def _marker_sentences(done: Sequence[ReplayResult]) -> Iterator[str]:
     costs = sum_marker_costs(done)
     if costs is not None:
-        both = f"${costs.cost:.4f} with the proxy, ${costs.cost_untouched:.4f} untouched"
+        both = f"${costs.cost:.4f} with us, ${costs.cost_untouched:.4f} without us"
         share = f" (ratio {costs.cost / costs.cost_untouched:.2f})" if costs.cost_untouched else ""
         yield f"Cache markers: where only those in the requests count, messages cost {both}{share}."
 

@@ -91,7 +91,7 @@ def report(
     as_json: AsJson = False,
     as_csv: AsCsv = False,
 ) -> None:
-    """Tokens and money: what clients sent, what went upstream, what was saved."""
+    """Tokens and money: what the agents sent, what was sent for it, what was saved."""
     if as_json and as_csv:
         raise typer.BadParameter("--json and --csv: choose one")
     named = [name for name, is_chosen in (("today", today), ("week", week), ("month", month)) if is_chosen]
@@ -193,7 +193,7 @@ async def _print_report(config: Config, chosen: _Chosen) -> None:
         print_line()
         print_line(totals_line(added.total), "cyan")
         if money:
-            print_line(format_statement(added.total, fixed=chosen.fixed))
+            print_line(format_statement(added.total, fixed=chosen.fixed, width=output_width()))
     if read.unsettled:
         print_line(f"{pluralize(read.unsettled, 'request')} without a receipt: still being answered, or cut off")
     if read.capped:

@@ -281,9 +281,8 @@ def usage(
         for line in align_columns([heading, *cells], right=(2, 3, 4, 5, 6)):
             print_line(line)
     else:
-        print_line(
-            "Nothing was used yet. Usage is counted by key or user, so not with tenancy single; see callstack report."
-        )
+        why = " Without client keys (tenancy single), see `callstack report`." if settings.tenancy == "single" else ""
+        print_line(f"No use by a client key or a user was counted yet.{why}")
 
 
 USAGE_COLUMNS = ("period", "tenant", "name", "requests", "tokens", "cost", "cost_untouched", "saved", "saved_percent")

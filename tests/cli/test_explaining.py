@@ -15,7 +15,7 @@ def test_scores_stand_in_columns_with_what_became_of_each(own_stock: Stocked) ->
 
     assert shown.code == 0
     lines = shown.out.splitlines()
-    assert "(Billing tests), which was not told; as it would be now" in lines[0]
+    assert "(Billing tests), which the model has not read yet; as it would be now" in lines[0]
     above = next(line.split() for line in lines if line.startswith(own_stock.older.root))
     assert above[-2:] == ["stands:", "parent"]
     assert "1000" in above

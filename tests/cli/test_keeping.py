@@ -219,7 +219,7 @@ def test_usage_is_told_as_a_table_as_csv_and_as_json(own_stock: Stocked) -> None
     comma = own_stock.shell.on_data("key", "usage", "--by", "day", "--since", "2024-10-05", "--csv").out.splitlines()
     plain = json.loads(own_stock.shell.on_data("key", "usage", "--json").out)
 
-    assert nothing.startswith("Nothing was used yet.")
+    assert nothing.startswith("No use by a client key or a user was counted yet.")
     assert [line.split() for line in table] == [
         ["month", "who", "requests", "tokens", "cost", "saved"],
         ["2024-10", "anna", "2", "1,500", "$1.25", "$1.25", "50", "%"],

@@ -29,6 +29,11 @@ def test_words_between_gaps_stay_together() -> None:
     assert lines("✓ completed  → in progress  ○ planned", 30) == ["✓ completed  → in progress", "  ○ planned"]
 
 
+def test_the_words_of_a_mark_stay_together() -> None:
+    assert lines("├─ ✓ A task [f1] request, put away", 31) == ["├─ ✓ A task [f1] request,", "│    put away"]
+    assert lines("one two three brought back", 20) == ["one two three", "  brought back"]
+
+
 def test_a_word_longer_than_the_line_stays_whole_to_be_copied() -> None:
     assert lines("see http://127.0.0.1:8787/v1 there", 12) == ["see", "  http://127.0.0.1:8787/v1", "  there"]
 

@@ -47,7 +47,7 @@ def test_a_recording_is_told_in_tables_and_sentences(shell: Shell) -> None:
     assert done.code == 0
     assert done.errors == ""
     assert "Money: $" in done.out
-    assert "with the proxy" in done.out
+    assert "with us" in done.out
     assert "Dearer with us: none." in done.out
     assert "The recorded next step is fixed" in done.out
 

@@ -300,12 +300,8 @@ class TerminalLogFormatter(TextLogFormatter):
         meanings = {status: STATUS_MEANINGS.get(status, ""), reason: reason and reason_meaning(reason)}
         new = {word: words for word, words in meanings.items() if words and word not in self._explained}
         self._explained.update(new)
-        return escape_unsafe("".join(f"\n{_indented(f'{word}: {words}')}" for word, words in new.items()))
-
-
-def _indented(text: str) -> str:
-    """Below the clock of a line, as wide as the smallest terminal."""
-    return textwrap.fill(text, MIN_TERMINAL_WIDTH, initial_indent=" " * 10, subsequent_indent=" " * 12)
+        wrapper = textwrap.TextWrapper(MIN_TERMINAL_WIDTH, " " * 10, " " * 12)  # below the clock of a line
+        return escape_unsafe("".join(f"\n{wrapper.fill(f'{word}: {words}')}" for word, words in new.items()))
 
 
 class JsonLogFormatter(logging.Formatter):

@@ -307,6 +307,8 @@ def _print_outcome(running: SharedProxy, began_ms: int) -> None:
     forecast = _forecast(running.settings, receipts) if running.settings.mode == "shadow" else None
     text = escape_unsafe(outcome_text(receipts, flag, forecast))
     typer.secho(f"{_line_begin()}{text}", fg="red" if is_failure(receipts) else "cyan", err=True)
+    if is_failure(receipts) and (asked := running.settings.upstreams.get(receipts[-1].get("upstream", ""))):
+        print_note(f"the provider was asked at {asked.url}")
     if begins := _help_begins(receipts, running.settings.wake_at_tokens):
         print_note(f"too short to help yet: {begins}")
 

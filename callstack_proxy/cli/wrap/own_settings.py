@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -304,12 +304,9 @@ def entries_of(value: object) -> list[dict[str, Any]]:
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Two settings as one; `above` wins, mapping by mapping."""
-    both = {key: merged(below[key], above[key]) for key in _shared_mappings(below, above)}
+    shared = [key for key in above if isinstance(above[key], dict) and isinstance(below.get(key), dict)]
+    both = {key: merged(below[key], above[key]) for key in shared}
     return {**below, **above, **both}
-
-
-def _shared_mappings(below: Mapping[str, Any], above: Mapping[str, Any]) -> Iterator[str]:
-    return (key for key in above if isinstance(above[key], dict) and isinstance(below.get(key), dict))
 
 
 def has_version(url: str) -> bool:

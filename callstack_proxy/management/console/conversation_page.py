@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from callstack_proxy.management.console.parts.balance import money_causes, token_balance
@@ -40,7 +40,7 @@ MAX_REQUESTS = 3_000
 MAX_TIMELINE_COLUMNS = 240
 MAX_COLUMN_WIDTH = 50
 """Of the 1000 that the timeline is wide."""
-ROWS_IN_TABLE = 30
+ROWS_IN_TABLE, ROWS_OF_OLDER = 30, 100
 FATE_WORDS = {
     "sent": "in context",
     "folded": "put away: can be recalled",
@@ -89,21 +89,27 @@ async def show(request: Request) -> Response:
     context = visitor.context
     ledger = await visitor.memory.ledger_of(context, visitor.scope, request.path_params["conversation"])
     tenant, conversation = ledger.conversation.tenant, ledger.conversation.id
-    records = await context.store.requests(tenant, conversation, MAX_REQUESTS)
+    records = await visitor.memory.requests_of(context.store, visitor.scope, conversation, MAX_REQUESTS)
     path_state = await run_in_threadpool(newest_path_state, ledger)
     wanted = request.query_params.get("at", "")
     only_sent = request.query_params.get("view", "was") == "sent"
     picture = await run_in_threadpool(_picture, ledger, path_state, records, wanted, only_sent=only_sent)
+    if asked := request.query_params.get("request"):
+        steps = picture["steps"]
+        chosen = f"requests/{steps[_chosen_step(asked, len(steps)) - 1].receipt.id}" if steps else "conversations"
+        return RedirectResponse(f"/console/{chosen}", 303)
     if request.headers.get("hx-target") == CONTEXT_ELEMENT:  # a step of the slider
         return render(request, "_context.html", **picture)
     stored = records if len(records) < MAX_REQUESTS else None
     row = await conversations.conversation_row(context.store, ledger, path_state=path_state, stored=stored)
     messages = message_rows(await context.inbox.list_messages(tenant, conversation), context.inbox.now())
     told = newest_telling(step.receipt for step in reversed(picture["steps"]))
-    steps, shows_all = picture["steps"], request.query_params.get("rows", "") == "all"
+    steps, before = picture["steps"], request.query_params.get("before", "")
+    last = _chosen_step(before, len(picture["steps"]))
 
     def build() -> dict[str, Any]:
-        newest = list(reversed(steps if shows_all else steps[-ROWS_IN_TABLE:]))
+        rows = steps[max(0, last - (ROWS_OF_OLDER if before else ROWS_IN_TABLE)) : last]
+        newest = list(reversed(rows))
         price = input_price(context.config, newest[0].receipt) if newest else 0.0
         facts = sentence_facts(ledger, path_state.tree, price)
         about = {step.number: about_request(ledger, step.entry) for step in newest}

@@ -106,7 +106,8 @@ async def find_answers(visitor: Visitor, loaded: LoadedReceipts | None) -> Answe
     """`loaded`: the receipts of the visitor from all time, if they are at hand."""
     context, scope, week = visitor.context, visitor.scope, read_period("week")
     receipts = only_dollars_paid(loaded or await visitor.memory.load_receipts(context.store, scope, week)).receipts
-    of_week = [each for each in receipts if each.created >= week.starts_ms]
+    since = week.starts_ms
+    of_week = [each for each in receipts if each.created >= since]
     dearer = await run_in_threadpool(dearer_conversations, of_week)
     running = running_now(context, scope)
     return Answers(

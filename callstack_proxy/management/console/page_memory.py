@@ -29,11 +29,13 @@ from proxy.store import RequestRecord, Store, TenantScope
 
 MAX_LEDGER_BYTES = 32 << 20
 """Of all ledgers that are remembered; the one that was read last is."""
-MAX_RECEIPTS = 10_000
-"""Of a scope that has more, none are remembered; so many take about 15 MB."""
-MAX_SCOPES = 4
+MAX_RECEIPTS = 40_000
+"""Of all scopes together, those asked for last; of a scope with more, none are remembered. They take about 60 MB."""
+MAX_LONG_CONVERSATIONS = 2
+"""Of which the requests are remembered: 2,000 of them take about 6 MB."""
 NEW_REQUESTS = 200
 """Newest requests, among which those are looked for that are not remembered."""
+NO_RECEIPT = b"{}"
 GIVEN_UP_MS = 60 * 60_000
 """A request that has no receipt after so long gets none."""
 
@@ -72,6 +74,8 @@ class PageMemory:
     ledgers: OrderedDict[tuple[str, str], tuple[NewestRequests, Ledger]] = field(default_factory=OrderedDict)
     """By tenant and id, with what the newest requests were; the one used last is the last."""
     receipts: dict[TenantScope, KnownReceipts] = field(default_factory=dict)
+    requests: OrderedDict[tuple[TenantScope, str], tuple[RequestRecord, ...]] = field(default_factory=OrderedDict)
+    """Of long conversations, by scope and id, newest first; the one used last is the last."""
     changes: int = 0
     """How often a person changed a conversation in this process."""
 
@@ -85,6 +89,7 @@ class PageMemory:
         self.changes += 1
         self.ledgers.clear()
         self.receipts.clear()
+        self.requests.clear()
         self.summaries = ConversationSummaries()
 
     async def ledger_of(self, context: ApiContext, scope: TenantScope, conversation: str) -> Ledger:
@@ -119,6 +124,26 @@ class PageMemory:
                     return ledger, found
         return await find_by_id.ledger_with_frame(context.store, scope, frame)
 
+    async def requests_of(
+        self, store: Store, scope: TenantScope, conversation: str, limit: int
+    ) -> tuple[RequestRecord, ...]:
+        """As `store.requests`. Of a long conversation only the newest are read again: older ones change no more."""
+        newest = await store.requests(scope, conversation, limit if store.is_shared else NEW_REQUESTS)
+        if store.is_shared or len(newest) < NEW_REQUESTS:
+            return newest
+        known = self.requests.pop((scope, conversation), ())
+        at = next((at for at, record in enumerate(known) if record.id == newest[-1].id), None)
+        if at is None:
+            found = await store.requests(scope, conversation, limit)
+        else:
+            found = (*newest, *known[at + 1 :])[:limit]
+        given_up_before = now_ms() - GIVEN_UP_MS
+        if all(each.receipt != NO_RECEIPT or each.created < given_up_before for each in found[NEW_REQUESTS:]):
+            self.requests[scope, conversation] = found
+        while len(self.requests) > MAX_LONG_CONVERSATIONS:
+            self.requests.popitem(last=False)
+        return found
+
     async def load_receipts(self, store: Store, scope: TenantScope, period: Period = ALL_TIME) -> LoadedReceipts:
         """As `views.load_receipts`, of all conversations."""
         if store.is_shared:
@@ -133,7 +158,7 @@ class PageMemory:
         self.receipts.pop(scope, None)
         if len(known.requests) <= MAX_RECEIPTS:
             self.receipts[scope] = known
-        while len(self.receipts) > MAX_SCOPES:
+        while sum(len(each.requests) for each in self.receipts.values()) > MAX_RECEIPTS:
             del self.receipts[next(iter(self.receipts))]
         is_capped = len(newest) == totals.MAX_RECEIPTS
         return await asyncio.to_thread(_loaded, (*known.requests, *under_way), period, is_capped=is_capped)
@@ -154,10 +179,11 @@ async def _count_new(
 
 
 def _loaded(requests: Sequence[KnownRequest], period: Period, *, is_capped: bool) -> LoadedReceipts:
-    chosen = [each for each in requests if period.starts_ms <= each.created < period.ends_ms]
+    since, until = period.starts_ms, period.ends_ms
+    chosen = [each for each in requests if since <= each.created < until]
     receipts = [each.receipt for each in chosen if each.receipt is not None]
     entries = {each.id: each.entry for each in chosen if each.receipt is not None}
-    are_older_left_out = is_capped and bool(requests) and requests[0].created >= period.starts_ms
+    are_older_left_out = is_capped and bool(requests) and requests[0].created >= since
     return LoadedReceipts(receipts, len(chosen) - len(receipts), are_older_left_out, entries)
 
 

@@ -235,7 +235,8 @@ async def _place(visitor: Visitor, stored: StoredRequest) -> RequestPlace:
     record = stored.record
     if not record.conversation:
         return RequestPlace()
-    known = await visitor.context.store.requests(visitor.scope, record.conversation, MAX_REQUESTS)
+    store = visitor.context.store
+    known = await visitor.memory.requests_of(store, visitor.scope, record.conversation, MAX_REQUESTS)
     steps = await run_in_threadpool(steps_of, known)
     number = next((step.number for step in steps if step.receipt.id == record.id), 0)
     events = ((step.number, event.partition(" ")) for step in steps[:number] for event in step.receipt.events)

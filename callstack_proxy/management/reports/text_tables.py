@@ -149,7 +149,7 @@ def format_table(
     return "\n".join(format_columns(columns, width))
 
 
-def format_statement(row: ReceiptTotals, *, fixed: bool = True) -> str:
+def format_statement(row: ReceiptTotals, *, fixed: bool = True, width: int | None = None) -> str:
     """All of it: what came, what was sent, what of that is ours, what the provider says, what was saved."""
     cost, untouched, saved, caused = format_amounts([row.cost, row.cost_untouched, row.saved_after, row.cost_caused])
     first_heading = "from the agents" if fixed else "from the agents, less the fixed part"
@@ -167,12 +167,12 @@ def format_statement(row: ReceiptTotals, *, fixed: bool = True) -> str:
     if row.cost_caused:
         cells.append(("read again", "", "", "", "", caused))
     cells.append(("saved", f"{row.tokens_saved:,}", "", "", "", saved))
-    headings = ("", "tokens", "cached", "written", "uncached", "USD")
+    headings = (("", 0), ("tokens", 0), ("cached", 1), ("written", 3), ("uncached", 2), ("USD", 0))
     columns = [
-        TableColumn(name, tuple(cell), is_number=name != "")
-        for name, cell in zip(headings, zip(*cells, strict=True), strict=True)
+        TableColumn(name, tuple(cell), rank, is_number=name != "")
+        for (name, rank), cell in zip(headings, zip(*cells, strict=True), strict=True)
     ]
-    return "\n".join([*format_columns(columns), *_explanations(row)])
+    return "\n".join([*format_columns(columns, width), *_explanations(row)])
 
 
 def _explanations(row: ReceiptTotals) -> list[str]:

@@ -152,10 +152,11 @@ def _next_step(path_state: PathState) -> NextStep:
         return {"frame": None, "title": None, "action": "Nothing was begun yet."}
     current, title = tree.active_frame, cut_at_word(tree.active_frame.title, MAX_LINE_LENGTH)
     if current.status in FINAL_STATUSES | RETURN_STATUSES:
+        after = "" if current.parent else f" The user's next message {next_message_effect(current)}."
         return {
             "frame": None,
             "title": None,
-            "action": f"Nothing: {title} is {current.status}.{_after_next_message(current)}",
+            "action": f"Nothing: {title} is {current.status}.{after}",
         }
     if pending := list(_pending_client_calls(path_state)):
         return {"frame": None, "title": None, "action": f"The client's result of {', '.join(pending)}."}
@@ -166,10 +167,6 @@ def _next_step(path_state: PathState) -> NextStep:
     if following is not None:
         return _begin(following, f"Finish {title}, then begin {cut_at_word(following.title, MAX_LINE_LENGTH)}.")
     return {"frame": None, "title": None, "action": f"Go on with {title}.".replace("….", "…")}
-
-
-def _after_next_message(current: Frame) -> str:
-    return "" if current.parent else f" The user's next message {next_message_effect(current)}."
 
 
 def _begin(frame: Frame, action: str) -> NextStep:

@@ -94,7 +94,10 @@ def _with_marker(wires: Sequence[bytes]) -> tuple[bytes, ...]:
 def _other_members(head: Sequence[Json], tools: Sequence[Json]) -> Json:
     """The members beside the messages, with a cache marker on the last part that never changes."""
     system: list[Block] = [{"type": TEXT, "text": text_of(message.get("content"))} for message in head]
-    offered = [_tool(tool_definition(tool)) for tool in tools]
+    offered: list[Block] = [
+        {("input_schema" if name == "parameters" else name): value for name, value in tool_definition(tool).items()}
+        for tool in tools
+    ]
     for last in (system or offered)[-1:]:
         last["cache_control"] = CACHE_MARKER
     members: dict[str, Any] = {"max_tokens": MAX_OUTPUT_TOKENS, "system": system, "tools": offered}
@@ -109,10 +112,6 @@ def _thinking(recorded: RecordedConversation) -> Json:
     return {
         "thinking": {"type": "enabled", "budget_tokens": MAX_OUTPUT_TOKENS // 2} if budget else {"type": "adaptive"}
     }
-
-
-def _tool(function: Json) -> Block:
-    return {("input_schema" if name == "parameters" else name): value for name, value in function.items()}
 
 
 def _message_groups(messages: Sequence[Json], head: int, beginnings: Collection[int]) -> Iterator[tuple[int, int]]:

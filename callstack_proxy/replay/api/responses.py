@@ -6,7 +6,7 @@ items for its reasoning, its text and its calls. Items have the same bytes and t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from callstack_proxy.replay.api.base import (
@@ -174,15 +174,11 @@ def _resolve_reference(item: Item, left: list[Item]) -> Item | None:
     if item.get("type") != ITEM_REFERENCE:
         return item
     kind = TYPE_BY_ID_PREFIX.get(str(item.get("id")).partition("_")[0])
-    meant = next(_of_kind(left, kind), None)
+    meant = next((each for each in left if each.get("type") == kind), None)
     if meant is None:
         return None
     left.remove(meant)
     return {**meant, "id": item["id"]}
-
-
-def _of_kind(items: Sequence[Item], kind: str | None) -> Iterator[Item]:
-    return (item for item in items if item.get("type") == kind)
 
 
 RESPONSES = ReplayApi(

@@ -55,6 +55,15 @@ def test_an_agent_that_asks_nothing_is_told_apart(wrapping: Wrapping) -> None:
     assert done.errors == "callstack: no request of the agent came through the proxy\n"
 
 
+def test_where_no_provider_answers_the_address_is_told(wrapping: Wrapping) -> None:
+    nobody = "http://127.0.0.1:9/v1"
+    done = wrapping.run_wrap("--data", str(wrapping.data), "--upstream", nobody, "agent", "--", "ask", "ask")
+
+    failed, address = done.errors.splitlines()[-2:]
+    assert failed == "2 requests, all failed: no connection to the provider was made"
+    assert address == f"note: the provider was asked at {nobody}"
+
+
 @pytest.mark.long
 def test_two_agents_share_a_proxy_and_the_last_one_ends_it(wrapping: Wrapping) -> None:
     first, second = (wrapping.start(f"wait={wrapping.folder / name}", "ask") for name in "ab")

@@ -58,3 +58,10 @@ def test_the_untouched_bill_stays_and_saved_is_after_what_was_caused() -> None:
         f", after ${caused:.4f} for reading again what was put away"
     )
     assert "caused" not in format_statement(sum_receipts(told[:1]))
+
+
+def test_on_a_narrow_terminal_the_sums_leave_columns_out() -> None:
+    [heading, *rows] = format_statement(sum_receipts([]), width=44).splitlines()
+
+    assert heading.split() == ["tokens", "cached", "USD"]
+    assert all(len(each) <= 44 for each in rows[:3])

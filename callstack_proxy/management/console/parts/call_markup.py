@@ -30,19 +30,13 @@ def shown_call(name: str, arguments: str) -> Markup:
 def _blocks(name: str, values: Mapping[str, object]) -> Sequence[Markup]:
     pair = next((pair for pair in EDITED if all(isinstance(values.get(each), str) for each in pair)), ())
     rest = {key: value for key, value in values.items() if key not in pair}
-    blocks = [_block("\n".join([name, *map(_short_line, _short(rest).items())]))]
-    blocks += [_block(value[:MAX_TEXT], key) for key, value in _long(rest).items()]
+    long = {key: value for key, value in rest.items() if isinstance(value, str) and "\n" in value}
+    short = [(key, value) for key, value in rest.items() if key not in long]
+    blocks = [_block("\n".join([name, *map(_short_line, short)]))]
+    blocks += [_block(value[:MAX_TEXT], key) for key, value in long.items()]
     if pair:
         blocks.append(_diff(str(values[pair[0]]), str(values[pair[1]])))
     return blocks
-
-
-def _long(values: Mapping[str, object]) -> Mapping[str, str]:
-    return {key: value for key, value in values.items() if isinstance(value, str) and "\n" in value}
-
-
-def _short(values: Mapping[str, object]) -> Mapping[str, object]:
-    return {key: value for key, value in values.items() if not (isinstance(value, str) and "\n" in value)}
 
 
 def _short_line(item: tuple[str, object]) -> str:
