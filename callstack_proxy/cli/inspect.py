@@ -151,6 +151,7 @@ async def _print_conversations(store: Store) -> None:
     if len(rows) < 2:
         return
     saved = [_saved(row) for row in rows]
+    titles = [find_by_id.UNREADABLE_TITLE if "unreadable" in row else one_line(row["title"]) for row in rows]
     columns = (
         _text_column("conversation", (row["id"][:SHORT_ID] for row in rows)),
         _text_column("last active", (local_time(row["last_active"]) for row in rows)),
@@ -158,7 +159,7 @@ async def _print_conversations(store: Store) -> None:
         TableColumn("frames", tuple(str(row["frames"]) for row in rows), rank=3),
         TableColumn("saved $", tuple(amount for amount, _ in saved)),
         TableColumn("%", tuple(percent for _, percent in saved), rank=2),
-        _text_column("title", (one_line(_title(row)) for row in rows), MIN_LISTED_TITLE),
+        _text_column("title", titles, MIN_LISTED_TITLE),
     )
     for line in format_columns(columns, output_width()):
         print_line(line)
@@ -172,10 +173,6 @@ def _text_column(heading: str, cells: Iterable[str], min_width: int = 0) -> Tabl
 def _saved(row: ConversationRow) -> tuple[str, str]:
     percent = row["saved_percent"]
     return f"{row['saved']:.4f}", "" if percent is None else f"{percent:.1f}"
-
-
-def _title(row: ConversationRow) -> str:
-    return find_by_id.UNREADABLE_TITLE if "unreadable" in row else row["title"]
 
 
 # ---------------------------------------------------------------------------------------------------------------- log

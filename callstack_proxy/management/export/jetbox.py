@@ -208,14 +208,11 @@ def read_jetbox_layout(conversations: FileSource, state: Mapping[str, Any]) -> I
     frames = parents_first(frame for number, goal in enumerate(goals) for frame in _read_frames(goal, "", (number,)))
     active = state.get("active_frame")
     if not isinstance(active, str) or not active:
-        active = _deepest_in_progress(frames)
+        in_progress = (frame.id for frame in reversed(frames) if frame.status is Status.IN_PROGRESS)
+        active = next(in_progress, frames[0].id if frames else "")
     return build_conversation(
         conversations, state, frames, active, tuple(_read_messages(conversations, frames, active))
     )
-
-
-def _deepest_in_progress(frames: tuple[Frame, ...]) -> str:
-    return next((f.id for f in reversed(frames) if f.status is Status.IN_PROGRESS), frames[0].id if frames else "")
 
 
 # --------------------------------------------------------------------------------------------------------------- frames

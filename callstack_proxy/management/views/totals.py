@@ -318,11 +318,6 @@ def _read_work(ledger: Ledger, names: ToolRoles) -> _Work:
     return _Work(count_work(ledger, names), rereads, has_tools)
 
 
-def _is_by_plan(receipts: Iterable[Receipt]) -> bool:
-    """Whether a plan paid for all that cost anything."""
-    return all(receipt.plan is not None for receipt in receipts if receipt.cost)
-
-
 def _counts_of(
     session: tuple[str, str], group: str, receipts: Sequence[Receipt], work: Sequence[_Work]
 ) -> SessionCounts:
@@ -333,7 +328,8 @@ def _counts_of(
         held_out=group == HELD_OUT,
         requests=sum(receipt.status not in OWN_REQUEST_STATUSES for receipt in receipts),
         cost=sum(receipt.cost for receipt in receipts),
-        plan_cost=sum(receipt.plan.cost for receipt in receipts if receipt.plan) if _is_by_plan(receipts) else 0.0,
+        # Where a plan paid for all that cost anything.
+        plan_cost=sum(r.plan.cost for r in receipts if r.plan) if all(r.plan for r in receipts if r.cost) else 0.0,
         tokens=sum(receipt.tokens_sent + receipt.usage.output for receipt in receipts),
         rereads=sum(done.rereads for done in work),
         edits=sum(one.edits for one in counts),

@@ -46,7 +46,9 @@ def _add_message(builder: ThreadBuilder, message: Json) -> None:
     if message.get("role") != "assistant":
         results = [block for block in blocks if block.get("type") == "tool_result"]
         for block in results:
-            builder.add_result(str(block.get("tool_use_id")), _result(block.get("content")))
+            content = block.get("content")  # the client sends the list of its results as JSON text
+            sent = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+            builder.add_result(str(block.get("tool_use_id")), sent)
         builder.add("user", "" if results and len(results) == len(blocks) else text)
         return
     metrics = message.get("metrics") or {}
@@ -66,11 +68,6 @@ def _add_message(builder: ThreadBuilder, message: Json) -> None:
             input_tokens=whole(metrics.get("inputTokens")),
         )
     )
-
-
-def _result(content: object) -> str:
-    """The client sends the list of its results as JSON text."""
-    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
 CLINE = SessionFormat(
