@@ -81,6 +81,8 @@ _MAX_KEPT_ALIVE = 4
 """An answer goes on for so many times `idle_timeout_s` with keep-alives alone: an hour; queues take ten minutes."""
 _KEEP_ALIVE = re.compile(rb"""(?:\s|:[^\r\n]*+|event:\ ?ping|data:\ ?\{"type":\ ?"ping"\})*+""", re.VERBOSE)
 """Comments, white space, and pings as Anthropic sends them."""
+_ONE_LOOK_S = 0.05
+"""More than the event loop takes to look at its sockets: uvloop may run what is due before."""
 _MAX_BUSY_S = 0.002
 """Seconds that an answer which never waits works on before other requests have their turn."""
 _PIECE_BYTES = 1 << 20
@@ -183,7 +185,7 @@ async def _within(limit_s: float, arrival: Callable[[], Awaitable[Arrived]]) -> 
             return await arrival()
     except TimeoutError:
         late_s = time.monotonic() - began - limit_s
-    async with asyncio.timeout(min(late_s, limit_s)):
+    async with asyncio.timeout(min(late_s + _ONE_LOOK_S, limit_s)):
         return await arrival()
 
 
@@ -242,8 +244,7 @@ class HttpAnswer(Answer):
     async def _read(self) -> bytes:
         """The next bytes of the body; empty at its end. Raises TimeoutError after `idle_timeout_s` without progress: a
         byte, and in a text the end of a line, so that a byte now and then does not hold a request for hours; also after
-        `_MAX_KEPT_ALIVE` times as long with keep-alives alone. The library's own clock starts anew with every byte of
-        the framing, and stops for good where its parser fails. Where bytes wait here, other requests have their turn.
+        `_MAX_KEPT_ALIVE` times as long with keep-alives alone. Where bytes wait here, other requests have their turn.
         """
         content, began = self._content, time.monotonic()
         if content.is_eof() or content._buffer:
@@ -256,7 +257,8 @@ class HttpAnswer(Answer):
             limit_s = min(idle_s - self._waited_s, _MAX_KEPT_ALIVE * idle_s - self._kept_alive_s)
             chunk = await _within(limit_s, content.readany)
             self._busy_since = time.monotonic()
-            if (waited_s := self._busy_since - began) < limit_s:  # longer, this process stood still
+            waited_s = self._busy_since - began
+            if waited_s < limit_s + _ONE_LOOK_S:  # else this process stood still
                 self._waited_s += waited_s
                 self._kept_alive_s += waited_s
         self._unended += len(chunk)
@@ -309,9 +311,7 @@ class HttpUpstream(Upstream):
         self._ssl = _ssl_setting(name, settings, network) if uses_tls or settings.ca_file else True
         self._cached_destination: aiohttp.ClientRequest | None = None
         self._cached_target = memoize(_MAX_CACHED_TARGETS)(self._request_target)
-        self._timeouts = aiohttp.ClientTimeout(
-            total=None, connect=settings.connect_timeout_s, sock_read=settings.idle_timeout_s
-        )
+        self._timeouts = aiohttp.ClientTimeout(total=None, connect=settings.connect_timeout_s)
 
     def url(self, path: str, query: bytes = b"") -> str:
         """URL for `path` (raw, as the client wrote it). If the base URL ends in a version, it replaces the client's
@@ -351,7 +351,6 @@ class HttpUpstream(Upstream):
                 skip_payload=method == "HEAD",
                 read_until_eof=True,
                 auto_decompress=False,
-                read_timeout=self._timeouts.sock_read,
                 read_bufsize=_READ_BUFFER_BYTES,
                 max_line_size=_MAX_HEADER_LINE_BYTES,
                 max_field_size=_MAX_HEADER_LINE_BYTES,
@@ -450,14 +449,13 @@ class BrokenFraming(aiohttp.ClientPayloadError):
 
 
 class _Connection(ResponseHandler):
-    """A connection that refuses unrequested answers, and starts the idle timeout when the whole request is written."""
+    """A connection that refuses unrequested answers. The library's own read timeout is off: behind a pause of this
+    process it may fire before what came meanwhile is read."""
 
     was_used = False
     """Whether an earlier request was answered on it."""
     _unwritten = _NOTHING
     """The rest of the request, which the transport has not got yet."""
-    _awaits_timeout = False
-    """Whether the idle timeout begins with the end of the request."""
     _open_body: StreamReader | None = None
     """The body that is being read."""
     _uncounted = _framing = _body_bytes = 0
@@ -495,7 +493,7 @@ class _Connection(ResponseHandler):
         return transport is not None and not transport.is_closing() and not len(self)
 
     def write_request(self, head: bytes, body: bytes) -> None:
-        """Write a request. The idle timeout starts when all of it is written."""
+        """Write a request."""
         transport = self.transport
         if transport is None or transport.is_closing():
             raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
@@ -506,7 +504,6 @@ class _Connection(ResponseHandler):
             # Python's own loop forgets to say of "writelines" that it has too much (3.12, 3.13).
             transport.write(head)
             self._unwritten = memoryview(body)
-        self._awaits_timeout = True
         self._write_on()
 
     def _write_on(self) -> None:
@@ -520,9 +517,6 @@ class _Connection(ResponseHandler):
             transport.write(piece)
             if self._unwritten and not self.writing_paused:
                 asyncio.get_running_loop().call_soon(self._write_on)
-        if self._awaits_timeout and not self.is_sending:
-            self._awaits_timeout = False
-            self.start_timeout()
 
     @property
     def is_sending(self) -> bool:
@@ -585,13 +579,6 @@ class _Connection(ResponseHandler):
         if self.transport is None:
             return 0
         return len(self._unwritten) + self.transport.get_write_buffer_size()
-
-    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002 - the library's signature
-        super().resume_reading(resume_parser)
-        if self._reading_paused:
-            # What was left of the last read has filled the buffer again. The library has started the clock all the
-            # same: without this, a client that reads slowly would be taken for a silent provider.
-            self._drop_timeout()
 
 
 class _Connector(aiohttp.TCPConnector):

@@ -490,6 +490,17 @@ async def test_s5_silence_before_the_first_byte_is_a_timeout() -> None:
         await there.closed.wait()
 
 
+async def test_no_clock_of_the_library_runs_while_an_answer_is_waited_for() -> None:
+    """Of 72 processes that were stopped (SIGSTOP) for longer, it failed 11 whose answers waited in the socket."""
+    silent = waits_for_the_close(before_headers=False)
+    async with provider(silent) as there, upstream_at(there.url, idle_timeout_s=1) as upstream:
+        answer = await upstream.send("POST", "/v1/x", b"", [], b"{}")
+        assert answer._connection is not None
+        assert answer._connection.protocol is not None
+        assert answer._connection.protocol._read_timeout_handle is None
+        await answer.aclose()
+
+
 async def test_a_connection_that_came_while_the_process_stood_still_is_asked_for_again() -> None:
     async with provider(answering(OK)) as there, upstream_at(there.url, connect_timeout_s=0.1) as upstream:
         asking = asyncio.create_task(upstream.send("POST", "/v1/x", b"", [], b"{}"))

@@ -13,9 +13,6 @@ from yarl import URL
 METHODS = {
     "is_connected": [],
     "resume_writing": [],
-    "start_timeout": [],
-    "resume_reading": ["resume_parser"],
-    "_drop_timeout": [],
     "close": [],
     "abort": [],
     "data_received": ["data"],
@@ -25,7 +22,6 @@ RESPONSE_OPTIONS = {
     "skip_payload",
     "read_until_eof",
     "auto_decompress",
-    "read_timeout",
     "read_bufsize",
     "max_line_size",
     "max_field_size",
@@ -38,6 +34,7 @@ async def test_a_connection_has_the_methods_and_state_that_ours_overrides_and_re
     assert set(inspect.signature(ResponseHandler.set_response_params).parameters) >= RESPONSE_OPTIONS
     protocol = ResponseHandler(asyncio.get_running_loop())
     assert (len(protocol), protocol._reading_paused, protocol.writing_paused) == (0, False, False)
+    assert protocol.read_timeout is None
     assert isinstance(ResponseHandler.writing_paused, property)
 
 
