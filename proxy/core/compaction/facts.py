@@ -332,8 +332,8 @@ class _ChecksMade:
         self._shared_names = shared_names
         self._behind_edit: CommandRun | None = None
         """The check that is told behind the newest edit."""
-        self._failing: Sequence[str] = ()
-        """What failed in it, and has not passed since."""
+        self._failing: dict[int, tuple[str, Sequence[str]]] = {}
+        """By the place of an edit: what is told of its check, and what failed in that and has not passed since."""
         self._failures: dict[CommandRun, Sequence[str]] = {}
         self._runs_before_change = 0
         """Runs before the newest change of files: whether what failed in them still did, nobody knows."""
@@ -365,23 +365,25 @@ class _ChecksMade:
         self._tell_check(checks, edits)
 
     def _tell_check(self, checks: Sequence[CommandRun], edits: list[str]) -> None:
+        self._tell_passed_later(checks, edits)
         before, known = self._behind_edit, list(filter(_is_known, checks))
         is_open = edits and not edits[-1].endswith(UNDONE_LATER) and not (before and _is_known(before))
         if is_open and (known if before else checks):
             check = self._behind_edit = next((run for run in known or checks if run.kind == TEST), (known or checks)[0])
             edits[-1] = edits[-1].removesuffix(_check_text(before) if before else "") + _check_text(check)
-            self._failing = self._failures.get(check, ())
-            checks = checks[checks.index(check) + 1 :]
-        self._tell_passed_later(checks, edits)
+            if failing := self._failures.get(check):
+                self._failing[len(edits) - 1] = _check_text(check), failing
+            self._tell_passed_later(checks[checks.index(check) + 1 :], edits)
 
     def _tell_passed_later(self, checks: Iterable[CommandRun], edits: list[str]) -> None:
         passed = [run.command for run in checks if run.outcome is CommandOutcome.OK]
-        if not (self._behind_edit and self._failing and passed):
-            return
-        self._failing = [each for each in self._failing if not any(covers(command, each) for command in passed)]
-        told = _check_text(self._behind_edit)
-        if not self._failing and edits[-1].endswith(told):
-            edits[-1] = f"{edits[-1].removesuffix(')')}{PASSED_LATER})"
+        for at, (text, failing) in list(self._failing.items()) if passed else ():
+            if left := [each for each in failing if not any(covers(command, each) for command in passed)]:
+                self._failing[at] = text, left
+                continue
+            del self._failing[at]
+            if edits[at].endswith(text):
+                edits[at] = f"{edits[at].removesuffix(')')}{PASSED_LATER})"
 
     def add_inner(
         self,

@@ -349,6 +349,18 @@ def test_an_error_of_an_earlier_part_goes_when_its_program_works_in_the_next() -
 
 
 @pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(("run", "ending"), [("pytest -q", ", passed later"), ("pytest -q tests/other", "")])
+def test_the_check_of_an_edit_passed_later_also_where_another_edit_mended_it(run: str, ending: str) -> None:
+    """A list that names the newest edits alone leaves that one out, and the failure would be the last word."""
+    mended = ([edit("b.py")], ["The file b.py has been updated."]), ([bash(run)], ["4 passed"])
+
+    assert known(EDITED, FAILING, *mended).edits == (
+        f"a.py: a -> b (then pytest -q: failed{ending})",
+        f"b.py: a -> b (then {run}: ok)",
+    )
+
+
+@pytest.mark.rows("S0-55")
 def test_a_check_that_runs_again_without_another_edit_is_told_behind_the_edit() -> None:
     formatted = ([bash("make fmt && pytest -q")], ["4 passed"])
 
@@ -465,7 +477,7 @@ def test_an_edit_is_told_with_the_first_check_behind_it() -> None:
     assert known(EDITED, PASSING, broken).errors == ("E KeyError: 'sub' (the test run failed when this part ended)",)
     assert known(EDITED, broken, PASSING).edits == ("a.py: a -> b (then pytest -q: ok)",)
     assert known(together).edits == (
-        "a.py: a -> b (then pytest -q: failed)",
+        "a.py: a -> b (then pytest -q: failed, passed later)",
         "b.py: a -> b (then pytest -q: ok)",
     )
     assert known(FAILING, EDITED).errors == ("E KeyError: 'sub'",)
@@ -579,7 +591,7 @@ def test_steps_are_told_in_order_and_edits_with_the_check_after_them() -> None:
         "ls (2 times)",
     )
     assert facts.edits == (
-        "a.py, f: x = 1 -> x = 2 (then pytest -q: failed)",
+        "a.py, f: x = 1 -> x = 2 (then pytest -q: failed, passed later)",
         "new.py: written whole, 1 line (then pytest -q: ok)",
     )
 
