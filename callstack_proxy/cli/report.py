@@ -110,7 +110,8 @@ def report(
         if as_json:
             print_json(view)
         else:
-            print_csv(ReceiptTotals.__struct_fields__, msgspec.to_builtins(view["rows"]))
+            columns = sorted(ReceiptTotals.__struct_fields__, key=lambda name: name not in ("key", "title", "status"))
+            print_csv(columns, msgspec.to_builtins(view["rows"]))
     else:
         asyncio.run(_print_report(settings, chosen))
 

@@ -163,6 +163,7 @@ async def _totals(request: Request) -> Totals:
 async def totals_csv(request: Request) -> Response:
     view = await _totals(request)
     columns = [name for name, value in msgspec.to_builtins(view["total"]).items() if not isinstance(value, dict)]
+    columns.sort(key=lambda name: name not in ("key", "title", "status"))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore")
     writer.writeheader()

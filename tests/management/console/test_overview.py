@@ -131,10 +131,12 @@ def test_every_link_keeps_the_other_filters(person: Person) -> None:
 def test_csv_and_json_are_of_the_same_requests(proxy: ServedProxy, person: Person) -> None:
     query = "by=model&client=codex_cli_rs"
     told = json.loads(person.get(f"/console/totals.json?{query}").body)
-    [row] = csv.DictReader(io.StringIO(person.get(f"/console/totals.csv?{query}").body.decode()))
+    table = person.get(f"/console/totals.csv?{query}").body.decode()
+    [row] = csv.DictReader(io.StringIO(table))
 
     assert told == proxy.page(f"/stack/totals?{query}")
     assert (told["total"]["requests"], row["requests"]) == (1, "1")
+    assert table.startswith("key,title,status,")
 
 
 def test_the_table_by_client_begins_with_the_dearest(person: Person) -> None:
