@@ -463,7 +463,7 @@ class Config(StrictModel):
         )
         return OutputRules(tuple(rules), self.observed_tools)
 
-    @cached_property
+    @property
     def autonomy_rules(self) -> AutonomyRules:
         """Autonomy rules, for conversations without their own."""
         return AutonomyRules(
