@@ -13,13 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, Table, and_, bindparam, func, select
 from sqlalchemy.engine import Row
 
-from proxy.core.ledger import (
-    Conversation,
-    Ledger,
-    LedgerItem,
-    Message,
-    rebuild_ledger,
-)
+from proxy.core.ledger import Conversation, Ledger, LedgerItem, Message, rebuild_ledger
 from proxy.errors import StoreError
 from proxy.store import rows, schema
 from proxy.store.interface import (

@@ -29,14 +29,7 @@ from proxy.errors import InvalidConfiguration, StoreError
 from proxy.store import delete
 from proxy.store import read as reading
 from proxy.store.commit import Batch
-from proxy.store.database import (
-    READERS,
-    SEARCHERS,
-    Database,
-    PostgresDatabase,
-    SqliteFile,
-    replacing_damaged_text,
-)
+from proxy.store.database import READERS, SEARCHERS, Database, PostgresDatabase, SqliteFile, replacing_damaged_text
 from proxy.store.database_errors import CircuitBreaker, as_store_error, is_damaged_text
 from proxy.store.interface import (
     AnchorRecord,

@@ -8,7 +8,7 @@ import pytest
 
 from llm_test_provider import ScriptedProvider, says
 from tests.harness import Stage, as_one_text, bash, does, pop, push, texts
-from tests.scenarios.sessions import TOOLS, Session
+from tests.scenarios.sessions import TOOLS, Session, made_by
 
 pytestmark = pytest.mark.rows("S0-54", "S0-55")
 MISSING = "python: No module named flake8"
@@ -47,6 +47,34 @@ def test_a_tool_that_cannot_run_is_told_with_the_results_of_a_pushed_frame(
 
     (section,) = told(provider)
     assert "hadolint: not found" in section
+
+
+def test_what_a_pushed_frame_found_out_stays_when_the_request_around_it_leaves(
+    stage: Stage, provider: ScriptedProvider
+) -> None:
+    session = Session(stage.chat(tools=TOOLS), provider)
+    session.turn("Fix the title of the handbook.", "read handbook.md", "edit handbook.md", closing="It is right.")
+    linted = (does(push("Lint it")), does(bash("hadolint Dockerfile")), does(pop("Not linted.")))
+    steps = ("read src/a.py", "read src/b.py", "edit src/b.py")
+    provider.will(*linted, *(does(made_by(step)[0]) for step in steps), says("No linter here."))
+    session.chat.says("Implement a rate limiter for the public API.")
+    session.chat.returns("sh: 1: hadolint: not found")
+    for step in steps:
+        session.chat.returns(session.output(made_by(step)[1]))
+    session.turn("Translate the onboarding email.", "read mail.txt", "edit mail.txt", closing="Done.")
+
+    assert "<frame-results" not in as_one_text(provider.received[-1].messages)
+    assert told(provider) == ["- hadolint: not found"]
+
+
+def test_a_short_note_names_each_program_that_is_not_there(stage: Stage, provider: ScriptedProvider) -> None:
+    session = Session(stage.chat(tools=TOOLS), provider)
+    missing = [f"run {name} src -> /bin/sh: 1: {name}: not found" for name in ("rg", "ruff", "jq", "fdfind")]
+    session.turn("Look for the cart.", "read src/a.py", *missing, closing="It is in a.py.")
+    session.turn("Implement a rate limiter for the public API.", "read src/limit.py", closing="Not yet.")
+
+    (section,) = told(provider)
+    assert section.splitlines() == ["- rg: not found", "- ruff: not found", "- jq: not found", "- fdfind: not found"]
 
 
 def test_a_note_of_work_in_which_all_worked_has_no_such_part(stage: Stage, provider: ScriptedProvider) -> None:

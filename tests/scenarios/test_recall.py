@@ -12,6 +12,7 @@ from llm_test_provider import ScriptedCall, ScriptedProvider, call, says
 from tests.client_dialects import neutral
 from tests.harness import Conversation, Stage, bash, does, op, pop, push, recall
 from tests.laws import Body
+from tests.scenarios.sessions import TOOLS, made_by, todo
 
 ODD = {
     "nul": "a\x00b\x00",
@@ -126,6 +127,40 @@ def test_the_whole_history_is_searched_without_a_ref(provider: ScriptedProvider,
     assert "the secret word is plum" in does_one(chat, provider, call("stack_recall", query="plum"))
     assert "the secret word is plum" in does_one(chat, provider, recall("Shop", query="plum"))
     assert "the secret word is plum" in does_one(chat, provider, op("recall", query="plum"))
+
+
+def test_what_was_done_comes_before_the_lists_of_a_plan_that_name_it(stage: Stage, provider: ScriptedProvider) -> None:
+    """Each tick sends the whole list again, so that its states filled the page."""
+    chat = stage.chat(stage.proxy(), tools=TOOLS)
+    lists = ("[>] Write the lexer | [ ] Write the parser", "[x] Write the lexer | [>] Write the parser")
+    provider.will(does(push("Formatter")), does(bash("make parser")), *(does(todo(each)) for each in lists))
+    provider.will(does(pop("It is written.")), says("done"))
+    chat.says("please write a formatter")
+    for output in ("the parser has no table to write the rules of", "listed", "listed"):
+        chat.returns(output)
+
+    answer = does_one(chat, provider, recall("Formatter", query="write the parser"))
+
+    sources = re.findall(r'source="(?:call )?(\w+)', answer)
+    assert sources[0] == "bash"
+    assert "TodoWrite" in sources
+
+
+def test_a_path_among_the_words_of_a_query_limits_it_to_the_file(stage: Stage, provider: ScriptedProvider) -> None:
+    """Also within a frame; what names the file and has the words is found as before."""
+    chat = stage.chat(stage.proxy(), tools=TOOLS)
+    reads = [made_by(f"read src/{name}.py")[0] for name in ("cart", "shop")]
+    provider.will(does(push("Look")), *map(does, reads), does(bash("pytest")), does(pop("Seen.")), says("done"))
+    chat.says("please look at both")
+    for output in ("def total(): plum", "class Shop: total plum", "src/cart.py:3: total is wrong"):
+        chat.returns(output)
+
+    for asked in (recall("Look", query="src/cart.py total"), call("stack_recall", query="`cart.py`: total")):
+        answer = does_one(chat, provider, asked)
+        assert "def total(): plum" in answer
+        assert "class Shop" not in answer
+    assert "src/cart.py:3: total is wrong" in does_one(chat, provider, recall("Look", query="src/cart.py total"))
+    assert "class Shop" in does_one(chat, provider, recall("Look", query="src/nothing.py total"))
 
 
 def test_a_text_that_two_recalls_of_one_message_find_stands_there_once(

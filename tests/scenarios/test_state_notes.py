@@ -181,6 +181,17 @@ def test_after_the_last_step_the_model_is_told_to_pop_what_they_were_for(
 
 
 @pytest.mark.rows("S3-33")
+def test_no_step_is_told_as_the_next_beside_the_push_that_began_it(stage: Stage, provider: ScriptedProvider) -> None:
+    chat = stage.chat()
+    provider.will(does(plan("Model", "View")), does(planned("Model")), does(pop("there"), push("View")), says("Hm."))
+    chat.says("Build it.")
+
+    assert "<title>View</title>" in told(provider)
+    assert "<results>there</results>" in told(provider)
+    assert "Planned next" not in told(provider)
+
+
+@pytest.mark.rows("S3-33")
 def test_after_the_last_step_of_the_goal_the_user_is_answered(stage: Stage, provider: ScriptedProvider) -> None:
     chat = stage.chat()
     provider.will(

@@ -174,10 +174,6 @@ def _parse_plan(rest: str) -> Reading:
     return PlanCommand(steps, parent) if steps and all(step.title for step in steps) else None
 
 
-def _parse_activate(rest: str) -> Reading:
-    return ActivateCommand(rest) if rest else None
-
-
 def _parse_pop(rest: str) -> Reading:
     first, _, results = rest.partition(" ")
     if first.lower() in tuple(RETURN_STATUSES):
@@ -221,7 +217,9 @@ SLASH_COMMANDS = (
         _parse_plan,
     ),
     SlashCommand(
-        "activate FRAME", "begin a planned frame, resume a blocked one, try a failed one again", _parse_activate
+        "activate FRAME",
+        "begin a planned frame, resume a blocked one, try a failed one again",
+        lambda rest: ActivateCommand(rest) if rest else None,
     ),
     SlashCommand("pop STATUS RESULTS", "end the active frame as completed, failed or blocked", _parse_pop),
     SlashCommand(

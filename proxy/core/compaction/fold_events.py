@@ -50,6 +50,7 @@ from proxy.core.frames import (
     Status,
     Tree,
     children,
+    descendants,
     frame_id,
     frame_id_of,
     groups_still_needed,
@@ -62,7 +63,6 @@ from proxy.core.ledger import INSTRUCTION_ROLES, Message
 from proxy.core.observers import (
     NO_TEXTS,
     FileTexts,
-    ToolRole,
     ToolRoles,
     WrittenText,
     asks_for_summary,
@@ -82,7 +82,6 @@ from proxy.core.text import CountTokens, cut_for_display
 
 MAX_TRACE_RATIO = 0.9
 """A trace longer than this share of what it replaces is not used."""
-PLANNING_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE})
 REQUEST_ORIGINS = frozenset({REQUEST_ORIGIN, "root"})
 """Origins of frames that are titled by a message of the user."""
 MIN_SUMMARY_CHARACTERS, MIN_QUOTE_CHARACTERS = 1_000, 24
@@ -183,6 +182,9 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
         path_entries = candidate.path_entries
         replaced = {entry for trim in candidate.replaced_traces for entry in trim.entries}
         span = [*(p for p in path_state.entries if p.entry.id in replaced), *path_entries] if replaced else path_entries
+        returned = frames_returned_in(path_state.tree, span)
+        below = {f.id for frame in returned for f in (frame, *descendants(path_state.tree, frame.id))}
+        inside = path_state.entries_of(lambda owner: frame_id_of(owner) in below) if below else ()
         facts = facts_of_span(path_state, path_entries, writer.names, writer.texts)
         undone = {item.removesuffix(f" ({UNDONE})") for item in facts.changed if item.endswith(f" ({UNDONE})")}
         return cls(
@@ -191,10 +193,10 @@ class _RemovedSpan(msgspec.Struct, frozen=True):
             tuple(_removed_messages(path_state, path_entries, writer.count)),
             facts,
             interim_summary_text(path_state, path_entries),
-            describe_returned_frames(frames_returned_in(path_state.tree, span), writer.count),
+            describe_returned_frames(returned, writer.count),
             words_inside(path_state, span, writer.count),
             broken_lines(
-                broken_tools(path_state.entries, writer.names), frozenset(p.entry.id for p in (*span, *path_entries))
+                broken_tools(path_state.entries, writer.names), frozenset(p.entry.id for p in (*span, *inside))
             ),
             tuple(w for w in written_texts(steps_of(span), writer.names, writer.texts) if w.path not in undone),
         )
@@ -413,7 +415,7 @@ def _open_plan_items(
     """Open items of the client's newest plan, if calls that listed items are removed. What an earlier request left open
     is no plan any more: each list replaces the one before. With `are_ended` the user has their answer: an item that was
     in progress then was only never ticked off."""
-    if not any(names.role_of(call.name) in PLANNING_ROLES for message in removed for call in message.calls):
+    if not any(names.is_plan_tool(call.name) for message in removed for call in message.calls):
         return ()
     items = [f for f in tree.frames.values() if f.origin == PLAN_ORIGIN]
     newest = max(items, key=lambda item: (item.updated_at, item.order), default=None)

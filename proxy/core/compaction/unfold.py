@@ -15,14 +15,7 @@ from proxy.core.compaction.compaction_plan import CompactionDecision, Compaction
 from proxy.core.compaction.fold_cost import CompactionInput, ContextRewrite, GateReason, GateVerdict, evaluate_rewrite
 from proxy.core.compaction.segments import tokens_in_context
 from proxy.core.context import MessageComposer, context_entries
-from proxy.core.frames import (
-    FrameEvent,
-    FrameUnfolded,
-    PathEntry,
-    PathState,
-    ReasoningRemoved,
-    reduce,
-)
+from proxy.core.frames import FrameEvent, FrameUnfolded, PathEntry, PathState, ReasoningRemoved, reduce
 
 
 def plan_unfolds(

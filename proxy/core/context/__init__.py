@@ -4,7 +4,7 @@ tree."""
 from proxy.core.context.actions import RECENT_ENTRIES_LIMIT, entries_of_frame, format_action, with_open_frame_artifacts
 from proxy.core.context.fork_block import words_seen_by
 from proxy.core.context.frame_block_forms import FLAT_FORMAT, BlockFormat, DrawMap, block_of
-from proxy.core.context.guidance import GuidanceWording, guidance_text, has_plan_tool
+from proxy.core.context.guidance import GuidanceWording, guidance_text
 from proxy.core.context.message_delivery import undelivered_messages
 from proxy.core.context.message_list import (
     TOLD_CALL_RESULT,

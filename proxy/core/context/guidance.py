@@ -8,24 +8,23 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
-from proxy.core.observers import ToolRole, ToolRoles
+from proxy.core.observers import ToolRoles
 
 GuidanceWording = Literal["mirror", "replace"]
 
 _GUIDANCE_TEMPLATE = """\
 # Task frames
 
-Work in a frame leaves your context when it returns; its results stay. Push for many steps of which you keep little,
-not for a whole request or where the next step needs the same files. {planning}The user sees none.
+Work in a frame leaves your context when it returns; its results stay, unseen by the user.
+Push for many steps of which you keep little, not for a whole request or where the next step needs the same files. \
+{planning}
 """
-_STACK_PLANNING = "Steps you know ahead: stack_frame_plan, then push each by its title. "
-_CLIENT_PLANNING = "Keep using your todo or plan tool. "
-_MIRRORED_ITEMS = "Todo items are frames: tick one off with what came out. "
-_REPLACE_PLANNING = "Plan with stack_frame_plan alone, then push each step by its title. NEVER use {others}. "
+_STACK_PLANNING = "Steps you know ahead: stack_frame_plan, then push each by its title."
+_CLIENT_PLANNING = "Keep using your todo or plan tool."
+_MIRRORED_ITEMS = "Todo items are frames: tick one off with what came out."
+_REPLACE_PLANNING = "Plan with stack_frame_plan alone, then push each step by its title. NEVER use {others}."
 _ANY_OTHER_PLAN_TOOL = "any other todo or plan tool"
 
-PLAN_TOOL_ROLES = frozenset({ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE})
-"""Roles of plan tools. A goal is set by the user, so goal tools are not among them."""
 PLAN_TOOL_NAMES_CHARACTERS = 160
 _TOOL_NAME = re.compile(r"[\w.:/-]{1,64}")
 """Tool names as the provider APIs allow them."""
@@ -41,14 +40,9 @@ def guidance_text(
 ) -> str:
     """`offered` are the names of the client's tools, in its order; `names` give their roles. `mirrors_plans`: items of
     the client's plan become frames. `offers_plan`: `stack_frame_plan` is among our tools, and may be advised."""
-    plan_tools = [name for name in offered if names.role_of(name) in PLAN_TOOL_ROLES]
+    plan_tools = [name for name in offered if names.is_plan_tool(name)]
     planning = _planning_text(wording, plan_tools, mirrors_plans=mirrors_plans, offers_plan=offers_plan)
-    return _GUIDANCE_TEMPLATE.format(planning=planning)
-
-
-def has_plan_tool(offered: Iterable[str], names: ToolRoles) -> bool:
-    """Whether the client offers a plan tool of its own."""
-    return any(names.role_of(name) in PLAN_TOOL_ROLES for name in offered)
+    return f"{_GUIDANCE_TEMPLATE.format(planning=planning).rstrip()}\n"
 
 
 def _planning_text(

@@ -13,6 +13,7 @@ from proxy.core.frames.results import (
     CHANGED_BY_COMMAND,
     CHANGED_TEMPORARY,
     MAX_CRITERION_CHARACTERS,
+    NEXT_PLANNED_SECTION,
     READ,
     FileAccess,
     PastSpeech,

@@ -47,6 +47,7 @@ REPLAN_ADVICE = (
 )
 NEXT_PLANNED = "Planned next: {frame} ({title})."
 PUSH_NEXT = " Push it by its title."
+NEXT_PLANNED_SECTION = re.compile(rf"<next>{NEXT_PLANNED.partition('{')[0]}.*?</next>\n", re.DOTALL)
 PLAN_FINISHED = "Nothing is left of this plan."
 POP_PARENT_ADVICE = "If the criteria of {frame} ({title}) are met, pop it with results; else plan what is missing."
 ANSWER_USER_ADVICE = "If the overall goal is reached, answer the user; else plan what is missing."

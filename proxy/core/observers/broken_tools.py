@@ -49,6 +49,8 @@ _REFUSES_ARGUMENTS = re.compile(
     r"|not found|exists?|read it|modified since|user|denied|rejected|cancell?ed|aborted|interrupted)\b",
     re.IGNORECASE,
 )
+_SPEAKER = re.compile(r"^(?:\S*/)?(?:\w{0,4}sh|python[\d.]*): (?:(?:line )?\d+: )?")
+"""The shell or interpreter that says what is not there: `/bin/sh: 1: `."""
 SAME_WORDS_CALLS = 2
 """Calls of a tool that has never worked which failed in the same words, though asked for different things."""
 _MISSING_MARKS = ("no module named", "not found", "not recognized", "no such command", "unknown command", "missing")
@@ -69,10 +71,12 @@ class BrokenTool(msgspec.Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """`grep: "ripgrep execution failed" (4 of 4 calls)`."""
+        """`grep: "ripgrep execution failed" (4 of 4 calls)`, `rg: not found`."""
         count = f" ({len(self.entries)} of {self.calls} calls)" if self.calls > 1 else ""
-        said = f': "{cut_for_display(self.words, WORDS_CHARACTERS)}"' if self.words else ": failed"
-        return f"{self.name}{said}{count}"
+        words = cut_for_display(_SPEAKER.sub("", self.words), WORDS_CHARACTERS)
+        if words.startswith(f"{self.name}: "):
+            return f"{words}{count}"
+        return f'{self.name}: "{words}"{count}' if words else f"{self.name}: failed"
 
 
 def broken_tools(path_entries: Sequence[PathEntry], tool_roles: ToolRoles) -> tuple[BrokenTool, ...]:

@@ -83,6 +83,10 @@ class ToolRoles(msgspec.Struct, frozen=True, eq=False):
         spec = self.spec_of(name)
         return spec.role if spec else None
 
+    def is_plan_tool(self, name: str) -> bool:
+        """Whether it states the client's plan, or an item of it. A goal is set by the user, so goal tools are none."""
+        return self.role_of(name) in (ToolRole.PLAN, ToolRole.ITEM_CREATE, ToolRole.ITEM_UPDATE)
+
     def with_entries(self, entries: Mapping[str, object]) -> ToolRoles:
         """This table with the entries of a configuration on top, each a tool's name and what it is:
 

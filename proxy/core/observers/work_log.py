@@ -478,12 +478,17 @@ def _code_in(lines: Sequence[str]) -> str:
 
 
 def _code_first(lines: Iterable[str], comments: tuple[str, ...] = _COMMENT_STARTS, replaced: str = "") -> Sequence[str]:
-    """The lines with text: comments behind the others, and first the one that has most words of the `replaced` one."""
+    """The lines with text: comments and decorators behind the others, and first the one that has most words of the
+    `replaced` one."""
     words = set(_WORDS.findall(replaced))
     written = filter(None, map(str.strip, lines))
     return sorted(
         written,
-        key=lambda each: (not _WORDS.search(each), each.startswith(comments), -len(words & set(_WORDS.findall(each)))),
+        key=lambda each: (
+            not _WORDS.search(each),
+            each.startswith((*comments, "@")),
+            -len(words & set(_WORDS.findall(each))),
+        ),
     )
 
 

@@ -190,19 +190,11 @@ CACHED_HEURISTIC_SETS = 64
 """One set from the configuration, and one for each conversation with its own choice."""
 
 
-def _highest(points: Sequence[int]) -> float:
-    return max(points, default=0)
-
-
-def _noisy_or(points: Sequence[int]) -> float:
-    return MAX_SCORE * (1 - math.prod(1 - each / MAX_SCORE for each in points))
-
-
-def _mean(points: Sequence[int]) -> float:
-    return sum(points) / len(points) if points else 0
-
-
-COMBINERS: Mapping[str, Callable[[Sequence[int]], float]] = {"max": _highest, "noisy_or": _noisy_or, "mean": _mean}
+COMBINERS: Mapping[str, Callable[[Sequence[int]], float]] = {
+    "max": lambda points: max(points, default=0),
+    "noisy_or": lambda points: MAX_SCORE * (1 - math.prod(1 - each / MAX_SCORE for each in points)),
+    "mean": lambda points: sum(points) / len(points) if points else 0,
+}
 
 
 class AutonomyVerdict(msgspec.Struct, frozen=True):

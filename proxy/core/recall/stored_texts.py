@@ -35,8 +35,8 @@ _FILE_PRINTERS = frozenset({"cat", "sed", "head", "tail", "nl", "awk", "bat"})
 class StoredPiece(msgspec.Struct, frozen=True):
     """One stored text. `ref` is the owning frame, `owner` the segment it was created in, `at` the entry of the path,
     `lines` the range of its own lines that is shown (empty: all), `line_count` how many lines the whole text has where
-    only a part is shown, `has_numbers` whether these are the numbered lines of a file, `note` a line for the model in
-    front of it."""
+    only a part is shown, `has_numbers` whether these are the numbered lines of a file, `is_of_plan` whether it is of a
+    call of a plan tool, `note` a line for the model in front of it."""
 
     ref: str
     entry_ref: str
@@ -51,6 +51,7 @@ class StoredPiece(msgspec.Struct, frozen=True):
     has_numbers: bool = False
     entry_id: str = ""
     is_of_file: bool = False
+    is_of_plan: bool = False
     note: str = ""
 
     @property
@@ -122,12 +123,15 @@ def _pieces_of_message(
     )
     if message.text:
         source, of_file = _call_source(call, names) if call else ("", False)
-        yield replace(base, source=source, is_of_file=of_file or (call is not None and _prints_file(call, names)))
+        of_file = of_file or (call is not None and _prints_file(call, names))
+        of_plan = call is not None and names.is_plan_tool(call.name)
+        yield replace(base, source=source, is_of_file=of_file, is_of_plan=of_plan)
     elif not message.calls:
         yield replace(base, source=f"no text, {len(message.wire)} bytes of other content")
     for own_call in message.calls:
         source, of_file = _call_source(own_call, names)
-        yield replace(base, source=f"call {source}", text=own_call.arguments, call=own_call, is_of_file=of_file)
+        arguments = replace(base, source=f"call {source}", text=own_call.arguments, call=own_call)
+        yield replace(arguments, is_of_file=of_file, is_of_plan=names.is_plan_tool(own_call.name))
 
 
 def _prints_file(call: Call, names: ToolRoles) -> bool:

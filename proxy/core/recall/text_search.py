@@ -183,8 +183,9 @@ class SearchQuery(msgspec.Struct, frozen=True):
         return self.phrase in text or (len(self.words) > 1 and " ".join(self.words) in " ".join(text.split()))
 
 
-PassageRank = tuple[bool, bool, bool, int, bool, int, int]
-"""Compared in this order: exact phrase, phrase without case, number of words, fits a page, number of hits, newest."""
+PassageRank = tuple[bool, bool, bool, bool, int, bool, int, int]
+"""Compared in this order: no plan (each tick repeats all of it), exact phrase, phrase without case, number of words,
+fits a page, number of hits, newest."""
 
 
 def _passage_rank(passage: StoredPiece, search_query: SearchQuery, at: int, size: PageSize) -> PassageRank:
@@ -193,6 +194,7 @@ def _passage_rank(passage: StoredPiece, search_query: SearchQuery, at: int, size
     repeats = min(MAX_REPEATS, sum(plain.count(word) for word in search_query.words))
     fits = len(passage.text) <= size.page_tokens * 4
     return (
+        not passage.is_of_plan,
         search_query.stands_alone_in(text),
         search_query.exact in text,
         search_query.is_phrase_in(plain),

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import fields
 from typing_extensions import TypedDict
 
-from proxy.core.compaction import CachePrices, count_context_tokens
+from proxy.core.compaction import count_context_tokens
 from proxy.core.context import block_holder, block_of, context_entries, frames_with_block, surroundings_of
 from proxy.core.frames import FINAL_STATUSES, RETURN_STATUSES, BlockStale, Frame, PathState, Tree, is_ended_root
 from proxy.core.ledger import Usage
@@ -115,7 +115,11 @@ def _render_context_info(info: ContextInfo, tool_context: ToolContext) -> Iterat
     full = f" of {window:,} ({100 * counts['tokens'] / window:.1f} %)" if window else ""
     yield f"Line: {counts['entries']} entries, {counts['tokens']:,} tokens{full}, without the system text and tools."
     yield f"Last usage: {_render_usage(info.usage)}."
-    yield f"Caching: {_render_cache_prices(tool_context.prices)}"
+    prices = tool_context.prices
+    yield (
+        f"Caching: a cached token costs {prices.read:g} of a fresh one, a written one {prices.write:g}; what stands on "
+        "the line is never written anew without a reason."
+    )
 
 
 def _render_usage(usage: Usage | None) -> str:
@@ -123,13 +127,6 @@ def _render_usage(usage: Usage | None) -> str:
         return "the provider has told none yet"
     counts = (f"input {usage.input:,}", f"cached {usage.cached:,}", f"written {usage.written:,}")
     return f"{', '.join(counts)}, output {usage.output:,}"
-
-
-def _render_cache_prices(prices: CachePrices) -> str:
-    return (
-        f"a cached token costs {prices.read:g} of a fresh one, a written one {prices.write:g}; what stands on the line "
-        "is never written anew without a reason."
-    )
 
 
 def show_context_preview(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResult:

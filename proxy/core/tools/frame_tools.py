@@ -20,6 +20,7 @@ from proxy.core.context import block_of, context_entries
 from proxy.core.frames import (
     ALLOWED,
     FINAL_STATUSES,
+    NEXT_PLANNED_SECTION,
     PLAN_ORIGIN,
     RETURN_STATUSES,
     Frame,
@@ -140,7 +141,7 @@ def _plan_sibling(tool_context: ToolContext, title: str, criteria: str, compacte
     then = "When that is popped" if opened.status is Status.IN_PROGRESS else "In your next message"
     text = (
         f"Frame {event.frame} is planned, not begun: this message already opened {opened.id} ({opened.title}). "
-        f"{then}, activate {event.frame}."
+        f"{then}, push it by its title."
     )
     return ToolResult(text, (event,))
 
@@ -148,9 +149,9 @@ def _plan_sibling(tool_context: ToolContext, title: str, criteria: str, compacte
 def _opening_call(tool_context: ToolContext) -> OpeningCall:
     """The call whose result shows the new frame: this one, or, behind a pop, the call that opened the popped frame."""
     if (returned := tool_context.call_group.returned_opening) is not None:
-        return OpeningCall(
-            returned.turn, returned.call, tool_context.tree.result_texts.get((returned.turn, returned.call), ""), "fork"
-        )
+        results = tool_context.tree.result_texts.get((returned.turn, returned.call), "")
+        # What comes next has been chosen: the push stands in the same message as the pop.
+        return OpeningCall(returned.turn, returned.call, NEXT_PLANNED_SECTION.sub("", results), "fork")
     return OpeningCall(
         tool_context.turn_id,
         tool_context.call_key,

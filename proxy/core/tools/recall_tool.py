@@ -76,6 +76,7 @@ MAX_OLDER_SHOWN = 5
 MAX_PAGES_COUNTED = 100  # more pages are not counted: a model searches by words there
 MANY_PAGES = 4
 FOLDED_EVENT_KIND = "folded"
+_LIKE_A_PATH = re.compile(r"[/\\]|\.\w{1,5}$")
 NO_HITS = CrossConversationHits((), has_all_words=False)
 NOT_SEARCHED = SearchHits((), 0)
 REF_MISSING = "Error: ref is missing: a frame id, a ref, a title or a file path; or give a query to search everything."
@@ -268,7 +269,7 @@ def _target_of_file(
     """The newest text about a file: from calls of file tools, else, if `mentioned`, any text that mentions it."""
     client_pieces = [p for p in pieces if not (p.call and p.call.is_stack_call)]
     matching = [p for p in client_pieces if p.call and _has_text_of_file(p, p.call, reference, tool_roles)]
-    if not matching and mentioned and " " not in reference and re.search(r"[/\\]|\.\w{1,5}$", reference):
+    if not matching and mentioned and " " not in reference and _LIKE_A_PATH.search(reference):
         matching = [p for p in client_pieces if reference in p.text or (p.call and reference in p.call.arguments)]
     if not matching:
         return None
@@ -300,6 +301,7 @@ def recall(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
         target = RecallTarget(target.title, _with_change_notes(tool_context, target.pieces))
     else:
         target = RecallTarget("", _whole_history(tool_context))
+    target, query = _limited_to_file(tool_context, target, query)
     if tool_context.recall_tokens_left < tool_context.settings.recall_page_tokens:
         return ToolResult(
             "Error: what was recalled in this turn fills a quarter of the context window already. Go on with it; "
@@ -315,6 +317,22 @@ def recall(tool_context: ToolContext, arguments: Mapping[str, Any]) -> ToolResul
         return ToolResult(_search_text(tool_context, target, query, page))
     removed, visible = split_by_visibility(tool_context.tree, tool_context.visible_entries, target.pieces)
     return ToolResult(_render_pages(tool_context, target.title, removed, visible, page))
+
+
+def _limited_to_file(tool_context: ToolContext, target: RecallTarget, query: str) -> tuple[RecallTarget, str]:
+    """The texts about the first file that the query names beside other words, with those that have all its words, and
+    these other words. Both as they are where no tool read or wrote such a file, and for a query in quotes."""
+    words = query.split()
+    is_quoted = query[:1] == query[-1:] and query[:1] in ("'", '"', "`")
+    bare = [word.strip("\"'`,:;()") for word in words] if len(words) > 1 and not is_quoted else []
+    for at, path in ((at, word) for at, word in enumerate(bare) if _LIKE_A_PATH.search(word)):
+        tool_roles = tool_context.settings.tool_roles
+        if file := _target_of_file(path, target.pieces, tool_roles, searched=True, mentioned=False):
+            about = set(map(id, (*file.pieces, *pieces_with_all_words(target.pieces, query))))
+            pieces = tuple(piece for piece in target.pieces if id(piece) in about)
+            title = " ".join(dict.fromkeys(filter(None, (target.title, file.title))))
+            return RecallTarget(title, pieces), " ".join(words[:at] + words[at + 1 :])
+    return target, query
 
 
 def _strip_decoration(reference: str) -> str:

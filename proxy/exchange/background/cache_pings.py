@@ -18,15 +18,7 @@ from typing import Any
 
 import msgspec
 
-from proxy.accounting import (
-    HOUR,
-    KEEP_ALIVE_STATUS,
-    PING_SHARE,
-    HashedChain,
-    Receipt,
-    ping_cost,
-    pings_that_pay,
-)
+from proxy.accounting import HOUR, KEEP_ALIVE_STATUS, PING_SHARE, HashedChain, Receipt, ping_cost, pings_that_pay
 from proxy.config import CacheKeepAliveSettings
 from proxy.core.ledger import Usage
 from proxy.core.memo import keep_newest

@@ -42,7 +42,6 @@ from proxy.core.context import (
     MessageComposer,
     block_of,
     guidance_text,
-    has_plan_tool,
     refreshable_frames,
     replace_block,
     uncalled_frame,
@@ -209,7 +208,7 @@ class ContextPolicy:
         subagent, which is a frame itself, gets none."""
         if here.mode == "passive" or here.is_subagent:
             return ()
-        planned = has_plan_tool(here.request.tool_names, self.inference_rules.tool_roles)
+        planned = any(map(self.inference_rules.tool_roles.is_plan_tool, here.request.tool_names))
         names = ("frames",) if planned and self.config.guidance == "mirror" else ("active", "frames")
         return tuple(dict.fromkeys(self.tools_by_mode[name] for name in names))
 

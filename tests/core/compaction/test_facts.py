@@ -633,6 +633,7 @@ def test_a_script_is_told_by_what_its_call_says_of_it_and_a_commit_beside_the_ch
             "from shop import tax -> from shop import tax, vat (and 1 more line)",
         ),
         ("x = 1", "# why\nx = 2\ny = 3", "x = 1 -> x = 2 (and 2 more lines)"),
+        ("x = 1", "x = 1\n@property\ndef label(self):\n    return 1", "added def label(self): (and 2 more lines)"),
     ],
 )
 def test_an_edit_is_quoted_with_the_blanks_of_the_file(old: str, new: str, told: str) -> None:

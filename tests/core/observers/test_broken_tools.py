@@ -45,9 +45,10 @@ def lines(*calls: tuple[str, dict[str, Any], str], told_from: int = 0) -> tuple[
 @pytest.mark.parametrize(
     ("calls", "told"),
     [
-        ([sh("python -m flake8 agate", NO_FLAKE8)], f'flake8: "{NO_FLAKE8}"'),
-        ([sh("pytest | tail -1; python -m flake8 .", f"393 passed in 2s\n{NO_FLAKE8}")], f'flake8: "{NO_FLAKE8}"'),
-        ([sh("hadolint Dockerfile", "sh: 1: hadolint: not found")], 'hadolint: "sh: 1: hadolint: not found"'),
+        ([sh("python -m flake8 agate", NO_FLAKE8)], 'flake8: "No module named flake8"'),
+        ([sh("pytest | tail -1; python -m flake8 .", f"393 passed\n{NO_FLAKE8}")], 'flake8: "No module named flake8"'),
+        ([sh("hadolint Dockerfile", "sh: 1: hadolint: not found")], "hadolint: not found"),
+        ([sh("rg x", "bash: line 12: rg: command not found")], "rg: command not found"),
         ([grep(word, NO_GREP) for word in "abcd"], f'grep: "{NO_GREP}" (4 of 4 calls)'),
         ([grep("a", NO_GREP)], f'grep: "{NO_GREP}"'),
         ([grep("a", NO_GREP), sh("grep -rn b src", "src/a.py:1: b")], f'grep: "{NO_GREP}"'),

@@ -60,6 +60,8 @@ MIN_EDITS_TOKENS = 70
 """The same for edits: one with the old and the new text."""
 MIN_ERRORS_TOKENS = 80
 """The same for errors, if the steps keep theirs: the names of two or three failed tests."""
+MIN_BROKEN_TOKENS = 60
+"""The same for what does not work: four programs that are not there."""
 MIN_NAMES_TOKENS = 200
 """Tokens that names may take in a small trace, if nothing else needs them."""
 FAILED_FACTOR = 2
@@ -129,6 +131,7 @@ def write_sections(sources: SectionSources, room: int, count: CountTokens) -> di
     if facts.told_steps and not (sources.goes_on or sources.failed):
         said = [text for text in said if outcome_part(text) or _is_plan(text)]
     floors = {"edits": MIN_SECTION_TOKENS if sources.texts else MIN_EDITS_TOKENS, "errors": MIN_ERRORS_TOKENS}
+    floors[BROKEN_SECTION] = MIN_BROKEN_TOKENS
     for_steps = sum(min(MAX_LAST_STEP_TOKENS, count(f"- {step}") + 1) for step in facts.told_steps[-1:])
     for_steps = max(for_steps, MIN_SECTION_TOKENS if facts.told_steps else 0)
     parts: dict[str, str] = {}
@@ -171,8 +174,9 @@ def write_sections(sources: SectionSources, room: int, count: CountTokens) -> di
 
 def _not_quoted(errors: Iterable[str], broken: str) -> Sequence[str]:
     """The errors of which no line on what does not work has the words: `ruff: "No module named ruff"`."""
-    words = [line.partition(': "')[2].rpartition('"')[0].rstrip("…") for line in broken.splitlines()]
-    return [error for error in errors if not any(each and each in error for each in words)]
+    lines = [line.removeprefix("- ") for line in broken.splitlines()]
+    words = [(line.partition(': "')[2].rpartition('"')[0] or line).rstrip("…") for line in lines]
+    return [error for error in errors if not any(each in error for each in words)]
 
 
 def _without_results(text: str, results: str) -> str:
