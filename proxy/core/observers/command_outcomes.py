@@ -9,7 +9,7 @@ well. Everything else is `unknown`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from enum import StrEnum
 
 from proxy.core.memo import late_pattern
@@ -84,11 +84,12 @@ def summary_line_of(
 ) -> str:
     """The line in which a check summed up that it ended so: `2 failed, 3 passed in 1s`. It is the check at `place`
     among `alike` checks of its kind in one output. Empty without such a line, or where it is not known whose it is."""
-    output = head_and_tail_of(output_of(execution.result))
+    output = _own_output_of(execution)
     pattern = (_FAILURE_BY_KIND if outcome is FAILED else _SUCCESS_BY_KIND)[kind]
     if alike == 1:
         lines = lines_containing(output, _FAILURE_WORDS if outcome is FAILED else _SUCCESS_WORDS).splitlines()
-        return next((line.strip(" =\t") for line in reversed(lines) if pattern.search(line)), "")
+        found = sorted(filter(pattern.search, lines), key=lambda line: _TIMED_SUMMARY.match(line) is not None)
+        return found[-1].strip(" =\t") if found else ""
     lines = lines_containing(output, (*_FAILURE_WORDS, *_SUCCESS_WORDS)).splitlines()
     lines = [line for line in lines if _FAILURE_BY_KIND[kind].search(line) or _SUCCESS_BY_KIND[kind].search(line)]
     return lines[place].strip(" =\t") if len(lines) == alike and pattern.search(lines[place]) else ""
@@ -108,13 +109,24 @@ def _reads_from_pipe(commands: Sequence[ShellCommand], at: int) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------------ evidence
+def _own_output_of(execution: ToolExecution) -> str:
+    """What was printed, without lines that say nothing of a check whatever words they have."""
+    return _OF_SOMETHING_ELSE.sub("", head_and_tail_of(output_of(execution.result)))
+
+
+_OF_SOMETHING_ELSE = late_pattern(
+    r"^(?:@@ -\d.*(?:\n[-+ \\].*)*|\+.*|.*\bHTTP/\d(?:\.\d)?\"? \d{3}\b.*)$", re.MULTILINE
+)
+"""Lines of a diff, the answer of a server, its access log."""
+
+
 def _outcomes(
     commands: Sequence[ShellCommand], kinds: Mapping[int, str], execution: ToolExecution
 ) -> dict[int, CommandOutcome]:
     """What is known of each command, by its position."""
     code = _reported_code(execution)
     outcomes = _proven_by_exit_code(commands, code) if code is not None else {}
-    output = head_and_tail_of(output_of(execution.result))
+    output = _own_output_of(execution)
     missing = missing_names(output)
     shown: dict[int, CommandOutcome] = {}
     for at, kind in kinds.items():
@@ -192,7 +204,7 @@ def _outcome_by_output(  # noqa: PLR0913  one command, what stands around it, an
     if _prints_alone(commands, at):
         if _FAILURE_OUTPUT.search(failure) or _FAILURE_BY_KIND[kind].search(failure):
             return FAILED
-        if _SUCCESS_OUTPUT.search(success):
+        if any(pattern.search(success) for pattern in (_SUCCESS_OUTPUT, *_SUCCESS_BY_KIND.values())):
             return OK
         return FAILED if _reported_code(execution) is None and call_failed(execution) else UNKNOWN
     alike = [position for position, other in kinds.items() if other == kind]
@@ -274,7 +286,7 @@ def missing_names(output: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def is_missing(command: ShellCommand, missing: frozenset[str]) -> bool:
+def is_missing(command: ShellCommand, missing: Set[str]) -> bool:
     if not missing:
         return False
     words = command.words
@@ -300,7 +312,7 @@ def _ends_in_failure(text: str) -> bool:
 # ------------------------------------------------------------------------------------------------------------ patterns
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
 _TIMED_SUMMARY = late_pattern(
-    r"^[= ]*((?:\d+ \w+, )*\d+ (?:passed|failed|errors?|skipped)) in \d[\d.]*s\b", re.MULTILINE
+    r"^[= ]*((?:\d+ \w+, )*\d+ (?:passed|failed|errors?|skipped|x\w+)(?:, \d+ \w+)*) in \d[\d.]*s\b", re.MULTILINE
 )
 """How pytest sums up one run."""
 _FAILURE_BY_KIND = {name: late_pattern(kind.failure, _FLAGS) for name, kind in CHECKS.kinds.items()}

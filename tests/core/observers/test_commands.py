@@ -89,6 +89,7 @@ CHECKS = {
     "ruff check .": "lint",
     "python -m flake8 agate": "lint",
     "mypy .": "types",
+    "go test ./a": "test",
 }
 
 
@@ -130,6 +131,15 @@ CHECKS = {
         ("mypy . 2>&1 | tail -3", "", [OK]),
         ("cat old.log; pytest -q", "x: error: y", [UNKNOWN]),
         ("pytest -q > log; python sum.py log", "Passed: 89, Failed: 1", [FAILED]),
+        # a status of HTTP, a line of an access log and one of a diff are no summary
+        ("pytest -q | tail -3; curl -si localhost", "E   assert 1 == 2\nHTTP/1.1 200 OK", [UNKNOWN]),
+        ("pytest -q | grep GET", 'INFO: "GET / HTTP/1.1" 200 OK\n"GET /a HTTP/1.0" 200 2 passed', [UNKNOWN]),
+        ("pytest -q | tail -3; curl -s localhost/health", "E   assert 1 == 2\nok", [UNKNOWN]),
+        ("go test ./a; ./b.sh", "ok  \tm/a\t0.012s\nready", [OK]),
+        ("pytest -q; cat notes", "it is served with ``200 OK``", [UNKNOWN]),
+        ("pytest -q | tail -1; git diff", "...\n@@ -1,2 +1,3 @@\n 9 passed\n-2 failed\n+3 passed", [UNKNOWN]),
+        ("pytest -q | tail -1; git diff | grep '^+'", "...\n+3 passed", [UNKNOWN]),
+        ("git diff; pytest -q", "@@ -1 +1 @@\n-3 passed\n+2 failed\n\n2 passed", [OK]),
     ],
 )
 def test_each_command_of_a_line_has_its_own_evidence_or_none(
@@ -161,6 +171,22 @@ def test_a_line_without_a_check_ended_as_its_evidence_says(line: str, output: st
     (run,) = observe_commands(step(done("bash", output, command=line)), DEFAULT_TOOL_ROLES)
 
     assert run.outcome is told
+
+
+@pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(
+    "behind",
+    [
+        "diff --git a/news.txt b/news.txt\n@@ -1,2 +1,2 @@\n 3 passed\n+it is served with ``200 OK``\n-2 passed",
+        "HTTP/1.1 200 OK",
+        "12 passed of those that were asked",
+    ],
+)
+def test_a_test_is_told_by_its_own_summary_whatever_was_printed_behind_it(behind: str) -> None:
+    summary = "2517 passed, 9 skipped, 1 xfailed, 12 warnings in 9.14s"
+    ran = step(done("bash", f"{summary}\n{behind}\n", command="pytest -q | tail -1; ./show.sh"))
+
+    assert step_line(ran, DEFAULT_TOOL_ROLES) == f"pytest -q: ok ({summary})"
 
 
 @pytest.mark.rows("S0-55")
