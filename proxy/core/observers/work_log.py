@@ -7,6 +7,7 @@ the new text in short.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -24,9 +25,10 @@ from proxy.core.observers.call_outcomes import (
     was_left_out,
     words_of_refusal,
 )
-from proxy.core.observers.command_outcomes import CommandOutcome, summary_line_of
-from proxy.core.observers.commands import CommandRun, observe_commands
+from proxy.core.observers.command_outcomes import CommandOutcome, is_working_program, summary_line_of
+from proxy.core.observers.commands import CommandRun, command_lines_of, observe_commands
 from proxy.core.observers.files import FileAction, files_in_patches, observe_files, texts_written_by_cat
+from proxy.core.observers.shell import command_kind_of, parse_command_line
 from proxy.core.observers.step import Step, ToolExecution, decode_json_or_text, texts_in
 from proxy.core.observers.tool_roles import DEFAULT_TOOL_ROLES, ToolRole, ToolRoles
 from proxy.core.text import cut_code, cut_for_display
@@ -112,6 +114,12 @@ def _texts_of_call(
         return
     if role is ToolRole.SHELL and (runs := observe_commands(Step("", (execution,)), tool_roles, away=away)):
         kinds = [run.kind for run in runs]
+        if any(kinds) and any(
+            is_working_program(command) and not command_kind_of(command.words)
+            for line in command_lines_of(execution, tool_roles)
+            for command in parse_command_line(line)
+        ):
+            yield from filter(None, [_description_of(execution)])
         for at, run in enumerate(runs):
             place = (kinds[:at].count(run.kind), kinds.count(run.kind))
             yield _ending_text_of_run(run, execution, place) + (ON_STASH if run.kind and run.on_stash else "")
@@ -143,11 +151,15 @@ def _ending_text_of_run(run: CommandRun, execution: ToolExecution, place: tuple[
 
 def _shown_command(run: CommandRun, execution: ToolExecution) -> str:
     """A command in short; a script of several lines by what its call says of it, if it does."""
-    if not run.kind and len(run.command) > COMMAND_CHARACTERS and r"\n" in execution.call.arguments:
-        arguments = decode_json_or_text(execution.call.arguments)
-        if isinstance(arguments, dict) and (described := _first_text(arguments, ("description",))):
-            return f'{execution.call.name} "{cut_for_display(described, COMMAND_CHARACTERS)}"'
-    return cut_for_display(_ERRORS_REDIRECTED.sub("", run.command), COMMAND_CHARACTERS)
+    is_script = not run.kind and len(run.command) > COMMAND_CHARACTERS and r"\n" in execution.call.arguments
+    described = _description_of(execution) if is_script else ""
+    return described or cut_for_display(_ERRORS_REDIRECTED.sub("", run.command), COMMAND_CHARACTERS)
+
+
+def _description_of(execution: ToolExecution) -> str:
+    arguments = decode_json_or_text(execution.call.arguments)
+    described = _first_text(arguments, ("description",)) if isinstance(arguments, dict) else ""
+    return described and f'{execution.call.name} "{cut_for_display(described, COMMAND_CHARACTERS)}"'
 
 
 _ERRORS_REDIRECTED = re.compile(r"(?<! ) +2> ?(?:&1|/dev/null)")
@@ -439,9 +451,12 @@ def _first_code(lines: Sequence[str]) -> int:
 
 def _described(name: str, place: str, gone: Sequence[str], come: Sequence[str]) -> str:
     comments = () if name.casefold().endswith(_PROSE) else _COMMENT_STARTS
-    stayed = {line.strip() for line in gone} & {line.strip() for line in come}
-    before = _code_first((line for line in gone if line.strip() not in stayed), comments)
-    after = _code_first((line for line in come if line.strip() not in stayed), comments, "".join(before[:1]))
+    old_lines, new_lines = ([line.strip() for line in lines if line.strip()] for lines in (gone, come))
+    if not set(old_lines).isdisjoint(new_lines):
+        both = Counter(old_lines) & Counter(new_lines)
+        old_lines, new_lines = ([*(Counter(lines) - both).elements()] for lines in (old_lines, new_lines))
+    before = _code_first(old_lines, comments)
+    after = _code_first(new_lines, comments, "".join(before[:1]))
     if before and _code_in(before) == _code_in(after):  # they differ behind the cut
         before, after = _from_difference(before, after)
     old, new = _code_in(before), _code_in(after)

@@ -613,6 +613,22 @@ def test_a_script_is_told_by_what_its_call_says_of_it_and_a_commit_beside_the_ch
     )
 
 
+@pytest.mark.rows("S0-54")
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (f"{SCRIPT}\npytest -q 2>&1 | tail -1", 'bash "Write and check"; pytest -q: ok (9 passed)'),
+        ("python -c 'import a; a.f()'; pytest -q", 'bash "Write and check"; pytest -q: ok (9 passed)'),
+        ("pytest -q | tail -1; git diff; sed -n 1,9p a.py", "pytest -q: ok (9 passed)"),
+        ("cd src && pytest -q | grep passed", "pytest -q: ok (9 passed)"),
+    ],
+)
+def test_what_a_command_did_beside_its_check_is_told_as_its_call_says_it(line: str, told: str) -> None:
+    made = ("bash", {"command": line, "description": "Write and check"})
+
+    assert known(([made], ["9 passed"])).told_steps == (told,)
+
+
 @pytest.mark.rows("S0-54", "S0-55")
 @pytest.mark.parametrize(
     ("old", "new", "told"),
@@ -634,6 +650,11 @@ def test_a_script_is_told_by_what_its_call_says_of_it_and_a_commit_beside_the_ch
         ),
         ("x = 1", "# why\nx = 2\ny = 3", "x = 1 -> x = 2 (and 2 more lines)"),
         ("x = 1", "x = 1\n@property\ndef label(self):\n    return 1", "added def label(self): (and 2 more lines)"),
+        (
+            "if x:\n    return None\ny = 3",
+            "if z:\n    return None\nif a:\n    return None\ny = 4",
+            "if x: (and 1 more line) -> if z: (and 3 more lines)",
+        ),
     ],
 )
 def test_an_edit_is_quoted_with_the_blanks_of_the_file(old: str, new: str, told: str) -> None:
