@@ -204,7 +204,7 @@ def truncate_to_tokens(text: str, budget: int, count: CountTokens, marker: str =
 def cut_middle(text: str, fits: Callable[[str], bool]) -> str:
     """The text, or its beginning and its last sentence around `[...]`: what came of something stands at the end. The
     beginning ends with a sentence; only inside of a long one, with a word. If not even the last sentence fits, the end
-    of that, or nothing."""
+    of that, or nothing. A text of which the mark would take as much room as what it stands for is whole."""
     text = text.strip()
     if fits(text):
         return text
@@ -220,6 +220,8 @@ def cut_middle(text: str, fits: Callable[[str], bool]) -> str:
     head = text[: len(text) - len(last)].rstrip()
     length = longest_fitting(head, lambda start: fits(f"{start} {GAP_MARKER} {last}"))
     start = head[: _end_of_beginning(head, length)].rstrip()
+    if len(head) - len(start) <= 2 * len(GAP_MARKER):
+        return text
     return f"{start} {GAP_MARKER} {last}".lstrip() if fits(f"{start} {GAP_MARKER} {last}") else f"{GAP_MARKER} {last}"
 
 

@@ -225,6 +225,8 @@ def test_a_root_is_called_by_the_first_words_of_the_user(text: str, title: str) 
         ("The name is free. It is used twice. So be it.", 38, "The name is free. [...] So be it."),
         ("The name is free. It is used twice. So be it.", 45, "The name is free. It is used twice. So be it."),
         ("It is free\nand used twice and more. So be it.", 35, "It is free [...] So be it."),
+        ("The name is free. It is used. So be it.", 38, "The name is free. [...] So be it."),
+        (f"{'A name ' * 20}is silent. So be it.", 159, f"{'A name ' * 20}is silent. So be it."),
         ("A name " * 20 + "is free. So be it.", 75, "A name " * 8 + "A [...] So be it."),
     ],
 )
