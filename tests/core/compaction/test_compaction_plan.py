@@ -118,6 +118,18 @@ TODO_NOTE = (
     'applicable. Here are the existing contents of your todo list: [{"content": "Run it."}]. Continue on with the '
     "tasks at hand if applicable."
 )
+ON_DISK = (
+    "Note: {} changed on disk since you last read it. That's usually deliberate, so take it as the current state "
+    "rather than reverting it; if the change looks wrong, say so rather than undoing it yourself \u2014 otherwise no "
+    "need to call it out. The changes are not shown here; use Read if you need the current content."
+)
+TASKS_NOTE = (
+    "The task tools haven't been used recently. If you're working on tasks that would benefit from tracking progress, "
+    "consider using TaskCreate to add new tasks and TaskUpdate to update task status (set to in_progress when "
+    "starting, completed when done). Also consider cleaning up the task list if it has become stale. Only use these "
+    "if relevant to the current work. This is just a gentle reminder - ignore if not applicable.\n\n\n"
+    "Here are the existing tasks:\n\n#1. [completed] Teach the lexer numbers\n#2. [in_progress] Write tests"
+)
 ORDER = "never run migrations"
 
 
@@ -149,6 +161,11 @@ ORDER = "never run migrations"
             "The following new diagnostic issues were found:\n\nlexer.py:\n  \u2718 [Line 3:4] No x. (ts)",
             True,
         ),
+        ("system", ON_DISK.format("/repo/lexer.py"), True),
+        ("system", ON_DISK.format("/repo/README.md"), False),
+        ("system", f"{ON_DISK.format('/repo/lexer.py')} {ORDER}", False),
+        ("system", TASKS_NOTE, True),
+        ("system", f"{TASKS_NOTE}\n{ORDER}", False),
         ("user", REMINDER.format(LONG_NOTE) + REMINDER.format(f"The user sent a new message: {ORDER}"), False),
         ("user", REMINDER.format(MODIFIED.format("lexer.py")) + REMINDER.format(ORDER), False),
         ("user", REMINDER.format(f"{LONG_NOTE}\n{ORDER}"), False),
