@@ -25,6 +25,7 @@ from proxy.core.observers.files import (
     FileAction,
     ObservedFile,
     changed_paths_of,
+    changes_after,
     changes_before,
     files_touched_by,
     iter_touched_files,

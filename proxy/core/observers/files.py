@@ -520,15 +520,20 @@ def without_earlier_changes(files: Iterable[ObservedFile], before: Mapping[str, 
 def changes_before(own: Sequence[PathEntry], path: Sequence[PathEntry], tool_roles: ToolRoles) -> Mapping[str, str]:
     """Files that were changed in the entries of `path` before `own` since the last commit, each with the number of
     lines that a later report of git counts in it, else empty; `WHOLE_TREE` where git reported on all files."""
-    known: dict[str, str] = {}
+    known: Mapping[str, str] = {}
     for step in steps_of(takewhile(lambda p: p.entry.seq < own[0].entry.seq, path)):
-        seen = {file.path: "" for file in observe_files(step, tool_roles) if file.action is not FileAction.READ}
-        for execution in step.executions:
-            commands = [c for line in command_lines_of(execution, tool_roles) for c in parse_command_line(line)]
-            seen |= _report_of_git(commands, execution.result)[0]
-        is_committed = any(move.commits for move, _ in tree_moves_of(step, tool_roles))
-        known = {} if is_committed else {file: lines for file, lines in known.items() if file not in seen} | seen
+        known = changes_after(known, step, tool_roles)
     return known
+
+
+def changes_after(known: Mapping[str, str], step: Step, tool_roles: ToolRoles) -> Mapping[str, str]:
+    """What `changes_before` tells behind one more step."""
+    seen = {file.path: "" for file in observe_files(step, tool_roles) if file.action is not FileAction.READ}
+    for execution in step.executions:
+        commands = [c for line in command_lines_of(execution, tool_roles) for c in parse_command_line(line)]
+        seen |= _report_of_git(commands, execution.result)[0]
+    is_committed = any(move.commits for move, _ in tree_moves_of(step, tool_roles))
+    return {} if is_committed else {file: lines for file, lines in known.items() if file not in seen} | seen
 
 
 _READER_NAMES = "git cd echo cat ls head tail true grep egrep fgrep rg ag wc nl diff cmp which type pwd stat file tree"

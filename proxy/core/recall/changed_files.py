@@ -16,9 +16,11 @@ from proxy.core.observers import (
     ToolExecution,
     ToolRole,
     ToolRoles,
+    changes_after,
     files_touched_by,
     observe_files,
     tree_moves_of,
+    without_earlier_changes,
 )
 from proxy.core.recall.stored_texts import StoredPiece
 
@@ -38,6 +40,7 @@ def changes_on_path(path_entries: Iterable[PathEntry], tool_roles: ToolRoles) ->
     """All changes of files by calls of the path, oldest first."""
     calls = OpenCalls[Call]()
     changes: list[FileChange] = []
+    known: Mapping[str, str] = {}
     for path_entry in path_entries:
         message = path_entry.message
         if message is None:
@@ -45,7 +48,9 @@ def changes_on_path(path_entries: Iterable[PathEntry], tool_roles: ToolRoles) ->
         if message.answers and (call := calls.take(message.answers)):
             execution = ToolExecution(call, message.text, path_entry.entry.id, failed=message.failed)
             step = Step("", (execution,))
-            paths = [f.path for f in observe_files(step, tool_roles) if f.action is not FileAction.READ]
+            files = without_earlier_changes(observe_files(step, tool_roles), known)
+            paths = [f.path for f in files if f.action is not FileAction.READ]
+            known = changes_after(known, step, tool_roles)
             paths += [path for move, _ in tree_moves_of(step, tool_roles) for path in move.undone]
             changes += [FileChange(path_entry.entry.seq, path, call) for path in paths]
         calls.add((call.id, call) for call in message.calls if not call.is_stack_call)

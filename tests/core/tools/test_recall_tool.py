@@ -396,6 +396,24 @@ def test_a_change_that_failed_came_before_or_was_of_another_file_makes_no_text_o
 
 
 @pytest.mark.rows("S0-55")
+@pytest.mark.parametrize(("lines", "is_told"), [(2, False), (9, True)])
+def test_a_report_of_git_makes_old_what_its_command_changed_and_nothing_that_was_changed_before(
+    lines: int, is_told: bool
+) -> None:
+    report = " src/auth.py | {0} +\n src/new.py | 1 +\n 2 files changed, {0} insertions(+)".format
+    made = {"command": "python fmt.py; git diff --stat"}
+    talk = begun()
+    for n, (name, arguments, answer) in enumerate([("edit", CHANGES["edit"], "Done."), ("bash", made, report(2))]):
+        talk.model(("", (call(f"a{n}", name, **arguments),)))
+        talk.client("tool", answer, f"a{n}")
+    told_in_a_frame(talk, "fauth", "the needle is here\n")
+    talk.model(("", (call("b1", "bash", **made),)))
+    talk.client("tool", report(lines), "b1")
+
+    assert ("[As read before your change of this file (bash, later)." in recall(talk.desk(), "fauth")) is is_told
+
+
+@pytest.mark.rows("S0-55")
 def test_what_was_written_before_a_later_change_says_so_and_the_change_itself_does_not() -> None:
     talk = begun()
     for n, name in enumerate(("write", "edit")):
