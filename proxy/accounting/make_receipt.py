@@ -242,9 +242,9 @@ class RequestAccount:
         billed = answered[:-1] if lost else answered
         cost, saved = self._cost_and_saving(billed, basis, failed=failed)
         came_to_nothing = failed or outcome.status == "error"  # it was broken off
-        saves_nothing = came_to_nothing or (
-            self.tokens_sent > self.tokens_in and self._cuts_nothing() and not self._was_long_head
-        )
+        # All messages of the client were sent, or at least as many tokens of its own.
+        clients = self._clients_in_first >= self.tokens_in or holds_all_pieces(self._first_chain, self._hashed_chain)
+        saves_nothing = came_to_nothing or (self.tokens_sent > self.tokens_in and clients and not self._was_long_head)
         if saves_nothing:
             # A step of the cache, or counts that are a little off, may make the latter look cheaper.
             saved = min(saved, 0.0)
@@ -349,10 +349,6 @@ class RequestAccount:
             ),
             account=plan.account,
         )
-
-    def _cuts_nothing(self) -> bool:
-        """Whether all messages of the client were sent, or at least as many tokens of its own."""
-        return self._clients_in_first >= self.tokens_in or holds_all_pieces(self._first_chain, self._hashed_chain)
 
     def _last_round_is_free(self, outcome: RequestOutcome, reported: Sequence[Usage | None]) -> bool:
         """Whether nobody bills the round that left last, of a request that failed. What the provider answered to its

@@ -38,7 +38,9 @@ async def decompress_request(client_request: ClientRequest, config: Config) -> C
         words = f"The request body is larger than {limit} bytes once it is decompressed, the limit of this proxy"
         raise TooLarge(f"{words} (body_limit_bytes). Send less.") from None
     except (UnknownCoding, BrokenCoding) as error:
-        _check_may_pass_unread(client_request, config, codings)
+        is_model_call = dialect_at(client_request.path) is not None
+        if is_model_call and (config.fail_policy == "closed" or len(config.upstreams) > 1):
+            raise _unreadable(codings) from None
         log.warning(
             "a compressed body passes unread",
             extra={"request": client_request.id, "coding": ", ".join(codings)[:80], "reason": type(error).__name__},
@@ -46,11 +48,6 @@ async def decompress_request(client_request: ClientRequest, config: Config) -> C
         return client_request
     headers = [header for header in client_request.headers if header[0] != b"content-encoding"]
     return replace(client_request, headers=headers, body=body)
-
-
-def _check_may_pass_unread(client_request: ClientRequest, config: Config, codings: Sequence[str]) -> None:
-    if dialect_at(client_request.path) is not None and (config.fail_policy == "closed" or len(config.upstreams) > 1):
-        raise _unreadable(codings)
 
 
 def refuse_unread_coding(client_request: ClientRequest) -> None:

@@ -156,7 +156,8 @@ class RequestGuard:
             _refuse_method(scope["method"], by_name)
             if b"via" in by_name:
                 refuse_loop(self._hop, by_name[b"via"])
-            _refuse_announced_size(by_name, limit)
+            if int(by_name.get(b"content-length", b"0")) > limit.size:
+                raise limit.as_error()
         except ProxyError as error:
             drain = (
                 isinstance(error, TooLarge) and b"expect" not in by_name
@@ -266,11 +267,6 @@ def _readable_by(origin: bytes, send: Send) -> Send:
         await send(message)
 
     return send_readable
-
-
-def _refuse_announced_size(headers: HeaderMap, limit: _BodyLimit) -> None:
-    if int(headers.get(b"content-length", b"0")) > limit.size:
-        raise limit.as_error()
 
 
 def _header_map(headers: Headers) -> HeaderMap:

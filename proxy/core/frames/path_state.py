@@ -128,15 +128,15 @@ class PathState(msgspec.Struct, frozen=True, dict=True):
     def newest_client_entries(self) -> tuple[PathEntry, ...]:
         """The client's entries after its last answer, oldest first, without rounds of the unfinished turn."""
         end = len(self.entries)
-        while end and (self.entries[end - 1].entry.is_overlay or self._is_under_way(self.entries[end - 1])):
+        while end and (
+            (last := self.entries[end - 1]).entry.is_overlay
+            or (last.round is not None and last.entry.id == self.tip and not last.round.last)
+        ):
             end -= 1
         begin = end
         while begin and not _is_answer(self.entries[begin - 1]):
             begin -= 1
         return self.entries[begin:end]
-
-    def _is_under_way(self, path_entry: PathEntry) -> bool:
-        return path_entry.round is not None and path_entry.entry.id == self.tip and not path_entry.round.last
 
 
 def _inner_part(path_entry: PathEntry) -> PathEntry:

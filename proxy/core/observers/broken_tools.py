@@ -8,7 +8,7 @@ asked does not. A wrong line is worse than none, so whatever is in doubt is left
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 import msgspec
@@ -146,7 +146,7 @@ class _Finder:
         commands = parse_command_line("\n".join(command_lines_of(execution, self._tool_roles)))
         missing = missing_names(text) if says_missing else frozenset[str]()
         lacking = [command for command in commands if is_missing(command, missing)]
-        for name in _names_lacking(lacking, missing):
+        for name in [n.removeprefix("-m ") for n in sorted(missing) if any(is_missing(c, {n}) for c in lacking)]:
             lines = lines_containing(text, _MISSING_MARKS).splitlines()
             self._add(name, next((line.strip() for line in lines if name in line), ""), execution.entry)
         outcome = outcome_of_line(commands, execution)
@@ -179,12 +179,6 @@ class _Finder:
 def _first_line(result: str) -> str:
     lines = (re.sub(r"</?[a-z_]+>", "", line).strip() for line in output_of(result)[:2_000].splitlines())
     return next(filter(None, lines), "")
-
-
-def _names_lacking(commands: Sequence[ShellCommand], missing: frozenset[str]) -> Iterator[str]:
-    for name in sorted(missing):
-        if any(is_missing(command, frozenset({name})) for command in commands):
-            yield name.removeprefix("-m ")
 
 
 def _programs_in(command: ShellCommand) -> tuple[str, ...]:

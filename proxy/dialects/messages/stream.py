@@ -110,13 +110,10 @@ class ContentBlock:
         elif kind == "citations_delta":
             self._cited.append(delta.get("citation", b"null"))
         else:
-            self._merge(delta)
-
-    def _merge(self, delta: Mapping[str, bytes]) -> None:
-        for name in delta:
-            if name != "type" and (new := value_of(delta, name)) is not None:
-                grown = merge_delta({name: value_of(self.fields, name)}, {name: new})
-                self.fields[name] = raw_json.encode(grown[name])
+            for name in delta:
+                if name != "type" and (new := value_of(delta, name)) is not None:
+                    grown = merge_delta({name: value_of(self.fields, name)}, {name: new})
+                    self.fields[name] = raw_json.encode(grown[name])
 
     @property
     def arguments(self) -> str:

@@ -92,7 +92,7 @@ class SqliteFile(Database):
         if self._opened_once and not was_there:
             self.notes.append("the store's file was gone; a new one was begun")
         self._engine = create_engine("sqlite://", creator=self._connect, poolclass=NullPool)
-        event.listen(self._engine, "begin", _begin_immediate)
+        event.listen(self._engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
         reading = create_engine(
             "sqlite://",
             creator=self._connect_read_only,
@@ -305,10 +305,6 @@ def replacing_damaged_text(connection: Connection) -> Iterator[None]:
         yield
     finally:
         raw.text_factory = str
-
-
-def _begin_immediate(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _configure_durability(raw: sqlite3.Connection, *, new: bool) -> None:
