@@ -335,6 +335,17 @@ def test_how_checks_ended_is_told_before_other_steps() -> None:
 
 
 @pytest.mark.rows("S0-54")
+def test_a_check_that_failed_is_told_before_those_that_passed() -> None:
+    passed = [f"mise run test {n}: ok ({n} passed and nothing else of it is worth a word)" for n in range(20)]
+    steps = ("mise run test: failed (10 failed, 34 passed)", *passed)
+
+    lines = sections(traced(facts=SpanFacts(told_steps=steps), messages=()))["steps"].splitlines()
+
+    assert lines[:2] == ["(not all earlier steps are listed)", f"- {steps[0]}"]
+    assert lines[-1] == f"- {passed[-1]}"
+
+
+@pytest.mark.rows("S0-54")
 def test_the_last_step_is_told_whatever_stands_beside_it() -> None:
     paths = tuple(f"/srv/of/somebody/repository/cmd/entire/cli/module_{n}/setup.go" for n in range(9))
     said = ("Nothing checks the token at all. " * 9,)
@@ -744,3 +755,15 @@ def test_the_newest_texts_that_edits_left_are_told_word_for_word() -> None:
     assert "Read a file again before you edit more of it than text-after-edits has;" in text
     assert {**sections(text), "text-after-edits": ""} == {**sections(traced()), "text-after-edits": ""}
     assert parse_traces(text) == parse_traces(traced())
+
+
+@pytest.mark.rows("S0-54")
+def test_where_not_all_texts_fit_those_of_code_are_told_before_tests_and_documents() -> None:
+    paths = ("src/auth.py", "tests/test_auth.py", "src/auth.test.ts", "docs/auth.md", "CHANGES.txt")
+    written = tuple(WrittenText(path, f"{path} has words " * (MAX_WRITTEN_TOKENS // 12)) for path in paths)
+
+    told = sections(traced(written=written))["text-after-edits"]
+
+    assert told.startswith("[src/auth.py]\n")
+    assert told.index("[src/auth.py]") < told.index("[CHANGES.txt]")
+    assert "[tests/test_auth.py]" not in told

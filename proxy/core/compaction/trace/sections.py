@@ -22,6 +22,7 @@ from proxy.core.compaction.trace.span_facts import (
     SpanFacts,
     item_path,
 )
+from proxy.core.definitions import language_of
 from proxy.core.frames import (
     CHANGED_TEMPORARY,
     file_name_of,
@@ -206,14 +207,15 @@ def _said_section(texts: Sequence[str], budget: int, count: CountTokens) -> str:
 
 
 def written_section(written: Sequence[WrittenText], count: CountTokens) -> str:
-    """The newest texts that fit, oldest first, each behind its file, a path once; in front those of temporary files, if
-    there is room for more. One that would be escaped is none."""
-    room, fitting = MAX_WRITTEN_TOKENS, list[tuple[str, str]]()
+    """The newest texts that fit, oldest first, each behind its file, a path once: those of code before those of tests
+    and documents, and last those of temporary files, which stand in front. One that would be escaped is none."""
+    room, fitting = MAX_WRITTEN_TOKENS, dict[int, tuple[str, str]]()
     temporary = temporary_among(each.path for each in written)
     names = {each.path: file_name_of(each.path) for each in written}
     names |= telling_names(names)
-    by_need = sorted(written, key=lambda each: each.path not in temporary)
-    for each in reversed(by_need):
+    in_order = sorted(written, key=lambda each: each.path not in temporary)
+    by_need = sorted(enumerate(in_order), key=lambda each: (each[1].path not in temporary, _is_code(each[1].path)))
+    for at, each in reversed(by_need):
         block = f"[{', '.join(filter(None, (each.path, each.place)))}]\n{each.text.strip(LINE_BREAKS)}"
         if (
             len(each.text.strip()) < MIN_WRITTEN_CHARACTERS
@@ -223,12 +225,20 @@ def written_section(written: Sequence[WrittenText], count: CountTokens) -> str:
             continue
         if (tokens := count(block) + 1) <= room:
             room -= tokens
-            fitting.append((each.path, block))
+            fitting[at] = each.path, block
     blocks, named = list[str](), set[str]()
-    for path, block in reversed(fitting):
+    for _, (path, block) in sorted(fitting.items()):
         blocks.append(block.replace(path, names.get(path, path), 1) if path in named else block)
         named.add(path)
     return "\n".join(blocks)
+
+
+def _is_code(path: str) -> bool:
+    """Whether a file holds a program, by its name, and no test of one."""
+    return bool(language_of(path)) and not _OF_TESTS.search(path)
+
+
+_OF_TESTS = re.compile(r"(?:^|/)(?:tests?|specs?|__tests__)/|(?:^|/)(?:test_|conftest)[^/]*$|[._](?:test|spec)s?\.\w+$")
 
 
 def _fits(count: CountTokens, budget: int, text: str) -> bool:
@@ -240,14 +250,14 @@ def _is_plan(text: str) -> bool:
 
 
 def _steps_section(lines: Sequence[str], budget: int, count: CountTokens) -> str:
-    """The newest steps that fit, of the others those that say how a check ended, and whether some are left out. An
-    earlier trace may have left out some."""
+    """The newest steps that fit, of the others those that say how a check ended, failed ones first, and whether some
+    are left out. An earlier trace may have left out some."""
     items = [f"- {line}" for line in lines if line != STEPS_LEFT_OUT]
     heading = [STEPS_LEFT_OUT] if len(items) < len(lines) else []
     newest = len(_newest_items(items, budget, count))
     if newest == len(items):
         return "\n".join([*heading, *items])
-    checks = [item for item in items if _CHECK_ENDED.search(item)]
+    checks = sorted(filter(_CHECK_ENDED.search, items), key=lambda item: ": failed (" in item)
     kept_checks = _newest_items(checks, budget // 2, count) if newest and checks else ()
     newest = len(_newest_items(items, budget - sum(count(item) + 1 for item in kept_checks), count))
     behind = len(items) - newest
