@@ -97,6 +97,7 @@ _NOISE = re.compile(
       | (?-i:test_\w+ | Test\w*[_/]\S+ | Test(?:[A-Z][a-z\d]+){2,}) # functions that test
       | \S+@\S+\.\w+                                   # addresses of people
       | (?-i:WORD(?:/WORD){1,2}) # "and/or": a path has a sign of one, or more parts
+      | /?(?:foo|ba[rz])(?:/(?:foo|ba[rz]))*             # names of nothing
       | s/\S+/\S* | /?\w+/[dgimpsuy]{1,3}  # replacements, and what follows one
       | (?:https?:)?//\S* | (?:www\.)?[\w-]+(?:\.[\w-]+)*\.(?:com|org|io|net|dev)(?:/\S*)?  # of pages and packages
     """.replace("WORD", _JOINED_WORD),
@@ -285,7 +286,7 @@ _DIFF_LINE = re.compile(
 
 def _without_diff_prefixes(text: str) -> str:
     """The text without the `a/` and `b/` that a diff sets before its paths."""
-    if "+++ " not in text and "diff --git " not in text:
+    if not any(sign in text for sign in ("+++ ", "--- a/", "diff --git ")):
         return text
     return _DIFF_LINE.sub(lambda line: f"{line['side']} " if line["side"] else f"{line['both']} {line['old']} ", text)
 

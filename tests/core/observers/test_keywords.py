@@ -316,3 +316,13 @@ def test_a_path_in_a_diff_is_named_as_the_file_is() -> None:
     assert set(rank_names([said("tool", diff)])) == {"pkg/core_io.py"}
     assert {name for name in rank_names([patch]) if name.endswith("y.py")} == {"x/y.py"}
     assert rank_names([said("tool", "see a/pkg/core_io.py")]) == ("a/pkg/core_io.py",)
+    assert rank_names([said("tool", "--- a/pkg/core_io.py\n-x = 1")]) == ("pkg/core_io.py",)
+
+
+@pytest.mark.rows("S0-55")
+def test_a_path_of_an_example_is_no_name() -> None:
+    assert [names.clean_name(name) for name in ("/foo/bar/baz", "foo/bar", "src/foo/bar.py")] == [
+        "",
+        "",
+        "src/foo/bar.py",
+    ]
