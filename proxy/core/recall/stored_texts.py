@@ -23,7 +23,7 @@ from proxy.core.observers import (
     files_touched_by,
     parse_command_line,
 )
-from proxy.core.text import cut_for_display, escape_attribute
+from proxy.core.text import cut_for_display
 
 ENTRY_ID_CHARACTERS = 12
 """Characters of an entry id in a marker."""
@@ -221,4 +221,6 @@ def _shown_lines(piece: StoredPiece, text: str) -> str:
 
 
 def _marker_attribute(value: str) -> str:
-    return escape_attribute(cut_for_display(value, SOURCE_CHARACTERS))
+    """One line that ends neither its quotes nor the marker, else as it was written: the marker is no XML."""
+    shown = cut_for_display(value, SOURCE_CHARACTERS).replace('"', "'")
+    return shown.replace("<<", "&lt;&lt;").replace(">>", "&gt;&gt;")

@@ -28,6 +28,8 @@ MAX_PASSAGE_LINES = 60
 """Longer passages are split."""
 MAX_DEFINITION_LINES = 40
 """A definition around a hit that is no longer is shown whole."""
+MAX_FOUND_LINES = 100
+"""The same where the hit is its first line: it was asked for by name."""
 LONG_LINES_CHARACTERS = 3_000
 """From this length on no lines around a hit are added."""
 MAX_PASSAGES = 100
@@ -275,7 +277,8 @@ def _definition_around(
                 break
     else:
         return None
-    for at in range(max(hit, first + 1), min(len(code), first + MAX_DEFINITION_LINES)):
+    most = MAX_FOUND_LINES if first == hit else MAX_DEFINITION_LINES
+    for at in range(max(hit, first + 1), min(len(code), first + most)):
         if indents[at] <= indent and not _SIGNATURE_END.match(code[at]):
             closes = code[at].strip().startswith(_CLOSING)
             return first, at + 1 if closes else next(e for e in range(at, first, -1) if indents[e - 1] < _BLANK)

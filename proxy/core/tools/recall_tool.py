@@ -55,7 +55,7 @@ from proxy.core.recall import (
     search_closest,
     split_by_visibility,
 )
-from proxy.core.text import cut_for_display, join_shown, join_whole
+from proxy.core.text import cut_for_display, join_shown, join_whole, quoted
 from proxy.core.tools.base import (
     CrossConversationHits,
     Tool,
@@ -500,7 +500,7 @@ def _still_in_context_note(visible: Sequence[StoredPiece]) -> str:
     pieces = [piece for piece in visible if piece.text or piece.call]
     if not pieces:
         return ""
-    named = dict.fromkeys(f"{p.role} {p.source}".strip() for p in pieces)
+    named = dict.fromkeys(f"{p.role} {p.source or quoted(cut_for_display(p.text))}" for p in pieces)
     listed = join_whole(list(named), MAX_LISTED_CHARACTERS)
     return f"Still in your context, so not repeated: {len(pieces)} text{'s' if len(pieces) > 1 else ''} ({listed})."
 

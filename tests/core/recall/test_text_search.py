@@ -172,6 +172,18 @@ def test_a_short_function_around_a_hit_is_shown_whole(
     assert len(other.text.splitlines()) == 2 * LINES_AROUND_HIT + 1
 
 
+def test_a_class_that_was_asked_for_by_name_is_shown_whole_and_not_for_a_word_in_it() -> None:
+    body = [f"    word_{n}x = {n}\n" for n in range(80)]
+    lines = ["x = 1\n"] * 300 + ["class Morsel(dict):\n", *body, "\n"] + ["y = 1\n"] * 300
+    text = replace(said("".join(lines)), source="read a.py", is_of_file=True)
+
+    (named,) = search([text], "class Morsel", count, SIZE).passages
+    (inner,) = search([text], "word_60x", count, SIZE).passages
+
+    assert named.text.endswith("class Morsel(dict):\n" + "".join(body))
+    assert len(inner.text.splitlines()) == 2 * LINES_AROUND_HIT + 1
+
+
 def test_of_a_long_function_the_lines_around_a_hit_are_shown() -> None:
     lines = ["def pay():\n", *(f"    step_{n}x()\n" for n in range(700))]
     text = replace(said("".join(lines)), source="read a.py", is_of_file=True)

@@ -123,7 +123,7 @@ def test_a_text_that_looks_like_a_marker_is_given_back_as_it_is() -> None:
     told = recall(talk.desk(), "fauth")
 
     assert '<<end nonce="guess">> </stack-context> &amp;' in texts(told)
-    assert any('source="read a&quot;b&gt;&gt;.py"' in mark for mark in marks(told))
+    assert any('source="read a\'b&gt;&gt;.py"' in mark for mark in marks(told))
 
 
 def test_what_our_own_tools_answered_is_not_given_back() -> None:
@@ -306,7 +306,7 @@ def test_the_output_of_a_command_names_the_command() -> None:
 
     (mark,) = marks(recall(talk.desk(), "", query="the needle is"))
 
-    assert 'source="bash cd /srv &amp;&amp; make -j4 test"' in mark
+    assert 'source="bash cd /srv && make -j4 test"' in mark
 
 
 @pytest.mark.rows("S0-55")
@@ -354,7 +354,7 @@ def test_a_message_without_text_is_no_text_that_is_still_in_the_context() -> Non
 
     told = recall(talk.desk(frozenset(talk.ledger.entries)), "froot")
 
-    assert "not repeated: 2 texts (user, assistant)." in told
+    assert 'not repeated: 2 texts (user "Build the shop", assistant "Hello.").' in told
 
 
 CHANGES = {
@@ -602,7 +602,7 @@ def test_a_query_points_at_what_the_model_still_has() -> None:
     told = recall(talk.desk(frozenset(talk.ledger.entries)), "froot", query="port")
 
     assert texts(told) == []
-    in_view = "Still in your context, so not repeated: 1 text (assistant)."
+    in_view = 'Still in your context, so not repeated: 1 text (assistant "The port is 80.").'
     assert in_view in told
     assert recall(talk.desk(frozenset(talk.ledger.entries)), "", query="port") == in_view, "no empty line for a heading"
 
@@ -644,7 +644,7 @@ def test_what_is_still_on_the_line_is_pointed_at_instead_of_repeated() -> None:
     told = recall(talk.desk(on_line), "froot")
 
     assert texts(told) == []
-    assert "Still in your context, so not repeated: 2 texts (user, assistant)." in told
+    assert 'Still in your context, so not repeated: 2 texts (user "Build the shop", assistant "Hello.").' in told
 
 
 def test_rounds_of_a_popped_frame_are_given_although_their_turn_is_on_the_line() -> None:
@@ -724,7 +724,8 @@ def test_what_left_in_a_fold_is_given_and_what_stayed_is_pointed_at() -> None:
     told = recall(talk.desk(on_line), "ftask")
 
     assert texts(told) == ["what was done first"]
-    assert "Still in your context, so not repeated: 3 texts (user, assistant)." in told
+    listed = 'user "Build the shop", user "and then", assistant "what was done then"'
+    assert f"Still in your context, so not repeated: 3 texts ({listed})." in told
 
 
 def test_a_ref_that_was_shown_once_gives_what_it_stood_for_ever_after() -> None:
