@@ -16,7 +16,8 @@ _GUIDANCE_TEMPLATE = """\
 # Task frames
 
 Work in a frame leaves your context when it returns; its results stay, unseen by the user.
-Push for many steps of which you keep little, not for a whole request or where the next step needs the same files. \
+Push for many steps of which you keep little, with ten or more calls to follow, not for a whole request or where the \
+next step needs the same files. \
 {planning}
 """
 _STACK_PLANNING = "Steps you know ahead: stack_frame_plan, then push each by its title."
