@@ -475,15 +475,12 @@ ALLOWED_STORES = "sqlite, sqlite:/a/path.db, postgresql://user@host/name, memory
 DATABASE_FILE = "callstack.db"
 
 
-def _sqlite(rest: str, data: Path, sets_aside: bool) -> Database:  # noqa: FBT001 - one of `DATABASE_BY_SCHEME`
-    return SqliteFile(Path(rest).expanduser() if rest else data / DATABASE_FILE, sets_aside=sets_aside)
-
-
-def _postgresql(rest: str, data: Path, sets_aside: bool) -> Database:  # noqa: FBT001 - one of `DATABASE_BY_SCHEME`
-    return PostgresDatabase(f"postgresql:{rest}", may_finish=sets_aside)
-
-
-DATABASE_BY_SCHEME: dict[str, Callable[[str, Path, bool], Database]] = {"sqlite": _sqlite, "postgresql": _postgresql}
+DATABASE_BY_SCHEME: dict[str, Callable[[str, Path, bool], Database]] = {
+    "sqlite": lambda rest, data, sets_aside: SqliteFile(
+        Path(rest).expanduser() if rest else data / DATABASE_FILE, sets_aside=sets_aside
+    ),
+    "postgresql": lambda rest, _, sets_aside: PostgresDatabase(f"postgresql:{rest}", may_finish=sets_aside),
+}
 """Makes a database from: the rest of the URL, the data directory, and whether a damaged file is set aside."""
 MEMORY_SCHEME = "memory"
 

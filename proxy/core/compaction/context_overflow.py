@@ -18,7 +18,7 @@ from proxy.core.compaction.segments import searches_that_stay
 from proxy.core.compaction.trace import BROKEN_SECTION, facts_elements
 from proxy.core.context import Context, owner_of
 from proxy.core.frames import ContextTrimmed, PathEntry, PathState, call_key, frame_id_of, groups_still_needed, path_to
-from proxy.core.ledger import INSTRUCTION_ROLES, Message, Round
+from proxy.core.ledger import INSTRUCTION_ROLES, Message
 from proxy.core.observers import ToolRoles, broken_lines, broken_tools
 from proxy.core.text import element, escape_xml, estimate_tokens, text_element, truncate_to_tokens
 
@@ -150,17 +150,10 @@ def _entry_tokens(path_state: PathState, path_entry: PathEntry) -> int:
     if (replacement := path_state.tree.replaced_results.get(path_entry.entry.id)) is not None:
         return estimate_tokens(replacement)
     if path_entry.round is not None:
-        return path_entry.round.spoken.message.tokens + sum(
-            _result_tokens(path_state, path_entry.entry.id, path_entry.round)
-        )
+        done, texts = path_entry.round, path_state.tree.result_texts
+        shown = ((r, texts.get((path_entry.entry.id, call_key(done.number, r.answers)))) for r in done.results)
+        return done.spoken.message.tokens + sum(estimate_tokens(text) if text else r.tokens for r, text in shown)
     return path_entry.entry.message.tokens if path_entry.entry.message else 0
-
-
-def _result_tokens(path_state: PathState, turn: str, stack_round: Round) -> Iterator[int]:
-    """Tokens of the stack tools' results in their present wording."""
-    for result in stack_round.results:
-        text = path_state.tree.result_texts.get((turn, call_key(stack_round.number, result.answers)))
-        yield estimate_tokens(text) if text else result.tokens
 
 
 def _first_after_seal(path_state: PathState, entries: Sequence[str]) -> str:

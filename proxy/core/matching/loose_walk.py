@@ -97,7 +97,9 @@ def walk_loosely(ledger: Ledger, messages: Sequence[Message], path: tuple[Entry,
     if end.depth == len(path) or not _is_sure(messages, end):
         return None
     first, *way = reversed(list(end.back()))
-    _remember_forms(ledger, way)
+    for step in way:  # most clients send the same forms with each request: the walk by identities finds them
+        if step.is_loose and not step.has_new_ids and step.entry and step.before and step.identity:
+            ledger.remember_form(step.before.tip, step.identity, step.entry.id)
     # a silent turn may stand where the last known message stood
     known = path if first.entry is None else (*path[:-1], first.entry)
     # Steps after an answer share its mapping: to read it again at each of a thousand results takes 35 ms.
@@ -111,13 +113,6 @@ def _is_sure(messages: Sequence[Message], end: _Step) -> bool:
         return True
     answers = [at for at, message in enumerate(messages[:-1]) if message.role == "assistant"]
     return sum(at < end.depth for at in answers) >= MIN_KNOWN_SHARE * len(answers)
-
-
-def _remember_forms(ledger: Ledger, way: Sequence[_Step]) -> None:
-    """Let the walk by identities find these forms: most clients send the same ones with each request."""
-    for step in way:
-        if step.is_loose and not step.has_new_ids and step.entry and step.before and step.identity:
-            ledger.remember_form(step.before.tip, step.identity, step.entry.id)
 
 
 def _steps(ledger: Ledger, way: _Step, message: Message) -> Iterator[_Step]:
