@@ -230,18 +230,12 @@ def _action_of(role: ToolRole, arguments: Mapping[str, object], result: str) -> 
             if isinstance(command, str)
             else FileAction.MODIFIED
         )
-    elif role is ToolRole.EDIT and _creates_file(arguments):
-        how = FileAction.CREATED
+    elif role is ToolRole.EDIT and any(map(arguments.get, _NEW_TEXT_ARGUMENTS)):
+        # An edit that replaces an empty text creates the file.
+        how = how if any(map(arguments.get, _OLD_TEXT_ARGUMENTS)) else FileAction.CREATED
     if how is FileAction.CREATED and _OVERWRITTEN.search(result[:_RESULT_HEAD]):
         return FileAction.MODIFIED
     return how
-
-
-def _creates_file(arguments: Mapping[str, object]) -> bool:
-    """An edit that replaces an empty text creates the file."""
-    return any(arguments.get(name) for name in _NEW_TEXT_ARGUMENTS) and not any(
-        arguments.get(name) for name in _OLD_TEXT_ARGUMENTS
-    )
 
 
 def _paths_in_arguments(arguments: Mapping[str, object], names: Sequence[str]) -> Iterator[str]:

@@ -180,10 +180,6 @@ class SearchQuery(msgspec.Struct, frozen=True):
         """Whether the query stands there as written, and no letter before or behind it."""
         return self.exact in text and re.search(rf"(?<!\w){re.escape(self.exact)}(?!\w)", text) is not None
 
-    def is_phrase_in(self, text: str) -> bool:
-        """Whether the words stand together, whatever space is between them. `text` must be in lower case."""
-        return self.phrase in text or (len(self.words) > 1 and " ".join(self.words) in " ".join(text.split()))
-
 
 PassageRank = tuple[bool, bool, bool, bool, int, bool, int, int]
 """Compared in this order: no plan (each tick repeats all of it), exact phrase, phrase without case, number of words,
@@ -193,13 +189,14 @@ fits a page, number of hits, newest."""
 def _passage_rank(passage: StoredPiece, search_query: SearchQuery, at: int, size: PageSize) -> PassageRank:
     text = searchable_text(passage)
     plain = text.casefold()
-    repeats = min(MAX_REPEATS, sum(plain.count(word) for word in search_query.words))
+    words = search_query.words
+    repeats = min(MAX_REPEATS, sum(plain.count(word) for word in words))
     fits = len(passage.text) <= size.page_tokens * 4
     return (
         not passage.is_of_plan,
         search_query.stands_alone_in(text),
         search_query.exact in text,
-        search_query.is_phrase_in(plain),
+        search_query.phrase in plain or (len(words) > 1 and " ".join(words) in " ".join(plain.split())),
         len(search_query.words_in(plain)),
         fits,
         repeats,
