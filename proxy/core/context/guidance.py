@@ -16,9 +16,7 @@ _GUIDANCE_TEMPLATE = """\
 # Task frames
 
 Work in a frame leaves your context when it returns; its results stay, unseen by the user.
-Push for many steps of which you keep little, with ten or more calls to follow, not for a whole request or where the \
-next step needs the same files. \
-{planning}
+Push for many steps of which you keep little, if ten more will follow and the next needs other files. {planning}
 """
 _STACK_PLANNING = "Steps you know ahead: stack_frame_plan, then push each by its title."
 _CLIENT_PLANNING = "Keep using your todo or plan tool."
