@@ -295,7 +295,7 @@ class ClientResponse:
         """Send the provider's error unchanged; a stream that has begun ends with it in the words of the client's API.
         `now` is in ms since the epoch."""
         if self.reply.started:
-            await self._end_failed(read_failure(got.status, _plain(got, body), retry_after_s(got.headers, now)))
+            await self._end_failed(read_failure(got.status, _plain(got, body), retry_after_s(got.headers, now, body)))
             return
         await self.reply.start(got.status, [*got.headers, *self._stack_headers()])
         await self.reply.end(body)

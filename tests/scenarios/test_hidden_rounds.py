@@ -438,6 +438,25 @@ def test_nobody_asks_again_before_the_provider_wants_to_be_asked(stage: Stage, p
 
 
 @pytest.mark.rows("X-51")
+def test_a_time_that_stands_in_the_body_alone_is_waited_for_too(stage: Stage, provider: ScriptedProvider) -> None:
+    """Google's form: a list, with the time among the details."""
+    details = [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "31s"}]
+    body = [{"error": {"code": 429, "message": "Quota exceeded.", "status": "RESOURCE_EXHAUSTED", "details": details}}]
+    chat = stage.chat()
+    provider.will(does(push("Auth"), text="Let me see."), status(429, body=json.dumps(body)), says("asked too early"))
+
+    told = chat.says("add a login")
+
+    assert len(provider.received) == 2
+    if told.streamed:
+        error = told_error(told)
+        assert (error["message"], error["retry_after"]) == ("Quota exceeded. Please try again in 31s.", 31)
+    else:
+        assert told.status == 429
+        assert told.json[0]["error"]["details"] == details
+
+
+@pytest.mark.rows("X-51")
 def test_a_short_wait_is_kept_before_a_hidden_round_is_asked_again(stage: Stage, provider: ScriptedProvider) -> None:
     chat = stage.chat()
     provider.will(does(push("Auth")), status(429, headers={"retry-after-ms": "700"}), says("Begun."))

@@ -35,6 +35,14 @@ def test_the_time_is_read(headers: list[tuple[bytes, bytes]], seconds: float | N
     assert retry_after_s(headers, NOW) == seconds
 
 
+@pytest.mark.rows("X-51")
+def test_the_time_is_read_from_the_body_where_no_header_names_it() -> None:
+    body = b'[{"error": {"details": [{"@type": "google.rpc.RetryInfo", "retryDelay": "31.5s"}]}}]'
+    assert retry_after_s([], NOW, body) == 31.5
+    assert retry_after_s([(b"retry-after", b"17")], NOW, body) == 17.0
+    assert retry_after_s([], NOW, b'{"retryDelay": "soon"}') is None
+
+
 class _Busy(Answer):
     def __init__(self, status: int, *headers: tuple[bytes, bytes]) -> None:
         self.status, self.headers = status, list(headers)

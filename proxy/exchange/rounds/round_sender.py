@@ -131,7 +131,7 @@ class RoundSender:
             return got, None
         async with aclosing(got):
             refusal = await got.body()
-        told_wait_s = retry_after_s(got.headers, self._services.now()) if is_busy(got.status) else None
+        told_wait_s = retry_after_s(got.headers, self._services.now(), refusal) if is_busy(got.status) else None
         return got, Refusal(got.status, refusal, self.sent_tokens, told_wait_s)
 
     async def _reject_if_original_may_pass(self, attempt: Attempt, refused: Refusal) -> None:
