@@ -387,6 +387,26 @@ def test_a_paused_turn_ends_as_it_is_and_goes_on_from_where_it_stood(
         assert told(provider, 3).count(compact(block)) == 1
 
 
+def test_nothing_is_suggested_behind_a_paused_turn(provider: ScriptedProvider, start: Started) -> None:
+    """The provider goes on with the last message only where that is the assistant's."""
+    chat = Messages(start(), FREE)
+    pages = [{"type": "web_search_result", "url": "https://example.org/1", "encrypted_content": "c2 Vh " * 50_000}]
+    found = SEARCHED[1] | {"content": pages}
+    provider.will(
+        does(bash("ls")), says("Searching.", own=(SEARCHED[0], found, *UNDER_WAY), finish="pause_turn"),
+        answers("Found it.", [bash("pwd")], own=LATER), says("Done."),
+    )  # fmt: skip
+
+    chat.says("Search for it.")
+    chat.returns("a.py")
+    chat.asks()
+    chat.returns("/src")
+
+    resumed = json.loads(provider.received[2].raw)["messages"]
+    assert resumed[-1]["role"] == "assistant"
+    assert "STACK SUGGESTION" in told(provider)
+
+
 def test_calls_of_ours_in_a_paused_turn_are_dropped_with_it(provider: ScriptedProvider, start: Started) -> None:
     chat = Messages(start(), FREE)
     provider.will(

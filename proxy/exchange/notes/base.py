@@ -71,8 +71,10 @@ class NoteWriter:
         return self.config.tariff_of(self.config.upstream_model_of(model)).after_tool == "message"
 
     def may_add_note(self, request: Request) -> bool:
-        """Whether the model accepts a text of ours at the end of this request; if not, the next user message may."""
-        return self.takes_text_after_results(request.model) or ends_with_user_message(request.messages)
+        """Whether the model accepts a text of ours at the end of this request; if not, the next user message may. An
+        answer that is to go on, as a paused one, must stay the last message."""
+        paused = any(m.role == "assistant" for m in request.messages[-1:])
+        return ends_with_user_message(request.messages) or (not paused and self.takes_text_after_results(request.model))
 
 
 class Note(Protocol):

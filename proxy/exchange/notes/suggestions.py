@@ -71,11 +71,9 @@ class SuggestionNote:
 
     def _may_add_note(self, placement: Placement) -> bool:
         request = placement.request
-        return (
-            request.tool_choice in ("auto", "required")
-            and not placement.ledger.overlays.get(placement.entry_id)
-            and self.note_writer.takes_text_after_results(request.model)
-        )
+        if placement.ledger.overlays.get(placement.entry_id) or not self.note_writer.may_add_note(request):
+            return False
+        return request.tool_choice in ("auto", "required") and self.note_writer.takes_text_after_results(request.model)
 
 
 def read_frame_activity(placement: Placement, tool_roles: ToolRoles) -> FrameActivity:
