@@ -420,7 +420,7 @@ def lines_of(sources: Iterable[Source]) -> int:
 
 
 LIMITS = {
-    "lines of the engine": 63_927,
+    "lines of the engine": 63_931,
     "modules of the engine": 324,
     "lines beside it": 34_953,
     "modules beside it": 230,

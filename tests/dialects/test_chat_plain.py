@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.dialects.chat.message import read_message
 from tests.dialects.chat_streams import DONE, calls, delta, part, plain, play, role
 
 
@@ -62,6 +63,20 @@ def test_an_answer_of_hidden_calls_alone_says_stop() -> None:
     assert "tool_calls" not in choice["message"]
 
 
+@pytest.mark.parametrize("content", ["", None])
+@pytest.mark.parametrize("stream", [True, False])
+def test_calls_without_a_word_are_kept_as_the_provider_wrote_them(content: str | None, *, stream: bool) -> None:
+    """Servers whose templates join texts refuse a null, which their client never sends."""
+    streamed = delta({"role": "assistant", "content": content}) + calls(part(0, "bash", "{}", "call_1"))
+    whole = plain(content, ("bash", "{}"), ("stack_recall", "{}"))
+    body = streamed + delta(finish="tool_calls") + DONE if stream else whole
+    message = play(body, stream=stream).spoken[0].message
+
+    assert json.loads(message.wire)["content"] == content
+    null = read_message(message.wire.replace(b'"content":""', b'"content":null'))
+    assert message.identity == null.identity
+
+
 def test_calls_alike_in_every_way_are_still_two() -> None:
     body = plain(None, ("bash", ""), ("bash", "")).replace(b'"id": "call_1', b'"x": "call_1')
     assert len(play(body, stream=False).spoken[0].client_calls) == 2
@@ -84,7 +99,7 @@ def test_streamed_and_plain_the_same_answer_is_the_same_message(
 ) -> None:
     finish = "tool_calls" if called else "stop"
     more: dict[str, Any] = {"reasoning_content": thought, "annotations": [{"a": 1}]} if thought else {}
-    whole = play(plain(text or None, *called, finish=finish, **more), stream=False).spoken[0]
+    whole = play(plain(text, *called, finish=finish, **more), stream=False).spoken[0]
     streamed = [role()]
     streamed += [delta({"reasoning_content": c}) for c in thought] + (
         [delta({"annotations": [{"a": 1}]})] if thought else []

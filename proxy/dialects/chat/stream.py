@@ -154,6 +154,8 @@ class ChatRoundReader(RoundReader):
         self._expects_text = False
         """The last piece was one of a text, so the next one is expected to be."""
         self._texts: list[str] = []
+        self._no_text: str | None = None
+        """The content of calls without a word: an empty text where the provider said one, and may refuse null."""
         self._parts: list[Any] = []
         self._streamed_members: dict[str, list[str]] = {}
         self._extras: dict[str, Any] = {}
@@ -274,6 +276,8 @@ class ChatRoundReader(RoundReader):
                     events += self._read_other_member(name, value)
         if content := delta.get("content"):
             events += self._content(content)
+        elif content == "":
+            self._no_text = content
         if "tool_calls" in delta or "function_call" in delta:
             events += self._read_calls(delta, whole=whole)
         return events
@@ -399,7 +403,7 @@ class ChatRoundReader(RoundReader):
         text = raw_json.replace_surrogates("".join(self._texts))
         if self._parts:
             return [{"type": "text", "text": text}, *self._parts] if text else self._parts
-        return None if calls and not text else text
+        return self._no_text if calls and not text else text
 
     def _is_legacy(self, call: PartialCall) -> bool:
         return bool(self._call_extras[call.position]["shape"] == "legacy")
