@@ -1020,6 +1020,18 @@ def test_a_statement_says_what_came_what_left_and_what_the_provider_says(account
     assert "the provider told its count for 1 of 1 request: 3.9 % more than ours" in text
 
 
+def test_of_a_model_that_is_in_no_table_the_price_of_output_is_not_missing_besides(accountant: Accountant) -> None:
+    """Its assumed prices may have one."""
+    asked = settled(accountant, [HEAD], [HEAD], usage=(Usage(2600, 9, 512),))
+    free = msgspec.structs.replace(asked, output_priced=False)
+    assumed = msgspec.structs.replace(asked, priced=False)
+
+    text = format_statement(sum_receipts([free, assumed, assumed]))
+
+    assert "2 of 3: model in no price table, its prices are assumed" in text
+    assert "1 of 3: the price of output is not known, it counts as free" in text
+
+
 def test_a_request_that_we_answered_leaves_no_price_and_no_usage_open(accountant: Accountant) -> None:
     """The line that a person typed to the proxy asked nobody."""
     asked = settled(accountant, [HEAD], [HEAD], usage=(Usage(2600, 9, 512),))

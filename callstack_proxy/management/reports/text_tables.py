@@ -201,7 +201,7 @@ def _explanations(row: ReceiptTotals) -> list[str]:
         )
     if row.unpriced:
         words.append(f"{row.unpriced:,} of {row.requests:,}: model in no price table, its prices are assumed")
-    if free := row.output_unpriced - row.unpriced:
+    if free := row.output_unpriced:
         words.append(f"{free:,} of {row.requests:,}: the price of output is not known, it counts as free")
     return words
 

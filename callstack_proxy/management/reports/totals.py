@@ -139,7 +139,7 @@ class ReceiptTotals(RequestAmounts, frozen=False, kw_only=True):  # type: ignore
     unpriced: int = 0
     """Requests whose model is in no table."""
     output_unpriced: int = 0
-    """Requests whose output counts as free, because its price is not known."""
+    """Requests whose model is in a table without a price of its output, which counts as free."""
 
     def add(self, receipts: Sequence[Receipt]) -> None:
         for name, amount in _AMOUNT_BY_NAME.items():
@@ -187,7 +187,7 @@ _AMOUNT_BY_NAME: Mapping[str, Callable[[Receipt], float]] = {
     "by_plan_untouched": lambda r: r.cost_untouched if r.plan else 0.0,
     "estimated": lambda r: r.basis == "estimated" and r.cost > 0 and _is_request(r),
     "unpriced": lambda r: not r.priced and _is_request(r) and r.status != ANSWERED_STATUS,
-    "output_unpriced": lambda r: not r.output_priced and _is_request(r) and r.status != ANSWERED_STATUS,
+    "output_unpriced": lambda r: r.priced and not r.output_priced and _is_request(r) and r.status != ANSWERED_STATUS,
 }
 """What a receipt adds to each sum."""
 
