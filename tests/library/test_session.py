@@ -269,7 +269,7 @@ def test_what_the_engine_cannot_help_with_comes_back_as_it_was(monkeypatch: pyte
 
         session.context([image], TOOLS)
         # no input that we know of breaks the engine, so it is broken by hand
-        monkeypatch.setattr("callstack_proxy.engine.Turn.next", breaks)
+        monkeypatch.setattr("callstack_proxy.engine.Turn.next", breaks)  # see above
         own = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
         ours = {"id": "c2", "type": "function", "function": {"name": "stack_recall", "arguments": "{}"}}
         assert session.answer({**said, "tool_calls": [own, ours]}).message == {**said, "tool_calls": [own]}

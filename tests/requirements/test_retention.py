@@ -78,7 +78,7 @@ def test_a_clock_that_jumps_while_the_proxy_works_deletes_nothing_for_hours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elapsed_h: list[int], set_by_h: int, left: int
 ) -> None:
     """What is written behind the jump is the newest of all, and everything else would be as old as the jump is long."""
-    monkeypatch.setattr("proxy.exchange.background.retention.INTERVAL_S", 0)
+    monkeypatch.setattr("proxy.exchange.background.retention.INTERVAL_S", 0)  # an hour, which is no setting
     looks = iter(elapsed_h)
     hours = 0
 

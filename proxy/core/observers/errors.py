@@ -92,21 +92,20 @@ class ObservedError(msgspec.Struct, frozen=True):
 
 def observe_errors(step: Step, tool_roles: ToolRoles = DEFAULT_TOOL_ROLES) -> tuple[ObservedError, ...]:
     """Distinct errors of a step, in order; lines that differ only in numbers are one, unless they name tests, and what
-    the line of a failed test says is not told once more. Of too
-    many the lines that name a failed test stay first, and the last one says how many more tests failed."""
+    the line of a failed test says is not told once more. Of too many the lines that name a failed test stay first, and
+    the last one says how many more tests failed."""
     errors: dict[str, ObservedError] = {}
     for execution in step.executions:
         for error in _errors_of_call(execution, tool_roles):
             is_test = _FAILED_TEST.match(error.line)
             errors.setdefault(error.line if is_test else _NUMBERS.sub("0", error.line), error)
-    tests = [error for error in errors.values() if _FAILED_TEST.match(error.line)]
-    told = "\n".join(error.line for error in tests)
-    others = [e for e in errors.values() if e not in tests and e.line.removeprefix("E ").strip() not in told]
-    observed = tuple(error for error in errors.values() if error in tests or error in others)
+    tests = {error: None for error in errors.values() if _FAILED_TEST.match(error.line)}
+    quoted = "\n".join(error.line for error in tests)
+    observed = tuple(e for e in errors.values() if e in tests or e.line.removeprefix("E ").strip() not in quoted)
     if len(observed) <= MAX_ERRORS_PER_STEP:
         return observed
-    chosen = {*[*tests, *others][:MAX_ERRORS_PER_STEP]}
-    beyond = tests[MAX_ERRORS_PER_STEP:]
+    chosen = {*[*tests, *(error for error in observed if error not in tests)][:MAX_ERRORS_PER_STEP]}
+    beyond = [*tests][MAX_ERRORS_PER_STEP:]
     more = [replace(beyond[0], line=f"{len(beyond)} {_MORE_FAILED}{'s' if len(beyond) > 1 else ''}")] if beyond else []
     return (*(error for error in observed if error in chosen), *more)
 

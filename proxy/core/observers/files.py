@@ -504,8 +504,9 @@ def without_earlier_changes(files: Iterable[ObservedFile], before: Mapping[str, 
     """`files` without those of which git's report says nothing new: they are in `changes_before` as changed, or with
     the same number of lines. `reported` is empty where the report is known to tell of a later change."""
     for file in files:
-        counted = [lines for known, lines in before.items() if known and is_same_file(known, file.path)]
-        if not file.reported or not (counted or WHOLE_TREE in before):
+        known = before if file.reported else {}
+        counted = [lines for path, lines in known.items() if path and is_same_file(path, file.path)]
+        if not (counted or WHOLE_TREE in known):
             yield file
         elif not counted or counted[-1] not in ("", file.reported):
             yield replace(file, reported="")

@@ -37,6 +37,7 @@ class Agent:
 
 @pytest.fixture
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Patched: with those of the pages a conversation would need thousands of requests.
     monkeypatch.setattr(conversation_page, "ROWS_IN_TABLE", 3)
     monkeypatch.setattr(conversation_page, "ROWS_OF_OLDER", 4)
     monkeypatch.setattr(page_memory, "NEW_REQUESTS", 5)
@@ -105,7 +106,7 @@ def test_requests_that_were_read_are_not_read_again(
         asked.append(limit)
         return await store_requests(store, scope, conversation, limit, offset)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SqlStore, "requests", requests)
+    monkeypatch.setattr(SqlStore, "requests", requests)  # the true one, and how much it was asked for
     person.get(at)
     assert conversation_page.MAX_REQUESTS in asked
 
